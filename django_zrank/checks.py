@@ -1,0 +1,232 @@
+"""What is wrong with a declaration or a setting is said by ``manage.py check``, not by a request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+from urllib.parse import urlsplit
+
+from django.apps.config import AppConfig
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
+from django.db import models
+from django.utils.module_loading import import_string
+
+from .conf import Settings, get_settings, raw_settings
+from .index import RankIndex
+from .ordering import EXACT, Fixed, follow
+from .registry import registry
+
+__all__ = ["check_indexes", "check_redis", "check_settings"]
+
+Apps = Sequence[AppConfig] | None
+
+
+@register("zrank")
+def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The ``ZRANK`` dictionary."""
+    raw = raw_settings()
+    if not isinstance(raw, dict):
+        return [Error("ZRANK must be a dictionary.", id="zrank.E001")]
+    known = {field.name.upper(): field.name for field in fields(Settings)}
+    types = get_type_hints(Settings)
+    errors: list[CheckMessage] = []
+    for key, value in raw.items():
+        if key not in known:
+            hint = f"Known keys: {', '.join(sorted(known))}."
+            errors.append(Error(f"ZRANK has no key {key!r}.", hint=hint, id="zrank.E002"))
+        elif problem := _problem(known[key], value, types[known[key]]):
+            errors.append(Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", id="zrank.E003"))
+    return errors
+
+
+def _problem(name: str, value: Any, expected: Any) -> str | None:
+    allowed = (int, float) if expected is float else expected
+    if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
+        return f"must be {getattr(expected, '__name__', expected)}"
+    if name == "max_n" and value < 1:
+        return "must be at least 1"
+    if name == "retry_after" and not 0 < value < float("inf"):
+        return "must be a positive number of seconds"
+    if name == "key_prefix" and (not value or "{" in value or "}" in value):
+        return "must be text without braces"
+    return None
+
+
+@register("zrank")
+def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The alias in ``CACHES`` that holds the indexes."""
+    if check_settings(app_configs):
+        return []
+    alias = get_settings().redis_alias
+    config = settings.CACHES.get(alias)
+    if config is None:
+        hint = "Add it with BACKEND 'django_redis.cache.RedisCache', or name another in ZRANK['REDIS_ALIAS']."
+        return [Error(f"CACHES has no alias {alias!r}.", hint=hint, id="zrank.E004")]
+    from django_redis.cache import RedisCache
+
+    try:
+        backend = import_string(config.get("BACKEND", ""))
+    except ImportError:
+        backend = None
+    if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
+        hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
+        return [Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
+    return [*_check_sharing(alias), *_check_options(alias, config)]
+
+
+def _check_sharing(alias: str) -> Iterator[CheckMessage]:
+    place = _place(settings.CACHES[alias])
+    shared = [other for other in settings.CACHES if other != alias and _place(settings.CACHES[other]) == place]
+    if alias == "default":
+        shared.append(alias)
+    if shared:
+        names = ", ".join(map(repr, shared))
+        yield Warning(
+            f"The indexes share a Redis database with the cache {names}: cache.clear() would wipe them.",
+            hint="Give them an alias and a database number (or a server) of their own.",
+            id="zrank.W001",
+        )
+
+
+def _place(config: dict[str, Any]) -> tuple[Any, ...]:
+    """Where a cache keeps its keys: host, port and database."""
+    location = config.get("LOCATION", "")
+    url = urlsplit(str(location[0] if isinstance(location, (list, tuple)) and location else location))
+    if not url.scheme.startswith(("redis", "valkey", "unix")):
+        return (object(),)
+    options = config.get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {})
+    database = options.get("db") or url.path.strip("/") or "0"
+    if url.scheme == "unix":
+        database = url.query
+    return url.hostname, url.port or 6379, str(database), url.path if url.scheme == "unix" else ""
+
+
+def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    options = config.get("OPTIONS", {})
+    pool = options.get("CONNECTION_POOL_KWARGS", {})
+    missing = [
+        name
+        for name in ("SOCKET_CONNECT_TIMEOUT", "SOCKET_TIMEOUT")
+        if not options.get(name) and not pool.get(name.lower())
+    ]
+    if missing:
+        yield Warning(
+            f"CACHES[{alias!r}] sets no {' and no '.join(missing)}: a save() would wait for a server that "
+            "hangs as long as redis-py does by default (5 seconds).",
+            hint="Set both in its OPTIONS; 1 second is plenty.",
+            id="zrank.W002",
+        )
+    if pool.get("decode_responses"):
+        yield Error(
+            f"CACHES[{alias!r}] decodes responses, but members may be bytes.",
+            hint="Remove decode_responses from CONNECTION_POOL_KWARGS.",
+            id="zrank.E006",
+        )
+
+
+@register("zrank")
+def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """Every registered index."""
+    errors: list[CheckMessage] = []
+    try:
+        indexes = registry.all()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="zrank.E010")]
+    for name, times in Counter(index.name for index in indexes).items():
+        if times > 1:
+            hint = "Set name on all but one."
+            errors.append(Error(f"{times} indexes are called {name!r}.", hint=hint, id="zrank.E011"))
+    default = None if check_settings(app_configs) else get_settings().default_index
+    if default is not None and default not in {index.name for index in indexes}:
+        errors.append(Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", id="zrank.E012"))
+    for index in indexes:
+        errors.extend(_check_index(index))
+    return errors
+
+
+def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
+    cls = type(index)
+    if not index.name or set(index.name) & set("{}/ "):
+        hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
+        yield Error(f"{cls.__name__}.name is {index.name!r}.", hint=hint, obj=cls, id="zrank.E013")
+    if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
+        yield Error(f"{cls.__name__}: a composite primary key can't be ranked.", obj=cls, id="zrank.E014")
+        return
+    try:
+        ordering = index.ordering
+    except (FieldDoesNotExist, FieldError) as error:
+        hint = "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked."
+        yield Error(f"{cls.__name__}.order: {error}", hint=hint, obj=cls, id="zrank.E015")
+        return
+    kind = ordering.first.kind
+    if isinstance(kind, Fixed):
+        *_, field = follow(index.model, ordering.first.path)
+        if field.max_digits is not None and 10**field.max_digits > EXACT:
+            yield Warning(
+                f"{cls.__name__}.order: {ordering.first.path} may hold more digits than a score does. "
+                f"Rows with a value beyond ±{EXACT} in the last place will not be ranked.",
+                hint="Lower max_digits to 15.",
+                obj=cls,
+                id="zrank.W003",
+            )
+    yield from _check_band(index)
+    yield from _check_owner(index)
+    yield from _check_queryset(index)
+
+
+def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, band = type(index), index.get_band()
+    if band is None:
+        return
+    try:
+        below, above = band if isinstance(band, (tuple, list)) else (band, band)
+        index.ordering.first.kind.distance(below)
+        index.ordering.first.kind.distance(above)
+    except (TypeError, ValueError) as error:
+        hint = "A distance such as 10, or (below, above); of dates and durations, a timedelta."
+        yield Error(f"{cls.__name__}.band is {band!r}: {error}.", hint=hint, obj=cls, id="zrank.E016")
+
+
+def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, owner = type(index), index.get_owner()
+    if owner is None:
+        return
+    try:
+        *_, last = follow(index.model, owner)
+    except (FieldDoesNotExist, FieldError) as error:
+        yield Error(f"{cls.__name__}.owner: {error}", obj=cls, id="zrank.E017")
+        return
+    user_model = get_user_model()
+    if last.is_relation:
+        ends_at_user = last.related_model is not None and issubclass(user_model, last.related_model)
+    else:
+        ends_at_user = owner == "pk" and issubclass(user_model, index.model)
+    if not ends_at_user:
+        hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
+        yield Error(
+            f"{cls.__name__}.owner {owner!r} does not end at the user model.", hint=hint, obj=cls, id="zrank.E018"
+        )
+
+
+def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, queryset = type(index), index.get_queryset()
+    if not isinstance(queryset, models.QuerySet) or not issubclass(
+        queryset.model, index.model._meta.concrete_model  # type: ignore[arg-type]
+    ):
+        yield Error(
+            f"{cls.__name__}.get_queryset() must return a QuerySet of {index.model._meta.label}.",
+            obj=cls,
+            id="zrank.E019",
+        )
+    elif queryset.query.is_sliced or queryset.query.combinator or queryset.query.distinct_fields:
+        yield Error(
+            f"{cls.__name__}.get_queryset() is sliced, combined or distinct on fields, so it can't be filtered.",
+            hint="Express who is ranked by filter() and exclude().",
+            obj=cls,
+            id="zrank.E020",
+        )

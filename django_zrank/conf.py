@@ -1,0 +1,58 @@
+"""The ``ZRANK`` setting: one dictionary, every key optional.
+
+What is ranked is declared in :class:`~django_zrank.RankIndex`; this is about where and how.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+__all__ = ["Settings", "get_settings", "raw_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The value in force of every key of ``ZRANK``; field names are the keys in lower case."""
+
+    redis_alias: str = "zrank"
+    """The alias in ``CACHES`` (a django-redis cache) whose server holds the indexes."""
+
+    key_prefix: str = "zrank"
+    """What every key in Redis begins with."""
+
+    default_index: str | None = None
+    """The index that ``GET /recommendations/`` serves when there are several."""
+
+    max_n: int = 500
+    """The most members one ``recommend()`` may ask for: a script that samples blocks the server."""
+
+    retry_after: float = 5.0
+    """Seconds without a push after one has failed (the circuit breaker), and the ``Retry-After`` of a 503."""
+
+    auto_sync: bool = True
+    """Whether saves and deletes are pushed. ``rebuild_zrank`` works either way."""
+
+
+def raw_settings() -> dict[str, Any]:
+    """The dictionary as the project wrote it."""
+    return getattr(settings, "ZRANK", {})
+
+
+@cache
+def get_settings() -> Settings:
+    """The settings in force. Unknown keys are left to ``manage.py check``."""
+    raw = raw_settings()
+    return Settings(**{f.name: raw[f.name.upper()] for f in fields(Settings) if f.name.upper() in raw})
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "ZRANK":
+        get_settings.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_zrank.conf")

@@ -1,0 +1,27 @@
+"""What can go wrong, by name."""
+
+__all__ = ["IndexUnavailable", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
+
+
+class ZRankError(Exception):
+    """Base of every error that this app raises on purpose."""
+
+
+class NotRanked(ZRankError):
+    """The member asked about is not in the ranking."""
+
+
+class IndexUnavailable(ZRankError):
+    """The index can't answer: it is not built, or its Redis can't be reached."""
+
+
+class NotBuilt(IndexUnavailable):
+    """The index was never built, or its Redis was emptied."""
+
+
+class RebuildSuperseded(ZRankError):
+    """Another rebuild of the same index began, and this one gave way."""
+
+
+class Unrankable(ZRankError, ValueError):
+    """A value has no exact place in the order: NaN, an infinity, or beyond what a score holds."""

@@ -1,0 +1,191 @@
+"""What is ranked: the declaration of an index. No I/O happens here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import models, router
+
+from .exceptions import NotRanked
+from .ordering import Distance, Order
+from .ranking import Ranking
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+__all__ = ["Band", "RankIndex"]
+
+Band = Distance | tuple[Distance, Distance]
+"""A distance below and above a score, or one for both."""
+
+
+class _RankingAccessor:
+    """``PlayerRank.ranking``, as ``Player.objects`` is a model's way to its rows."""
+
+    def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Ranking:
+        return _ranking(owner)
+
+
+@cache
+def _instance(index: type[RankIndex]) -> Any:
+    return index()
+
+
+@cache
+def _ranking(index: type[RankIndex]) -> Ranking:
+    return Ranking(index.instance())
+
+
+class RankIndex:
+    """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
+
+    Every attribute has a ``get_…`` method, to be overridden where a constant is not enough. An index has
+    no state: one instance serves the whole process.
+    """
+
+    # What is ranked
+
+    model: type[models.Model]
+    """The model whose rows are ranked."""
+
+    order: Sequence[str] = ()
+    """The criteria, best first, in Django's ordering syntax: ``("-level",)``. The first is the score.
+    A row whose score is null is not ranked."""
+
+    name: str = ""
+    """What the index is called in Redis, in URLs and in commands. Default: the model's name in lower case."""
+
+    using: str | None = None
+    """The database that is mirrored. Default: where the routers send writes of the model."""
+
+    # Who meets whom
+
+    band: Band | None = None
+    """The default band of ``recommend()``: how far a score may lie from mine, ``10`` or ``(50, 100)``."""
+
+    owner: str | None = None
+    """The lookup path from the model to the user, for "me" in the REST API: ``"user"``, ``"team__captain"``.
+    Not needed where the model is the user model."""
+
+    ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
+    """The readable side: ``PlayerRank.ranking.recommend(player)``."""
+
+    def __init__(self) -> None:
+        self.model = self.get_model()
+        self.name = self.get_name()
+
+    @classmethod
+    def instance(cls) -> Self:
+        """The instance that serves this process."""
+        instance: Self = _instance(cls)
+        return instance
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # Hooks
+
+    def get_model(self) -> type[models.Model]:
+        model = getattr(type(self), "model", None)
+        if model is None:
+            raise ImproperlyConfigured(f"{type(self).__name__} has no model.")
+        return model  # type: ignore[no-any-return]
+
+    def get_order(self) -> Sequence[str]:
+        return self.order
+
+    def get_name(self) -> str:
+        return type(self).name or str(self.model._meta.model_name)
+
+    def get_using(self) -> str:
+        return self.using or router.db_for_write(self.model)
+
+    def get_band(self) -> Band | None:
+        return self.band
+
+    def get_owner(self) -> str | None:
+        return self.owner
+
+    def get_queryset(self) -> models.QuerySet[Any]:
+        """The rows that are ranked. A row that leaves this queryset leaves the index."""
+        return self.model._default_manager.all()
+
+    def get_excluded(self, member: Any) -> Iterable[Any]:
+        """Whom ``recommend()`` never offers to ``member`` (an instance): instances, primary keys, or a
+        queryset of either."""
+        return ()
+
+    def get_member(self, user: AbstractBaseUser | AnonymousUser) -> models.Model:
+        """The row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
+        owner = self.get_owner()
+        if owner is None and not isinstance(user, self.model):
+            raise ImproperlyConfigured(f"{type(self).__name__} has no owner: set the path to the user.")
+        rows = self.model._default_manager.filter(**{owner or "pk": user.pk})
+        member = rows.order_by("pk").first() if user.pk is not None else None
+        if member is None:
+            raise NotRanked(f"{user} owns no {self.model._meta.verbose_name}")
+        return member
+
+    @cached_property
+    def has_excluded(self) -> bool:
+        """Whether ``get_excluded()`` has anything to say. It wants an instance, which may cost a query."""
+        return type(self).get_excluded is not RankIndex.get_excluded
+
+    # Members, as Redis holds them
+
+    @cached_property
+    def ordering(self) -> Order:
+        """The parsed order."""
+        return Order.parse(self.model, self.get_order())
+
+    @cached_property
+    def _pk(self) -> Any:
+        return self.model._meta.pk
+
+    @cached_property
+    def _concrete(self) -> type[models.Model]:
+        concrete: type[models.Model] = self.model._meta.concrete_model  # type: ignore[assignment]
+        return concrete
+
+    def get_ranked(self) -> models.QuerySet[Any]:
+        """The rows that have a rank, in the writer database: the queryset without null scores."""
+        queryset = self.get_queryset().using(self.get_using())
+        return queryset.filter(**{f"{self.ordering.first.path}__isnull": False})
+
+    def to_text(self, member: Any, parameter: str = "member") -> str:
+        """A member, given as an instance or a primary key, as Redis stores it.
+
+        Raises ``ValueError``, naming the ``parameter`` it came in.
+        """
+        if isinstance(member, models.Model):
+            if not isinstance(member, self._concrete) or member.pk is None:
+                raise ValueError(f"{parameter}: {member!r} is not a saved {self.model._meta.label}")
+            member = getattr(member, self._pk.attname)
+        elif type(member) is not int:
+            try:
+                member = self.parse_pk(member)
+            except ValueError as error:
+                raise ValueError(f"{parameter}: {error}") from None
+        return str(member)
+
+    def parse_pk(self, text: Any) -> Any:
+        """A primary key of the model out of ``text``. Raises ``ValueError``."""
+        try:
+            pk = self._pk.to_python(text)
+        except ValidationError as error:
+            raise ValueError(" ".join(error.messages)) from None
+        except (OverflowError, TypeError):
+            pk = None
+        if pk is None or isinstance(pk, str) and "\0" in pk:
+            raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
+        return pk
+
+    def parse_band(self, text: str) -> Distance:
+        """One distance of a band out of ``text``, in the score's own type. Raises ``ValueError``."""
+        kind = self.ordering.first.kind
+        distance = kind.parse_distance(text)
+        kind.distance(distance)
+        return distance

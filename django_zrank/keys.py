@@ -1,0 +1,36 @@
+"""Key names: the only place where a key is spelled.
+
+The braces are a hash tag: every key of an index lies in one slot, so that every script and every rename
+works on a Redis Cluster too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Keys"]
+
+
+class Keys(NamedTuple):
+    """The keys of one index."""
+
+    live: str
+    """Sorted set: what is read. Member -> score."""
+
+    shadow: str
+    """Sorted set: what a rebuild is filling. Replaces ``live`` in one step."""
+
+    old: str
+    """Sorted set: the replaced one, for the moment between rename and unlink."""
+
+    recent: str
+    """Sorted set: member -> token of its newest write. Guards against writes that arrive late."""
+
+    meta: str
+    """Hash: ``generation`` (live), ``building`` (of a running rebuild), ``started``, ``seen``, ``token``."""
+
+    @classmethod
+    def of(cls, prefix: str, index: str) -> Keys:
+        """The keys of the index called ``index``."""
+        tag = f"{prefix}:{{{index}}}"
+        return cls(*(f"{tag}:{name}" for name in cls._fields))

@@ -1,0 +1,17 @@
+-- Clears what a failed rebuild has filled. The live sorted set stays as it is.
+--
+-- KEYS  shadow    sorted set that the rebuild was filling
+--       meta      hash of the index
+-- ARGV  building  the generation being built
+-- Returns 1, or 0 with nothing changed where another rebuild began.
+-- Cost  O(1).
+
+local shadow, meta = KEYS[1], KEYS[2]
+local building = unpack(ARGV)
+
+if redis.call('HGET', meta, 'building') ~= building then
+  return 0
+end
+redis.call('UNLINK', shadow)
+redis.call('HDEL', meta, 'building', 'started', 'seen')
+return 1

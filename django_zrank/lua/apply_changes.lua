@@ -1,0 +1,50 @@
+-- Writes members, each unless a write with a higher token came first.
+--
+-- KEYS  live        sorted set that is read
+--       shadow      sorted set that a rebuild is filling
+--       recent      sorted set, member -> token of its newest write
+--       meta        hash of the index
+-- ARGV  generation  as begin_write.lua returned it
+--       building    as begin_write.lua returned it
+--       token       as begin_write.lua returned it
+--       window      seconds for which a member's token is remembered
+--       …           then pairs: member, score ('' removes the member)
+-- Returns 1, or 0 with nothing written where a rebuild began or ended since, or the token is too old to judge.
+-- Cost  O(pairs * log(size)).
+
+local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local generation, building, token, window = unpack(ARGV, 1, 4)
+local FIRST_PAIR = 5
+
+local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token')
+local floor = tonumber(state[4] or 0) - window * 1000000
+if (state[1] or '') ~= generation or (state[2] or '') ~= building or tonumber(token) <= floor then
+  return 0
+end
+if building ~= '' then
+  floor = math.min(floor, state[3] - 1)
+end
+
+local function write(key, member, score)
+  if score == '' then
+    redis.call('ZREM', key, member)
+  else
+    redis.call('ZADD', key, score, member)
+  end
+end
+
+for i = FIRST_PAIR, #ARGV, 2 do
+  local member, score = ARGV[i], ARGV[i + 1]
+  local written = redis.call('ZSCORE', recent, member)
+  if not written or tonumber(written) < tonumber(token) then
+    if generation ~= '' then
+      write(live, member, score)
+    end
+    if building ~= '' then
+      write(shadow, member, score)
+    end
+    redis.call('ZADD', recent, token, member)
+  end
+end
+redis.call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', floor))
+return 1

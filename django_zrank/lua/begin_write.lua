@@ -1,0 +1,27 @@
+-- Hands out the token of a write that is about to read its rows. Tokens only grow, even past a restart.
+--
+-- KEYS  shadow  sorted set that a rebuild is filling
+--       meta    hash of the index
+-- ARGV  lease   seconds after which a silent rebuild counts as dead; what it left is cleared here
+-- Returns {generation, building, token}, '' for what there is not; nil where the index was never built.
+-- Cost  O(1).
+
+local shadow, meta = KEYS[1], KEYS[2]
+local lease = unpack(ARGV)
+
+local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'token')
+local generation, building, seen, last = unpack(state)
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+if building and now - seen > lease * 1000000 then
+  redis.call('UNLINK', shadow)
+  redis.call('HDEL', meta, 'building', 'started', 'seen')
+  building = false
+end
+if not generation and not building then
+  return false
+end
+local token = string.format('%.0f', math.max(now, (last or 0) + 1))
+redis.call('HSET', meta, 'token', token)
+return {generation or '', building or '', token}

@@ -1,0 +1,127 @@
+-- Draws random distinct members near one member, half of them ranked before it and half after.
+--
+-- KEYS  live      sorted set, member -> score
+--       meta      hash of the index
+-- ARGV  member    whose neighbours are wanted, as stored
+--       wanted    how many, at least 1
+--       reverse   '1' where a higher score ranks better
+--       bands     one or more bands to try in turn: distance below and above the score, two doubles each
+--       excluded  members never to offer, each followed by a NUL byte
+--       numbers   random 48-bit numbers, 6 bytes each, little-endian
+-- Returns {size of live, position, score, band used (from 1), members in it, then position, member, score of
+--         each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
+--         error NOTBUILT where the index was never built.
+-- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
+--       side is read whole: no more than twice as many members as are excluded.
+
+local live, meta = KEYS[1], KEYS[2]
+local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
+wanted = tonumber(wanted)
+
+local score = redis.call('ZSCORE', live, member)
+if not score then
+  if redis.call('HEXISTS', meta, 'generation') == 0 then
+    return redis.error_reply('NOTBUILT the index is not built')
+  end
+  return false
+end
+local size = redis.call('ZCARD', live)
+local position = redis.call('ZRANK', live, member)
+
+local barred = {}
+for text in string.gmatch(excluded, '%Z+') do
+  barred[text] = true
+end
+
+-- A number below m, every one equally likely: what would favour the low ones is drawn again. math.fmod is
+-- exact where Lua's own % is not.
+local used
+local function draw(m)
+  local top, number = 2 ^ 48 - math.fmod(2 ^ 48, m)
+  repeat
+    if used == #numbers then
+      error('out of random numbers')
+    end
+    number = struct.unpack('<I6', numbers, used + 1)
+    used = used + 6
+  until number < top
+  return math.fmod(number, m)
+end
+
+-- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
+-- the swaps made so far are kept. Once 'cards' holds its members, these are the deck.
+local function deck(first, last)
+  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
+end
+
+local function deal(side)
+  local i = draw(side.left)
+  local card = side.swaps[i] or i
+  side.left = side.left - 1
+  side.swaps[i] = side.swaps[side.left] or side.left
+  return card
+end
+
+local chosen, dealt
+local function read(side)
+  local members, cards = redis.call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
+  for i = 1, #members, 2 do
+    if not barred[members[i]] and not dealt[members[i]] then
+      cards[#cards + 1] = {side.first + (i - 1) / 2, members[i], members[i + 1]}
+    end
+  end
+  side.cards, side.left, side.swaps = cards, #cards, {}
+end
+
+-- Chooses up to n members of a side. Many look-ups cost more than one range of a small side, and with many
+-- misses most of the side is excluded: then it is read.
+local function take(side, n)
+  if not side.cards and side.left > 0 and side.left <= 8 * n then
+    read(side)
+  end
+  local got = 0
+  while got < n and side.left > 0 do
+    if side.cards then
+      chosen[#chosen + 1] = side.cards[deal(side) + 1]
+      got = got + 1
+    else
+      local at = side.first + deal(side)
+      local found = redis.call('ZRANGE', live, at, at, 'WITHSCORES')
+      if not barred[found[1]] then
+        chosen[#chosen + 1] = {at, found[1], found[2]}
+        dealt[found[1]] = true
+        got = got + 1
+      else
+        side.misses = side.misses + 1
+        if side.misses > wanted + 16 then
+          read(side)
+        end
+      end
+    end
+  end
+end
+
+local band, low, high = 0
+repeat
+  band = band + 1
+  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+  low = redis.call('ZCOUNT', live, '-inf', string.format('(%.17g', score - below))
+  high = redis.call('ZCOUNT', live, '-inf', string.format('%.17g', score + above)) - 1
+  local before, after = deck(low, position - 1), deck(position + 1, high)
+  if reverse == '1' then
+    before, after = after, before
+  end
+  -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
+  used, chosen, dealt = 0, {}, {}
+  take(before, math.ceil(wanted / 2))
+  take(after, wanted - #chosen)
+  take(before, wanted - #chosen)
+until #chosen == wanted or band * 16 == #bands
+
+local reply = {size, position, score, band, high - low}
+for _, card in ipairs(chosen) do
+  reply[#reply + 1] = card[1]
+  reply[#reply + 1] = card[2]
+  reply[#reply + 1] = card[3]
+end
+return reply

@@ -1,0 +1,72 @@
+"""``manage.py rebuild_zrank``: build indexes from the database."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from tqdm import tqdm
+
+from ...exceptions import ZRankError
+from ...index import RankIndex
+from ...registry import registry
+from ...store import LOAD_LIMIT
+from ...sync.rebuild import BATCH_SIZE, count_rows, rebuild
+
+
+class Command(BaseCommand):
+    help = "Builds indexes from the database. Readers see the old one until the new one is complete."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
+        parser.add_argument(
+            "--batch-size",
+            type=int,
+            default=BATCH_SIZE,
+            help=f"Rows a round trip, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
+        )
+        parser.add_argument(
+            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not 1 <= options["batch_size"] <= LOAD_LIMIT:
+            raise CommandError(f"--batch-size: expected 1 to {LOAD_LIMIT}, not {options['batch_size']}.")
+        try:
+            names = options["index"]
+            indexes = [registry.get(name) for name in names] if names else registry.all()
+        except LookupError as error:
+            raise CommandError(str(error.args[0])) from None
+        if not indexes:
+            self.stdout.write("No index is registered: declare one in an app's zrank.py.")
+        for index in indexes:
+            try:
+                if options["dry_run"]:
+                    self.describe(index)
+                else:
+                    self.rebuild(index, options["batch_size"], options["no_progress"])
+            except ZRankError as error:
+                raise CommandError(str(error)) from error
+
+    def describe(self, index: RankIndex) -> None:
+        try:
+            now = f"{index.ranking.count()} members now"
+        except ZRankError as error:
+            now = str(error)
+        self.stdout.write(
+            f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})"
+        )
+
+    def rebuild(self, index: RankIndex, batch_size: int, no_progress: bool) -> None:
+        began = monotonic()
+        with tqdm(
+            desc=index.name,
+            total=count_rows(index),
+            unit=" rows",
+            unit_scale=True,
+            disable=True if no_progress else None,  # None: silent where stderr is not a terminal
+        ) as bar:
+            members = rebuild(index, batch_size=batch_size, progress=bar.update)
+        self.stdout.write(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")

@@ -1,0 +1,76 @@
+"""The readable side of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .exceptions import NotRanked
+from .recommendations import Recommendations, recommend
+from .store import Store
+
+if TYPE_CHECKING:
+    from .index import Band, RankIndex
+
+__all__ = ["Ranking"]
+
+
+class Ranking:
+    """What can be asked of an index: ``PlayerRank.ranking``.
+
+    A member is given as an instance of the model or as its primary key. Every method raises
+    :exc:`~django_zrank.IndexUnavailable` where the index is not built or Redis can't be reached, after the
+    timeout of its alias.
+    """
+
+    def __init__(self, index: RankIndex) -> None:
+        self.index = index
+        self.store = Store(index.name)
+
+    def __repr__(self) -> str:
+        return f"<Ranking of {self.index!r}>"
+
+    def recommend(
+        self,
+        member: Any,
+        n: int = 10,
+        *,
+        band: Band | None = None,
+        exclude: Iterable[Any] = (),
+        widen: Sequence[Band] = (),
+        seed: int | str | bytes | None = None,
+    ) -> Recommendations:
+        """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
+
+        On each side every set of candidates is equally likely; an odd one comes from before; what one side
+        lacks the other gives. Fewer than ``n`` come back only where there are fewer.
+
+        ``band``: how far a score may lie from mine, ends included: one distance, or (below, above). Default:
+        the index's. ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``:
+        members not to offer, beside those of ``get_excluded()``. ``seed``: the same draw every time, for
+        tests. One round trip to Redis.
+
+        Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
+        """
+        return recommend(
+            self.index, self.store, member, n, band=band, exclude=exclude, widen=widen, seed=seed
+        )
+
+    def rank(self, member: Any) -> int:
+        """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
+        reverse = self.index.ordering.first.descending
+        position = self.store.position(self.index.to_text(member), reverse=reverse)
+        if position is None:
+            raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
+        return position + 1
+
+    def score(self, member: Any) -> Any:
+        """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
+        score = self.store.score(self.index.to_text(member))
+        if score is None:
+            raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
+        return self.index.ordering.first.kind.decode(score)
+
+    def count(self) -> int:
+        """How many members are ranked."""
+        return self.store.size()

@@ -1,0 +1,47 @@
+"""A circuit breaker: after one failure, the next pushes are spared the wait for a server that is down."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable
+
+__all__ = ["breaker"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+
+class Breaker:
+    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server.
+
+    Threads share it without a lock: the worst of a race is one call more, or one warning more.
+    """
+
+    def __init__(self) -> None:
+        self._closes_at = 0.0
+        self._failing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pushes are to be skipped."""
+        return monotonic() < self._closes_at
+
+    def trip(self, error: IndexUnavailable) -> None:
+        """A push has failed. Warns once for each outage."""
+        seconds = get_settings().retry_after
+        self._closes_at = monotonic() + seconds
+        if not self._failing:
+            self._failing = True
+            logger.warning("Pushes are suspended, the next is tried in %g s. %s", seconds, error)
+
+    def reset(self) -> None:
+        """A push has succeeded."""
+        self._closes_at = 0.0
+        if self._failing:
+            self._failing = False
+            logger.info("Pushes work again. What was saved meanwhile is not in Redis: run rebuild_zrank.")
+
+
+breaker = Breaker()

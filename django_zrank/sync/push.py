@@ -1,0 +1,76 @@
+"""Members to Redis, as the writer database holds them at this moment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+
+from ..exceptions import IndexUnavailable, NotBuilt, Unrankable
+from ..store import Number, Store
+from .breaker import breaker
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["encode", "push", "read", "try_push"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+_BATCH: Final = 1000
+_ATTEMPTS: Final = 5
+
+
+def push(index: RankIndex, pks: Iterable[Any]) -> None:
+    """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
+
+    The order is what makes it right: a token is taken before the rows are read, and Redis refuses what
+    comes after a write with a higher one. So of two pushes of one member the later reading wins.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`.
+    """
+    store = Store(index.name)
+    limit = connections[index.get_using()].features.max_query_params or _BATCH
+    pks, size = list(dict.fromkeys(pks)), min(_BATCH, limit)
+    for start in range(0, len(pks), size):
+        batch = pks[start : start + size]
+        for _ in range(_ATTEMPTS):
+            epoch = store.begin_write()
+            if store.apply_changes(epoch, read(index, batch)):
+                break
+        else:
+            raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a push to get through")
+
+
+def try_push(index: RankIndex, pks: Iterable[Any]) -> None:
+    """Push, unless the breaker is open. Failures of Redis are logged, never raised."""
+    if breaker.is_open:
+        return
+    try:
+        push(index, pks)
+    except NotBuilt as error:
+        logger.warning("Not pushed. %s", error)
+    except IndexUnavailable as error:
+        breaker.trip(error)
+    else:
+        breaker.reset()
+
+
+def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None]]:
+    """Each member of ``pks`` with its score in the writer database, None for what has no rank."""
+    pks = list(pks)
+    rows = index.get_ranked().filter(pk__in=pks).order_by().values_list("pk", *index.ordering.paths)
+    scores = {index.to_text(pk): score for pk, score in encode(index, rows)}
+    return ((text, scores.get(text)) for text in map(index.to_text, pks))
+
+
+def encode(index: RankIndex, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, Number]]:
+    """Rows of primary key and criteria as primary key and score. What can't be ranked is logged and left out."""
+    to_score = index.ordering.encoder()
+    for pk, *values in rows:
+        try:
+            yield pk, to_score(values)
+        except Unrankable as error:
+            logger.error("Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, pk, error)

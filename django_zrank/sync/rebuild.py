@@ -1,0 +1,100 @@
+"""The whole index from the database, without a moment in which it is empty or half built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..exceptions import IndexUnavailable, RebuildSuperseded
+from ..store import LOAD_LIMIT, Store
+from .push import encode
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
+
+BATCH_SIZE: Final = 2000
+
+
+def count_rows(index: RankIndex) -> int:
+    """How many rows the database ranks."""
+    return index.get_ranked().count()
+
+
+def rebuild(
+    index: RankIndex,
+    *,
+    batch_size: int = BATCH_SIZE,
+    progress: Callable[[int], Any] = lambda rows: None,
+    uncommitted: bool = False,
+) -> int:
+    """Build ``index`` anew beside the live one and put it in its place. Returns the number of members.
+
+    Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
+    pass through in batches: memory does not grow with their number. ``progress`` is called with the rows of
+    each batch. Members pushed meanwhile are newer than the query, and stay as pushed.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild began; and
+    ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
+    ``uncommitted=True``). Whatever stops it, the live index stays as it was.
+    """
+    if not 1 <= batch_size <= LOAD_LIMIT:
+        raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
+    connection = connections[index.get_using()]
+    if connection.in_atomic_block and not uncommitted:
+        raise transaction.TransactionManagementError("An index can't be rebuilt inside a transaction.")
+    store, building, members = Store(index.name), uuid4().hex, 0
+    store.start_rebuild(building)
+    try:
+        # Begun before the query: what commits after its snapshot is pushed with a higher token.
+        for batch in _batches(index, connection, batch_size):
+            if not store.load_rows(building, batch):
+                raise _superseded(index)
+            members += len(batch)
+            progress(len(batch))
+        if not store.swap_rebuilt(building):
+            raise _superseded(index)
+    except BaseException:
+        with suppress(IndexUnavailable):
+            store.abandon_rebuild(building)
+        raise
+    return members
+
+
+def _superseded(index: RankIndex) -> RebuildSuperseded:
+    return RebuildSuperseded(f"Index {index.name!r}: another rebuild began, so this one gave way.")
+
+
+def _batches(
+    index: RankIndex, connection: BaseDatabaseWrapper, size: int
+) -> Iterator[list[tuple[int | float, str]]]:
+    paths = index.ordering.paths
+    queryset = index.get_ranked().order_by(paths[0]).values_list("pk", *paths)
+    with _unbuffered(connection):
+        rows = encode(index, queryset.iterator(chunk_size=size))
+        while batch := [(score, index.to_text(pk)) for pk, score in islice(rows, size)]:
+            yield batch
+
+
+@contextmanager
+def _unbuffered(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Rows straight from the server. Only MySQL's drivers need to be told: theirs fetch all of them at once."""
+    if connection.vendor != "mysql":
+        yield
+        return
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    buffered = driver.cursorclass
+    driver.cursorclass = import_module(f"{type(driver).__module__.partition('.')[0]}.cursors").SSCursor
+    try:
+        yield
+    finally:
+        driver.cursorclass = buffered

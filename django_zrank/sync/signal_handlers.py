@@ -1,0 +1,192 @@
+"""Model signals -> one push after the commit of each transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from django.apps import apps
+from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
+from django.db import connections, models, transaction
+from django.db.models.signals import post_delete, post_save, pre_delete
+
+from ..conf import get_settings
+from ..registry import registry
+from .push import try_push
+from .sources import Source, sources_of
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["connect", "connect_all", "disable_sync", "disconnect"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+_disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
+
+
+@contextmanager
+def disable_sync() -> Iterator[None]:
+    """Nothing saved or deleted inside is pushed. Holds for the current thread or task only."""
+    token = _disabled.set(True)
+    try:
+        yield
+    finally:
+        _disabled.reset(token)
+
+
+class Route(NamedTuple):
+    """What a save or delete of one model means to one index."""
+
+    index: RankIndex
+
+    path: str
+    """The lookup path from the index's model to the saved row; empty where the row is a member itself."""
+
+    sources: tuple[Source, ...]
+    """The tables that such a save writes."""
+
+    def touched_by(self, update_fields: frozenset[str] | None) -> bool:
+        return any(source.touched_by(update_fields) for source in self.sources)
+
+
+class Touched:
+    """The members that one transaction touched. Pushed once, after its commit."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.members: dict[RankIndex, set[Any]] = defaultdict(set)
+        self.related: dict[tuple[RankIndex, str], set[Any]] = defaultdict(set)
+
+    def push_on_commit(self) -> None:
+        """Join what the transaction has touched so far, or be the first.
+
+        The list of the connection's commit hooks is where this is kept, because Django drops from it what a
+        rollback undoes. Of a savepoint's hooks that outlive it, none can be dropped by less than what also
+        undoes the changes made since; so any that is still there may be joined.
+        """
+        if not self.members and not self.related:
+            return
+        connection = connections[self.using]
+        for _, hook, *_ in connection.run_on_commit:
+            first = getattr(hook, "__self__", None)
+            if isinstance(first, Touched):
+                first.merge(self)
+                return
+        if connection.in_atomic_block or connection.get_autocommit():
+            transaction.on_commit(self.push, using=self.using, robust=True)
+        # else: whoever turned autocommit off commits by hand, and Django can't tell when.
+
+    def merge(self, other: Touched) -> None:
+        """Take over what another one holds."""
+        for index, pks in other.members.items():
+            self.members[index] |= pks
+        for related, pks in other.related.items():
+            self.related[related] |= pks
+
+    def push(self) -> None:
+        """Push every member. One index that fails doesn't keep the others waiting."""
+        for (index, path), pks in self.related.items():
+            self.members[index] |= _members_at(index, path, pks)
+        for index, pks in self.members.items():
+            try:
+                try_push(index, pks)
+            except Exception:  # the transaction is committed: nothing may fail it now
+                logger.exception("Index %r: %d members were not pushed", index.name, len(pks))
+
+
+_routes: dict[type[models.Model], list[Route]] = defaultdict(list)
+
+_RECEIVERS: Final = "django_zrank.sync.signal_handlers"
+
+
+def connect(index: RankIndex) -> None:
+    """Listen to every model that ``index`` reads, and to their proxies and children.
+
+    A receiver for all senders would be simpler, and would turn off Django's fast deletes in all models.
+    """
+    sources = sources_of(index)
+    for sender in apps.get_models(include_auto_created=True):
+        routes = list(_routes_from(sender, index, sources))
+        if routes:
+            _routes[sender].extend(routes)
+            post_save.connect(_saved, sender=sender, dispatch_uid=_RECEIVERS)
+            pre_delete.connect(_deleting, sender=sender, dispatch_uid=_RECEIVERS)
+            post_delete.connect(_deleted, sender=sender, dispatch_uid=_RECEIVERS)
+
+
+def connect_all() -> None:
+    """Listen for every registered index. One that is declared wrongly is left to ``manage.py check``."""
+    for index in registry.all():
+        with suppress(FieldDoesNotExist, FieldError, ImproperlyConfigured):
+            connect(index)
+
+
+def disconnect(index: RankIndex) -> None:
+    """Stop listening for ``index``."""
+    for routes in _routes.values():
+        routes[:] = [route for route in routes if route.index is not index]
+
+
+def _routes_from(sender: type[models.Model], index: RankIndex, sources: list[Source]) -> Iterator[Route]:
+    written = [source for source in sources if issubclass(sender, source.model)]
+    if issubclass(sender, sources[0].model):  # a member, its parents' rows included
+        yield Route(index, "", tuple(source for source in written if not source.path or source.inherited))
+        written = [source for source in written if source.path and not source.inherited]
+    for source in written:
+        yield Route(index, source.path, (source,))
+
+
+def _saved(
+    sender: type[models.Model],
+    instance: models.Model,
+    using: str,
+    update_fields: frozenset[str] | None = None,
+    **kwargs: Any,
+) -> None:
+    touched = Touched(using)
+    for route in _routes_for(sender, using):
+        if route.touched_by(update_fields):
+            if route.path:
+                touched.related[route.index, route.path].add(instance.pk)
+            else:
+                touched.members[route.index].add(_member(route.index, instance))
+    touched.push_on_commit()
+
+
+def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
+    """Once a related row is gone, nothing tells any more whose it was."""
+    touched = Touched(using)
+    for route in _routes_for(sender, using):
+        if route.path:
+            touched.members[route.index] |= _members_at(route.index, route.path, {instance.pk})
+    touched.push_on_commit()
+
+
+def _deleted(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
+    touched = Touched(using)
+    for route in _routes_for(sender, using):
+        if not route.path:
+            touched.members[route.index].add(_member(route.index, instance))
+    touched.push_on_commit()
+
+
+def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
+    if _disabled.get() or not get_settings().auto_sync:
+        return []
+    return [route for route in _routes[sender] if route.index.get_using() == using]
+
+
+def _member(index: RankIndex, instance: models.Model) -> Any:
+    """The member that ``instance``, perhaps of a child model, is."""
+    return getattr(instance, index.model._meta.pk.attname)  # type: ignore[union-attr]
+
+
+def _members_at(index: RankIndex, path: str, pks: set[Any]) -> set[Any]:
+    """The members whose related row, at ``path``, is one of ``pks``."""
+    rows = index.model._base_manager.using(index.get_using())
+    return set(rows.filter(**{f"{path}__in": pks}).values_list("pk", flat=True))

@@ -1,0 +1,42 @@
+"""What every test runs against: the servers of ``tests/settings.py``, started here where they must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import django_zrank
+from django_zrank.testing import EmbeddedServer
+from tests import settings as environment
+from tests.servers import RedisServer
+
+pytest_plugins = ["django_zrank.pytest_plugin"]
+
+
+def pytest_report_header() -> str:
+    """Say what is tested: a green run on the wrong server, or of another copy, should be seen as one."""
+    redis = os.environ.get("ZRANK_TEST_REDIS_BINARY", "embedded Valkey")
+    return f"django_zrank: {django_zrank.__file__}; {environment.DATABASE}; {redis}"
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SQLite test databases in files: in a folder of this worker's own, which pytest clears away later."""
+    from django.conf import settings
+
+    folder = tmp_path_factory.mktemp("databases")
+    for alias, database in settings.DATABASES.items():
+        if database["ENGINE"] == "django.db.backends.sqlite3":
+            database.setdefault("TEST", {})["NAME"] = str(folder / f"{alias}.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def zrank_server() -> Iterator[EmbeddedServer | RedisServer]:
+    """The embedded server, or the one that the environment names."""
+    binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
+    with RedisServer(binary) if binary else EmbeddedServer() as server:
+        yield server

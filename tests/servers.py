@@ -1,0 +1,116 @@
+"""Servers that the suite starts for itself: own folder, own port, gone when the tests are."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+__all__ = ["RedisServer"]
+
+
+class RedisServer:
+    """A ``redis-server`` or ``valkey-server`` started from ``binary``: no persistence, loopback only.
+
+    The port is kept over :meth:`stop`, :meth:`kill` and :meth:`start`, so that a client can meet the same
+    server again; what it held is gone.
+    """
+
+    def __init__(self, binary: str | Path, *, timeout: float = 10.0) -> None:
+        self.binary = str(binary)
+        self.timeout = timeout
+        self.port = _free_port()
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Database 0 of the server."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it and wait until it answers PING; RuntimeError, with its log, if it does not in time."""
+        if self._process is not None:
+            raise RuntimeError("already running")
+        self._folder = Path(tempfile.mkdtemp(prefix="zrank-redis-"))
+        settings = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "dir": self._folder,
+            "save": "",
+            "appendonly": "no",
+            "logfile": self._folder / "log",
+        }
+        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        self._process = subprocess.Popen([self.binary, *options], stdout=subprocess.DEVNULL)
+        if not self._answers():
+            log = self._folder / "log"
+            said = log.read_text() if log.exists() else "it wrote no log"
+            self.kill()
+            raise RuntimeError(f"{self.binary} does not answer on port {self.port}: {said}")
+
+    def stop(self) -> None:
+        """End it in good order. Does nothing if it is not running."""
+        if self._process is not None:
+            self._process.terminate()
+            self._clear()
+
+    def kill(self) -> None:
+        """End it as a crash would, with no word to its clients. Does nothing if it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self._clear()
+
+    def restart(self) -> None:
+        """Stop it and start it again, empty, on the same port."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _answers(self) -> bool:
+        """Whether it answers PING before the time is up; False at once if it has ended."""
+        assert self._process is not None
+        deadline = time.monotonic() + self.timeout
+        once = Retry(NoBackoff(), retries=0)
+        with redis.Redis.from_url(self.url, socket_timeout=1, socket_connect_timeout=1, retry=once) as client:
+            while self._process.poll() is None and time.monotonic() < deadline:
+                try:
+                    # Whose port it is must be known: another server may have taken it first.
+                    return bool(client.info("server")["process_id"] == self._process.pid)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    time.sleep(0.01)  # It has no event to wait for: the port opens when it opens.
+        return False
+
+    def _clear(self) -> None:
+        assert self._process is not None
+        assert self._folder is not None
+        self._process.wait(timeout=self.timeout)
+        self._process = None
+        shutil.rmtree(self._folder)
+
+
+def _free_port() -> int:
+    """A port that nobody listens on now, out of the range that the system hands out at random."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,87 @@
+"""Settings of the test suite.
+
+What the suite runs against is chosen from the environment:
+
+``ZRANK_TEST_DATABASE``
+    ``sqlite`` (the default), ``postgresql`` or ``mariadb``.
+``ZRANK_TEST_DATABASE_HOST``, ``_PORT``, ``_USER``, ``_PASSWORD``
+    Where that server is and who may create databases on it. A host that begins with a slash is a Unix
+    socket: its folder for PostgreSQL, the socket itself for MariaDB.
+``ZRANK_TEST_REDIS_BINARY``
+    A ``redis-server`` or ``valkey-server`` to start in place of the embedded one (see ``tests/conftest.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+DATABASE = os.environ.get("ZRANK_TEST_DATABASE", "sqlite")
+
+
+def _on_server(engine: str, name: str, user: str) -> dict[str, Any]:
+    """The database ``name`` on the server that the environment names; tests run in ``test_<name>``."""
+    return {
+        "ENGINE": f"django.db.backends.{engine}",
+        "NAME": name,
+        "HOST": os.environ.get("ZRANK_TEST_DATABASE_HOST", "127.0.0.1"),
+        "PORT": os.environ.get("ZRANK_TEST_DATABASE_PORT", ""),
+        "USER": os.environ.get("ZRANK_TEST_DATABASE_USER", user),
+        "PASSWORD": os.environ.get("ZRANK_TEST_DATABASE_PASSWORD", ""),
+    }
+
+
+def _database(name: str) -> dict[str, Any]:
+    match DATABASE:
+        case "sqlite":
+            return {
+                "ENGINE": "django.db.backends.sqlite3",
+                # tests/conftest.py gives it a file instead, for threads and second connections to see.
+                "NAME": ":memory:",
+                "OPTIONS": {
+                    "timeout": 20,
+                    # Take the write lock at BEGIN: a transaction that reads first can't wait for it later.
+                    "transaction_mode": "IMMEDIATE",
+                    # Readers go on while somebody writes. A test database need not survive a power cut.
+                    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF",
+                },
+            }
+        case "postgresql":
+            return _on_server("postgresql", name, user="postgres")
+        case "mariadb":
+            return _on_server("mysql", name, user="root") | {"TEST": {"CHARSET": "utf8mb4"}}
+        case _:
+            raise ValueError(f"ZRANK_TEST_DATABASE: {DATABASE!r} is none of sqlite, postgresql, mariadb")
+
+
+DATABASES = {"default": _database("zrank"), "other": _database("zrank_other")}
+
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "zrank": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        # Nobody listens here: a test that forgets the server fixture fails and touches nobody's Redis.
+        "LOCATION": "redis://127.0.0.1:1/0",
+        "OPTIONS": {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1},
+    },
+}
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "rest_framework",
+    "django_zrank",
+    "tests.testapp",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+ROOT_URLCONF = "tests.urls"
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+SECRET_KEY = "a key for tests alone"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True

@@ -1,0 +1,88 @@
+"""Models for every way in which a row can come to be ranked."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+
+class Player(models.Model):
+    """The ordinary case."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True, related_name="player")
+    name = models.CharField(max_length=40, default="")
+    level = models.IntegerField(null=True)
+    bio = models.TextField(default="")
+    is_active = models.BooleanField(default=True)
+    friends = models.ManyToManyField("self")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PlayerProxy(Player):
+    class Meta:
+        proxy = True
+
+
+class Person(models.Model):
+    """A parent by multi-table inheritance, with the ranked column."""
+
+    points = models.IntegerField(default=0)
+
+
+class Employee(Person):
+    """The ranked child of a parent that has the column."""
+
+    title = models.CharField(max_length=40, default="")
+
+
+class Manager(Employee):
+    """A child of what is ranked."""
+
+    reports = models.IntegerField(default=0)
+
+
+class Club(models.Model):
+    is_open = models.BooleanField(default=True)
+
+
+class Account(models.Model):
+    """Ranked by a related row's column, filtered by another's."""
+
+    club = models.ForeignKey(Club, models.SET_NULL, null=True)
+    nick = models.CharField(max_length=40, default="")
+
+
+class Profile(models.Model):
+    account = models.OneToOneField(Account, models.CASCADE, related_name="profile")
+    points = models.IntegerField(default=0)
+    motto = models.CharField(max_length=40, default="")
+
+
+class Nickname(models.Model):
+    """A text primary key."""
+
+    nick = models.CharField(max_length=40, primary_key=True)
+    score = models.FloatField(null=True)
+
+
+class Ticket(models.Model):
+    """A UUID primary key, and one column of every type that can be ranked."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    integer = models.BigIntegerField(null=True)
+    real = models.FloatField(null=True)
+    price = models.DecimalField(max_digits=12, decimal_places=2, null=True)
+    flag = models.BooleanField(null=True)
+    day = models.DateField(null=True)
+    moment = models.DateTimeField(null=True)
+    span = models.DurationField(null=True)
+
+
+class Remote(models.Model):
+    """Lives in another database."""
+
+    score = models.IntegerField(default=0)
