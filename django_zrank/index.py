@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -182,6 +182,13 @@ class RankIndex:
         if pk is None or isinstance(pk, str) and "\0" in pk:
             raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
         return pk
+
+    @cached_property
+    def from_bytes(self) -> Callable[[bytes], Any]:
+        """A function from a member as Redis stores it to its primary key."""
+        if isinstance(self._pk, models.IntegerField):  # by far the most common, and int() takes bytes
+            return int
+        return lambda member: self._pk.to_python(member.decode())
 
     def parse_band(self, text: str) -> Distance:
         """One distance of a band out of ``text``, in the score's own type. Raises ``ValueError``."""

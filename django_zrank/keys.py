@@ -6,6 +6,7 @@ works on a Redis Cluster too.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 __all__ = ["Keys"]
@@ -30,6 +31,7 @@ class Keys(NamedTuple):
     """Hash: ``generation`` (live), ``building`` (of a running rebuild), ``started``, ``seen``, ``token``."""
 
     @classmethod
+    @cache  # there are as many as indexes
     def of(cls, prefix: str, index: str) -> Keys:
         """The keys of the index called ``index``."""
         tag = f"{prefix}:{{{index}}}"

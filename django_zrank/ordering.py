@@ -88,6 +88,8 @@ class Kind:
 
     def distance(self, value: Any) -> Number:
         """A distance between two values, in units of the score. Raises ``ValueError``."""
+        if type(value) is int and 0 <= value <= EXACT:
+            return value
         return self._units(_number(value), 1)
 
     def parse_distance(self, text: str) -> Distance:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from django.db import models
@@ -101,13 +100,12 @@ def recommend(
     )
     if sample is None:
         raise NotRanked(f"{member!r} is not in the index {index.name!r}")
-    to_python, decode = index.parse_pk, criterion.kind.decode
-    size = sample.size
-    entries = [
-        Entry(to_python(who), decode(score), size - at if criterion.descending else at + 1)
-        for at, who, score in sample.drawn
-    ]
-    entries.sort(key=attrgetter("rank"))
+    to_pk, decode = index.from_bytes, criterion.kind.decode
+    if criterion.descending:
+        drawn, size = sorted(sample.drawn, reverse=True), sample.size
+        entries = [Entry(to_pk(who), decode(score), size - at) for at, who, score in drawn]
+    else:
+        entries = [Entry(to_pk(who), decode(score), at + 1) for at, who, score in sorted(sample.drawn)]
     return Recommendations(index, entries, bands[sample.band][1], sample.candidates)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -54,30 +53,8 @@ class Sample(NamedTuple):
     candidates: int
     """Members in that band, the asking one not counted, the excluded ones counted."""
 
-    drawn: list[tuple[int, str, float]]
+    drawn: list[tuple[int, bytes, float]]
     """Position (from 0 at the lowest score), member and score of each."""
-
-
-def _text(reply: Any) -> str:
-    """A string in a reply: bytes, unless the alias decodes responses."""
-    return reply.decode() if isinstance(reply, bytes) else reply
-
-
-@contextmanager
-def _unavailable(name: str) -> Iterator[None]:
-    """Redis's errors, as ours."""
-    try:
-        yield
-    except ResponseError as error:
-        if "NOTBUILT" in str(error):
-            raise _not_built(name) from None
-        raise IndexUnavailable(f"Index {name!r}: Redis refused: {error}") from error
-    except RedisError as error:
-        raise IndexUnavailable(f"Index {name!r}: Redis can't be reached: {error}") from error
-
-
-def _not_built(name: str) -> NotBuilt:
-    return NotBuilt(f"Index {name!r} is not built: run manage.py rebuild_zrank {name}")
 
 
 class Store:
@@ -98,6 +75,20 @@ class Store:
         """The raw client, resolved per call: django-redis closes and replaces it."""
         return get_redis_connection(get_settings().redis_alias)
 
+    def _call(self, command: Callable[..., Any], *args: Any) -> Any:
+        """A script, or a method of the client, with Redis's errors as ours."""
+        try:
+            return command(self.client, *args)
+        except ResponseError as error:
+            if str(error).startswith("NOTBUILT"):
+                raise self._not_built() from None
+            raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
+        except RedisError as error:
+            raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
+
+    def _not_built(self) -> NotBuilt:
+        return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {self.name}")
+
     # Reading
 
     def sample_nearby(
@@ -116,7 +107,7 @@ class Store:
         random bytes. One round trip.
         """
         barred = "\0".join(excluded)
-        misses = min(barred.count("\0") + 1, 2 * (wanted + 17)) if barred else 0
+        misses = 2 * (wanted + 17) if barred else 0
         keys = self.keys
         args = (
             member,
@@ -126,64 +117,55 @@ class Store:
             barred,
             numbers(6 * (wanted + misses + _SPARE_NUMBERS)),
         )
-        with _unavailable(self.name):
-            reply = scripts.SAMPLE_NEARBY(self.client, (keys.live, keys.meta), args)
+        reply = self._call(scripts.SAMPLE_NEARBY, (keys.live, keys.meta), args)
         if reply is None:
             return None
         size, _, _, band, candidates, *drawn = reply
-        triples = zip(drawn[::3], drawn[1::3], drawn[2::3], strict=True)
-        return Sample(size, band - 1, candidates, [(at, _text(who), float(score)) for at, who, score in triples])
+        scores = map(float, drawn[2::3])
+        return Sample(size, band - 1, candidates, list(zip(drawn[::3], drawn[1::3], scores, strict=True)))
 
     def position(self, member: str, *, reverse: bool) -> int | None:
         """How many members stand before ``member``; None where it is not ranked."""
-        with _unavailable(self.name):
-            client, keys = self.client, self.keys
-            found = client.zrevrank(keys.live, member) if reverse else client.zrank(keys.live, member)
+        found: int | None = self._call(Redis.zrevrank if reverse else Redis.zrank, self.keys.live, member)
         if found is None:
             self.require_built()
-        return found  # type: ignore[return-value]
+        return found
 
     def score(self, member: str) -> float | None:
         """The score of ``member``; None where it is not ranked."""
-        with _unavailable(self.name):
-            found = self.client.zscore(self.keys.live, member)
+        found: float | None = self._call(Redis.zscore, self.keys.live, member)
         if found is None:
             self.require_built()
-        return found  # type: ignore[return-value]
+        return found
 
     def size(self) -> int:
         """How many members are ranked."""
-        with _unavailable(self.name):
-            size: int = self.client.zcard(self.keys.live)  # type: ignore[assignment]
+        size: int = self._call(Redis.zcard, self.keys.live)
         if not size:
             self.require_built()
         return size
 
     def require_built(self) -> None:
         """Raise ``NotBuilt`` unless there is a generation to read. Asked only where nothing was found."""
-        with _unavailable(self.name):
-            built = self.client.hexists(self.keys.meta, "generation")
-        if not built:
-            raise _not_built(self.name)
+        if not self._call(Redis.hexists, self.keys.meta, "generation"):
+            raise self._not_built()
 
     # Writing
 
     def begin_write(self) -> Epoch:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
-        with _unavailable(self.name):
-            reply = scripts.BEGIN_WRITE(self.client, (keys.shadow, keys.meta), (_LEASE,))
+        reply = self._call(scripts.BEGIN_WRITE, (keys.shadow, keys.meta), (_LEASE,))
         if reply is None:
-            raise _not_built(self.name)
-        return Epoch(*map(_text, reply))
+            raise self._not_built()
+        return Epoch(*map(bytes.decode, reply))
 
     def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str, Number | None]]) -> bool:
         """Write members with their scores, None to remove. False, with nothing written: begin again."""
         keys = self.keys
         pairs = ((member, "" if score is None else repr(score)) for member, score in changes)
         args = (*epoch, _WINDOW, *chain.from_iterable(pairs))
-        with _unavailable(self.name):
-            reply = scripts.APPLY_CHANGES(self.client, (keys.live, keys.shadow, keys.recent, keys.meta), args)
+        reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
         return bool(reply)
 
     # Rebuilding
@@ -191,29 +173,23 @@ class Store:
     def start_rebuild(self, building: str) -> None:
         """Begin to build the generation ``building``. A rebuild that is running gives way."""
         keys = self.keys
-        with _unavailable(self.name):
-            scripts.START_REBUILD(self.client, (keys.shadow, keys.recent, keys.meta), (building,))
+        self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), (building,))
 
     def load_rows(self, building: str, rows: Iterable[tuple[Number, str]]) -> bool:
         """Add up to ``LOAD_LIMIT`` rows (score, member) to what is being built. False: it was superseded."""
         keys = self.keys
         args = (building, *chain.from_iterable((repr(score), member) for score, member in rows))
-        with _unavailable(self.name):
-            reply = scripts.LOAD_ROWS(self.client, (keys.shadow, keys.recent, keys.meta), args)
+        reply = self._call(scripts.LOAD_ROWS, (keys.shadow, keys.recent, keys.meta), args)
         return bool(reply)
 
     def swap_rebuilt(self, building: str) -> bool:
         """Put what was built in place. False: it was superseded."""
         keys = self.keys
-        with _unavailable(self.name):
-            reply = scripts.SWAP_REBUILT(
-                self.client, (keys.live, keys.shadow, keys.old, keys.meta), (building,)
-            )
+        reply = self._call(scripts.SWAP_REBUILT, (keys.live, keys.shadow, keys.old, keys.meta), (building,))
         return bool(reply)
 
     def abandon_rebuild(self, building: str) -> bool:
         """Clear what was built so far. False: it was superseded."""
         keys = self.keys
-        with _unavailable(self.name):
-            reply = scripts.ABANDON_REBUILD(self.client, (keys.shadow, keys.meta), (building,))
+        reply = self._call(scripts.ABANDON_REBUILD, (keys.shadow, keys.meta), (building,))
         return bool(reply)

@@ -6,7 +6,7 @@
 --       wanted    how many, at least 1
 --       reverse   '1' where a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
---       excluded  members never to offer, each followed by a NUL byte
+--       excluded  members never to offer, NUL bytes between them
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 -- Returns {size of live, position, score, band used (from 1), members in it, then position, member, score of
 --         each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
@@ -17,35 +17,38 @@
 local live, meta = KEYS[1], KEYS[2]
 local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
 wanted = tonumber(wanted)
+local call, fmod, unpack_number = redis.call, math.fmod, struct.unpack
 
-local score = redis.call('ZSCORE', live, member)
+local score = call('ZSCORE', live, member)
 if not score then
-  if redis.call('HEXISTS', meta, 'generation') == 0 then
+  if call('HEXISTS', meta, 'generation') == 0 then
     return redis.error_reply('NOTBUILT the index is not built')
   end
   return false
 end
-local size = redis.call('ZCARD', live)
-local position = redis.call('ZRANK', live, member)
+local size = call('ZCARD', live)
+local position = call('ZRANK', live, member)
 
 local barred = {}
-for text in string.gmatch(excluded, '%Z+') do
-  barred[text] = true
+if excluded ~= '' then
+  for text in string.gmatch(excluded, '%Z+') do
+    barred[text] = true
+  end
 end
 
 -- A number below m, every one equally likely: what would favour the low ones is drawn again. math.fmod is
 -- exact where Lua's own % is not.
 local used
 local function draw(m)
-  local top, number = 2 ^ 48 - math.fmod(2 ^ 48, m)
+  local top, number = 2 ^ 48 - fmod(2 ^ 48, m)
   repeat
     if used == #numbers then
       error('out of random numbers')
     end
-    number = struct.unpack('<I6', numbers, used + 1)
+    number = unpack_number('<I6', numbers, used + 1)
     used = used + 6
   until number < top
-  return math.fmod(number, m)
+  return fmod(number, m)
 end
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
@@ -62,9 +65,15 @@ local function deal(side)
   return card
 end
 
-local chosen, dealt
+local reply, chosen, dealt
+local function choose(position, member, score)
+  local n = 3 * chosen + 5
+  reply[n + 1], reply[n + 2], reply[n + 3] = position, member, score
+  chosen = chosen + 1
+end
+
 local function read(side)
-  local members, cards = redis.call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
+  local members, cards = call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
   for i = 1, #members, 2 do
     if not barred[members[i]] and not dealt[members[i]] then
       cards[#cards + 1] = {side.first + (i - 1) / 2, members[i], members[i + 1]}
@@ -82,13 +91,13 @@ local function take(side, n)
   local got = 0
   while got < n and side.left > 0 do
     if side.cards then
-      chosen[#chosen + 1] = side.cards[deal(side) + 1]
+      choose(unpack(side.cards[deal(side) + 1]))
       got = got + 1
     else
       local at = side.first + deal(side)
-      local found = redis.call('ZRANGE', live, at, at, 'WITHSCORES')
+      local found = call('ZRANGE', live, at, at, 'WITHSCORES')
       if not barred[found[1]] then
-        chosen[#chosen + 1] = {at, found[1], found[2]}
+        choose(at, found[1], found[2])
         dealt[found[1]] = true
         got = got + 1
       else
@@ -105,23 +114,17 @@ local band, low, high = 0
 repeat
   band = band + 1
   local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-  low = redis.call('ZCOUNT', live, '-inf', string.format('(%.17g', score - below))
-  high = redis.call('ZCOUNT', live, '-inf', string.format('%.17g', score + above)) - 1
+  low = call('ZCOUNT', live, '-inf', string.format('(%.17g', score - below))
+  high = call('ZCOUNT', live, '-inf', string.format('%.17g', score + above)) - 1
   local before, after = deck(low, position - 1), deck(position + 1, high)
   if reverse == '1' then
     before, after = after, before
   end
   -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
-  used, chosen, dealt = 0, {}, {}
+  used, chosen, dealt = 0, 0, {}
+  reply = {size, position, score, band, high - low}
   take(before, math.ceil(wanted / 2))
-  take(after, wanted - #chosen)
-  take(before, wanted - #chosen)
-until #chosen == wanted or band * 16 == #bands
-
-local reply = {size, position, score, band, high - low}
-for _, card in ipairs(chosen) do
-  reply[#reply + 1] = card[1]
-  reply[#reply + 1] = card[2]
-  reply[#reply + 1] = card[3]
-end
+  take(after, wanted - chosen)
+  take(before, wanted - chosen)
+until chosen == wanted or band * 16 == #bands
 return reply

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from redis import Redis
+
+from django_zrank.store import Store
+
+Live = Callable[[], dict[str, float]]
+
+
+def test_sets_and_removes(store: Store, live: Live) -> None:
+    assert store.apply_changes(store.begin_write(), [("1", 10), ("3", None), ("4", 4.5), ("9", None)])
+    assert live() == {"1": 10, "2": 2, "4": 4.5}
+
+
+def test_the_later_reading_wins_whatever_comes_first(store: Store, live: Live) -> None:
+    earlier, later = store.begin_write(), store.begin_write()
+    assert store.apply_changes(later, [("1", 20), ("2", None)])
+    assert store.apply_changes(earlier, [("1", 10), ("2", 10), ("3", 10)])
+    assert live() == {"1": 20, "3": 10}
+
+
+def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
+    epoch = store.begin_write()
+    store.start_rebuild("next")
+    assert not store.apply_changes(epoch, [("1", 10)])
+    epoch = store.begin_write()
+    store.swap_rebuilt("next")
+    assert not store.apply_changes(epoch, [("1", 10)])
+    assert live() == {}
+
+
+def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
+    store.start_rebuild("next")
+    store.load_rows("next", [(1, "1"), (2, "2")])
+    assert store.apply_changes(store.begin_write(), [("1", 10), ("2", None)])
+    assert live() == {"1": 10, "3": 3}
+    store.swap_rebuilt("next")
+    assert live() == {"1": 10}
+
+
+def test_a_first_build_shows_nothing_before_it_is_complete(zrank: Redis, store: Store, live: Live) -> None:
+    zrank.flushall()
+    store.start_rebuild("first")
+    assert store.apply_changes(store.begin_write(), [("1", 10)])
+    assert not zrank.exists(store.keys.live)
+    store.swap_rebuilt("first")
+    assert live() == {"1": 10}
+
+
+def test_refuses_what_is_older_than_the_guard_remembers(zrank: Redis, store: Store, live: Live) -> None:
+    slow = store.begin_write()
+    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
+    assert not store.apply_changes(slow, [("1", 10)])
+    assert live() == {"1": 1, "2": 2, "3": 3}
+
+
+def test_the_guard_forgets_after_its_window(zrank: Redis, store: Store) -> None:
+    store.apply_changes(store.begin_write(), [("1", 10)])
+    assert zrank.zcard(store.keys.recent) == 1
+    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
+    store.apply_changes(store.begin_write(), [("2", 10)])
+    assert zrank.zrange(store.keys.recent, 0, -1) == [b"2"]
+
+
+def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Store) -> None:
+    store.start_rebuild("next")
+    store.apply_changes(store.begin_write(), [("1", 10)])
+    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
+    store.apply_changes(store.begin_write(), [("2", 10)])
+    assert set(zrank.zrange(store.keys.recent, 0, -1)) == {b"1", b"2"}

@@ -1,0 +1,136 @@
+"""Every set of candidates is equally likely: shown by chi-square, and that the check can fail."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from django_zrank import RankIndex
+from tests.populations import fill
+from tests.testapp.models import Player
+
+DRAWS = 100_000
+"""Members drawn in all, in every case below."""
+
+
+class Uniform(RankIndex):
+    model = Player
+    name = "uniform"
+    order = ("-level",)
+    band = 10**6
+
+
+@dataclass(frozen=True)
+class Side:
+    """Candidates on one side of me, and how many of them are drawn at a time."""
+
+    candidates: tuple[int, ...]
+    drawn: int
+
+    def deviation(self, draws: Iterable[tuple[int, ...]]) -> float:
+        """How many standard deviations the chi-square of the drawn sets lies above its mean.
+
+        Infinite where something came up that is no set of candidates of the right size.
+        """
+        counts = Counter(tuple(sorted(draw)) for draw in draws)
+        cells, total = math.comb(len(self.candidates), self.drawn), counts.total()
+        allowed = set(self.candidates)
+        if any(len(set(one)) != self.drawn or not set(one) <= allowed for one in counts):
+            return math.inf
+        expected = total / cells
+        chi_square = sum((n - expected) ** 2 for n in counts.values()) / expected
+        chi_square += (cells - len(counts)) * expected
+        return (chi_square - (cells - 1)) / math.sqrt(2 * (cells - 1))
+
+
+LIMIT = 4.0
+"""Standard deviations: a right sampler passes 30,000 times of 30,001; the seeds are fixed, so it is always."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A population of pks 1 … size, scores equal to the pk or all tied, me in the middle."""
+
+    size: int
+    n: int
+    tied: bool = False
+    excluded: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def me(self) -> int:
+        return (self.size + 1) // 2
+
+    def sides(self) -> tuple[Side, Side]:
+        order = sorted(range(1, self.size + 1), key=str) if self.tied else list(range(1, self.size + 1))
+        order.reverse()
+        place = order.index(self.me)
+        before, after = (
+            tuple(pk for pk in side if pk not in self.excluded) for side in (order[:place], order[place + 1 :])
+        )
+        return Side(before, -(-self.n // 2)), Side(after, self.n // 2)
+
+
+CASES = {
+    "sides that are read whole": Case(size=13, n=6),
+    "sides that are looked up": Case(size=41, n=4),
+    "an odd number": Case(size=41, n=3),
+    "ties": Case(size=41, n=4, tied=True),
+    "some excluded": Case(size=61, n=4, excluded=frozenset(range(1, 62, 3))),
+    "most excluded": Case(size=401, n=4, excluded=frozenset(pk for pk in range(1, 402) if pk % 20)),
+}
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_set_is_equally_likely(case: Case) -> None:
+    fill(Uniform, {pk: 0 if case.tied else pk for pk in range(1, case.size + 1)})
+    recommend, (before, after) = Uniform.ranking.recommend, case.sides()
+    draws = [
+        [entry.pk for entry in recommend(case.me, case.n, exclude=case.excluded, seed=seed)]
+        for seed in range(DRAWS // case.n)
+    ]
+    split = before.drawn
+    assert before.deviation(tuple(draw[:split]) for draw in draws) < LIMIT
+    assert after.deviation(tuple(draw[split:]) for draw in draws) < LIMIT
+
+
+def window(side: Side, rng: random.Random) -> tuple[int, ...]:
+    """A run of neighbours: what ZRANGEBYSCORE with a random LIMIT offset gives."""
+    start = rng.randrange(len(side.candidates) - side.drawn + 1)
+    return side.candidates[start : start + side.drawn]
+
+
+def replaced(side: Side, rng: random.Random) -> tuple[int, ...]:
+    """The same member may come twice: count times a random rank."""
+    return tuple(rng.choices(side.candidates, k=side.drawn))
+
+
+def distinct(side: Side, rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.sample(side.candidates, side.drawn))
+
+
+def leaning(side: Side, rng: random.Random) -> tuple[int, ...]:
+    """Distinct, but those near the first candidate come one time in ten more often."""
+    pick = set(rng.sample(side.candidates, side.drawn))
+    if rng.random() < 0.1:
+        pick = pick - {max(pick)} | {side.candidates[0]}
+    return tuple(pick) if len(pick) == side.drawn else tuple(rng.sample(side.candidates, side.drawn))
+
+
+@pytest.mark.parametrize("sampler", [window, replaced, leaning])
+@pytest.mark.parametrize("side", CASES["sides that are looked up"].sides())
+def test_the_check_fails_for_a_wrong_sampler(
+    side: Side, sampler: Callable[[Side, random.Random], tuple[int, ...]]
+) -> None:
+    rng = random.Random(1)
+    assert side.deviation(sampler(side, rng) for _ in range(DRAWS // 4)) > LIMIT
+
+
+def test_the_check_passes_for_a_right_one() -> None:
+    side, rng = CASES["sides that are looked up"].sides()[0], random.Random(1)
+    assert side.deviation(distinct(side, rng) for _ in range(DRAWS // 4)) < LIMIT
