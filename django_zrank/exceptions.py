@@ -1,6 +1,6 @@
 """What can go wrong, by name."""
 
-__all__ = ["IndexUnavailable", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
+__all__ = ["IndexUnavailable", "IndexUnhealthy", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
 
 
 class ZRankError(Exception):
@@ -17,6 +17,10 @@ class IndexUnavailable(ZRankError):
 
 class NotBuilt(IndexUnavailable):
     """The index was never built, or its Redis was emptied."""
+
+
+class IndexUnhealthy(IndexUnavailable):
+    """Redis restarted or failed over, and may have lost the newest writes; they are being replayed."""
 
 
 class RebuildSuperseded(ZRankError):

@@ -119,15 +119,15 @@ class RankIndex:
         return ()
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> models.Model:
-        """The row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
+        """The row of ``user``; of several, the first by primary key that is ranked. Raises ``NotRanked``."""
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
-            raise ImproperlyConfigured(f"{type(self).__name__} has no owner: set the path to the user.")
-        rows = self.model._default_manager.filter(**{owner or "pk": user.pk})
+            raise NotRanked(f"the index {self.name!r} has no owner")
+        rows = self.get_queryset().filter(**{owner or "pk": user.pk})
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
-            raise NotRanked(f"{user} owns no {self.model._meta.verbose_name}")
-        return member
+            raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
+        return member  # type: ignore[no-any-return]
 
     @cached_property
     def has_excluded(self) -> bool:

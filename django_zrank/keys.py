@@ -28,7 +28,9 @@ class Keys(NamedTuple):
     """Sorted set: member -> token of its newest write. Guards against writes that arrive late."""
 
     meta: str
-    """Hash: ``generation`` (live), ``building`` (of a running rebuild), ``started``, ``seen``, ``token``."""
+    """Hash: ``generation`` (live), ``run`` (the ``run_id`` of the server that was written to), ``token`` (the
+    newest), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); of a
+    running rebuild ``building`` (its generation), ``started``, ``seen`` (its last sign of life)."""
 
     @classmethod
     @cache  # there are as many as indexes

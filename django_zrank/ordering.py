@@ -55,11 +55,13 @@ def _span(value: Any) -> timedelta:
     return value
 
 
-def _parse_number(text: str) -> Decimal:
+def _parse_number(text: str) -> int | Decimal:
     try:
-        return Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         raise ValueError(f"{text!r} is not a number") from None
+    whole = number.is_finite() and -EXACT <= number <= EXACT and number == number.to_integral_value()
+    return int(number) if whole else number
 
 
 def _parse_span(text: str) -> timedelta:
@@ -97,11 +99,14 @@ class Kind:
         return _parse_number(text)
 
     @staticmethod
-    def _units(value: Decimal | timedelta, unit: int | Decimal | timedelta) -> int:
+    def _units(value: Any, unit: Any) -> int:
         """Whole units in ``value``. Scores are whole units too, so rounding down loses no member."""
-        if isinstance(value, Decimal) and not value.is_finite():
-            raise ValueError(f"{value} is not finite")
-        units = math.floor(value / unit)  # type: ignore[operator]
+        if isinstance(value, Decimal):
+            if not value.is_finite():
+                raise ValueError(f"{value} is not finite")
+            if value > 2 * EXACT * unit:  # 1e999999 is short to write, and takes half a minute to expand
+                return 2 * EXACT
+        units = math.floor(value / unit) if value >= 0 * unit else -1
         if units < 0:
             raise ValueError(f"{value} is negative")
         return min(units, 2 * EXACT)

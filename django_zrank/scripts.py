@@ -12,8 +12,11 @@ from redis.exceptions import NoScriptError
 
 __all__ = [
     "ABANDON_REBUILD",
+    "ADOPT_SERVER",
     "APPLY_CHANGES",
     "BEGIN_WRITE",
+    "CHECK_HEALTH",
+    "FINISH_REPLAY",
     "LOAD_ROWS",
     "SAMPLE_NEARBY",
     "START_REBUILD",
@@ -41,8 +44,11 @@ class Script:
 
 
 ABANDON_REBUILD: Final = Script("abandon_rebuild")
+ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
+CHECK_HEALTH: Final = Script("check_health")
+FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 START_REBUILD: Final = Script("start_rebuild")

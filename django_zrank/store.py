@@ -13,10 +13,10 @@ from redis.exceptions import RedisError, ResponseError
 
 from . import scripts
 from .conf import get_settings
-from .exceptions import IndexUnavailable, NotBuilt
+from .exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from .keys import Keys
 
-__all__ = ["LOAD_LIMIT", "Epoch", "Sample", "Store"]
+__all__ = ["LOAD_LIMIT", "Epoch", "Health", "Sample", "Store"]
 
 LOAD_LIMIT: Final = 3500
 """The most rows that one ``load()`` takes: Lua's ``unpack`` fails at 8,000 values."""
@@ -39,6 +39,22 @@ class Epoch(NamedTuple):
     generation: str
     building: str
     token: str
+
+
+class Health(NamedTuple):
+    """What a server holds of an index; empty text for what there is not."""
+
+    generation: str
+    building: str
+
+    behind: str
+    """A replay that is not finished, or "rebuild" where only a rebuild will do."""
+
+    applied: str
+    """The place up to which writes have been applied."""
+
+    same_server: bool
+    """Whether it is the server that was written to, and has not restarted since."""
 
 
 class Sample(NamedTuple):
@@ -82,6 +98,8 @@ class Store:
         except ResponseError as error:
             if str(error).startswith("NOTBUILT"):
                 raise self._not_built() from None
+            if str(error).startswith("UNHEALTHY"):
+                raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
         except RedisError as error:
             raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
@@ -160,20 +178,39 @@ class Store:
             raise self._not_built()
         return Epoch(*map(bytes.decode, reply))
 
-    def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str, Number | None]]) -> bool:
-        """Write members with their scores, None to remove. False, with nothing written: begin again."""
+    def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str, Number | None]]) -> int | None:
+        """Write members with their scores, None to remove. Returns the place of this write among all;
+        None, with nothing written: begin again."""
         keys = self.keys
         pairs = ((member, "" if score is None else repr(score)) for member, score in changes)
         args = (*epoch, _WINDOW, *chain.from_iterable(pairs))
         reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
-        return bool(reply)
+        return None if reply is None else int(reply)
+
+    # Health
+
+    def check_health(self) -> Health:
+        """What this server holds, and whether it can be believed."""
+        *names, same = self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())
+        return Health(*map(bytes.decode, names), bool(same))
+
+    def adopt_server(self, generation: str, applied: str) -> bool:
+        """Accept a server that restarted or took over. False: it holds something else by now."""
+        keys = self.keys
+        return bool(self._call(scripts.ADOPT_SERVER, (keys.shadow, keys.meta), (generation, applied)))
+
+    def finish_replay(self, behind: str) -> bool:
+        """Note that the replay named ``behind`` is done. False: another has begun."""
+        return bool(self._call(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,)))
 
     # Rebuilding
 
-    def start_rebuild(self, building: str) -> None:
-        """Begin to build the generation ``building``. A rebuild that is running gives way."""
+    def start_rebuild(self, building: str, *, polite: bool = False) -> bool:
+        """Begin to build the generation ``building``. Another rebuild that is running gives way; or, where
+        this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
-        self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), (building,))
+        args = (building, "1" if polite else "0", _LEASE)
+        return bool(self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), args))
 
     def load_rows(self, building: str, rows: Iterable[tuple[Number, str]]) -> bool:
         """Add up to ``LOAD_LIMIT`` rows (score, member) to what is being built. False: it was superseded."""

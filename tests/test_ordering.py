@@ -59,6 +59,12 @@ def test_the_ends_of_a_band_are_exact(name: str, data: st.DataObject) -> None:
     assert (kind(name).encode(other) <= score + end) == (other - mine <= distance)
 
 
+def test_a_distance_beyond_everything_costs_nothing() -> None:
+    for text in ("1e99999", "1e9999999"):
+        assert kind("integer").distance(kind("integer").parse_distance(text)) == 2 * EXACT
+        assert kind("price").distance(kind("price").parse_distance(text)) == 2 * EXACT
+
+
 def test_distances_are_taken_as_written() -> None:
     assert kind("price").distance(0.29) == 29  # 0.29 as a double is a little less
     assert kind("integer").distance(10.9) == 10

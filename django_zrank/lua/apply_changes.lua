@@ -9,17 +9,21 @@
 --       token       as begin_write.lua returned it
 --       window      seconds for which a member's token is remembered
 --       …           then pairs: member, score ('' removes the member)
--- Returns 1, or 0 with nothing written where a rebuild began or ended since, or the token is too old to judge.
+-- Returns the place of this write among all (a token), or nil with nothing written where a rebuild began or
+--         ended since, the server is another, or the token is too old to judge.
 -- Cost  O(pairs * log(size)).
 
 local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local generation, building, token, window = unpack(ARGV, 1, 4)
 local FIRST_PAIR = 5
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token')
+local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token', 'run')
 local floor = tonumber(state[4] or 0) - window * 1000000
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or tonumber(token) <= floor then
-  return 0
+  return false
+end
+if state[5] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+  return false
 end
 if building ~= '' then
   floor = math.min(floor, state[3] - 1)
@@ -47,4 +51,10 @@ for i = FIRST_PAIR, #ARGV, 2 do
   end
 end
 redis.call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', floor))
-return 1
+
+-- A server that restarts loses its last writes, never one from the middle: what it has applied up to here, and
+-- nothing later, is there.
+local time = redis.call('TIME')
+local applied = string.format('%.0f', math.max(time[1] * 1000000 + time[2], state[4] + 1))
+redis.call('HSET', meta, 'applied', applied, 'token', applied)
+return applied

@@ -3,17 +3,21 @@
 -- KEYS  shadow  sorted set that a rebuild is filling
 --       meta    hash of the index
 -- ARGV  lease   seconds after which a silent rebuild counts as dead; what it left is cleared here
--- Returns {generation, building, token}, '' for what there is not; nil where the index was never built.
+-- Returns {generation, building, token}, '' for what there is not; nil where the index was never built; the
+--         error UNHEALTHY where the server restarted or another took over, and may have lost writes.
 -- Cost  O(1).
 
 local shadow, meta = KEYS[1], KEYS[2]
 local lease = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'token')
-local generation, building, seen, last = unpack(state)
+local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'token', 'run')
+local generation, building, seen, last, run = unpack(state)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+if run and run ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+  return redis.error_reply('UNHEALTHY the server is not the one that was written to')
+end
 if building and now - seen > lease * 1000000 then
   redis.call('UNLINK', shadow)
   redis.call('HDEL', meta, 'building', 'started', 'seen')

@@ -5,14 +5,16 @@
 --       meta      hash of the index
 -- ARGV  building  the generation being built
 --       …         then pairs: score, member; 7,000 values at most
--- Returns 1, or 0 with nothing written where another rebuild began, or this one was taken for dead.
+-- Returns 1, or 0 with nothing written where another rebuild began, this one was taken for dead, or the server
+--         restarted and may have lost rows.
 -- Cost  O(pairs * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local building = unpack(ARGV, 1, 1)
 local FIRST_PAIR = 2
 
-if redis.call('HGET', meta, 'building') ~= building then
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if redis.call('HGET', meta, 'building') ~= building or redis.call('HGET', meta, 'run') ~= run then
   return 0
 end
 local time = redis.call('TIME')

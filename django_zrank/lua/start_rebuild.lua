@@ -1,21 +1,33 @@
--- Begins a rebuild; another one that is running gives way.
+-- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
 -- KEYS  shadow    sorted set to fill; what a killed rebuild left in it is cleared
 --       recent    sorted set, member -> token of its newest write
 --       meta      hash of the index
 -- ARGV  building  the new generation
--- Returns the rebuild's token: members written from now on carry a higher one.
+--       polite    '1' not to begin while another one is alive
+--       lease     seconds after which a silent rebuild counts as dead
+-- Returns the rebuild's token: members written from now on carry a higher one. Nil where it did not begin.
 -- Cost  O(1).
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building = unpack(ARGV)
+local building, polite, lease = unpack(ARGV)
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local seen = redis.call('HGET', meta, 'seen')
+if polite == '1' and seen and now - seen <= lease * 1000000 then
+  return false
+end
 local last = redis.call('HGET', meta, 'token')
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 
 -- No write that began earlier can be applied any more (its 'building' differs), so its guard is not needed.
 redis.call('UNLINK', shadow, recent)
-redis.call('HSET', meta, 'building', building, 'started', token, 'seen', token, 'token', token)
+-- The live index of a server that has lost writes takes new ones from now on, but is not to be believed.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local known = redis.call('HGET', meta, 'run')
+if known and known ~= run then
+  redis.call('HSET', meta, 'behind', 'rebuild')
+end
+redis.call('HSET', meta, 'run', run, 'building', building, 'started', token, 'seen', token, 'token', token)
 return token

@@ -5,13 +5,15 @@
 --       old       where the replaced one waits to be freed
 --       meta      hash of the index
 -- ARGV  building  the generation that was built
--- Returns 1, or 0 with nothing changed where another rebuild began, or this one was taken for dead.
+-- Returns 1, or 0 with nothing changed where another rebuild began, this one was taken for dead, or the server
+--         restarted and may have lost rows.
 -- Cost  O(1): a rename over the live key would free it on the spot, for seconds at 20 million members.
 
 local live, shadow, old, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local building = unpack(ARGV)
 
-if redis.call('HGET', meta, 'building') ~= building then
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if redis.call('HGET', meta, 'building') ~= building or redis.call('HGET', meta, 'run') ~= run then
   return 0
 end
 redis.call('UNLINK', old)
@@ -22,6 +24,6 @@ if redis.call('EXISTS', shadow) == 1 then
   redis.call('RENAME', shadow, live)
 end
 redis.call('HSET', meta, 'generation', building)
-redis.call('HDEL', meta, 'building', 'started', 'seen')
+redis.call('HDEL', meta, 'building', 'started', 'seen', 'behind')
 redis.call('UNLINK', old)
 return 1

@@ -1,0 +1,35 @@
+"""The app's errors as REST framework answers them."""
+
+from __future__ import annotations
+
+import math
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework import status
+from rest_framework.exceptions import APIException, NotFound
+
+from ..conf import get_settings
+
+__all__ = ["MemberNotRanked", "RankingUnavailable"]
+
+
+class MemberNotRanked(NotFound):
+    """404: the member asked about has no rank, or the user owns no row of the model."""
+
+    default_detail = _("This member is not in the ranking.")
+    default_code = "not_ranked"
+
+
+class RankingUnavailable(APIException):
+    """503: the index is not built, or its Redis can't be reached. Which of them is not for the client."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_detail = _("The ranking is unavailable at the moment.")
+    default_code = "unavailable"
+
+    wait: int
+    """Seconds; REST framework's own exception handler makes ``Retry-After`` of it."""
+
+    def __init__(self, detail: str | None = None, code: str | None = None) -> None:
+        super().__init__(detail, code)
+        self.wait = max(1, math.ceil(get_settings().retry_after))

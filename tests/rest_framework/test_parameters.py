@@ -1,0 +1,232 @@
+"""The query string: what each parameter does, and that nonsense is a 400 that names it."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from django.utils.http import urlencode
+from rest_framework.test import APIClient
+
+from django_zrank.testing import sync_now
+from tests.rest_framework.urls import Bandless
+from tests.testapp.models import Nickname, Player, Ticket
+from tests.testapp.zrank import ByDay, BySpan, NicknameRank
+
+URL = "/api/recommendations/"
+
+
+def ask(client: APIClient, query: str = "", url: str = URL) -> Any:
+    response = client.get(f"{url}?{query}")
+    assert response.status_code == 200, response.content
+    return response.json()
+
+
+def scores(answer: Any) -> set[Any]:
+    return {result["score"] for result in answer["results"]}
+
+
+def test_n(client: APIClient, me: Player) -> None:
+    assert len(ask(client, "n=1")["results"]) == 1
+    assert len(ask(client, "n=20")["results"]) == 20
+    assert len(ask(client, "n=500")["results"]) == 20
+
+
+def test_default_n(client: APIClient, me: Player, settings: Any) -> None:
+    assert len(ask(client)["results"]) == 10
+    assert len(ask(client, url="/many/")["results"]) == 18
+    settings.ZRANK = {**settings.ZRANK, "MAX_N": 4}
+    assert len(ask(client)["results"]) == 4
+
+
+def test_band(client: APIClient, me: Player) -> None:
+    assert ask(client, "n=20")["band"] == [10, 10]
+    answer = ask(client, "band=3&n=20")
+    assert answer["band"] == [3, 3]
+    assert scores(answer) == {97, 98, 99, 101, 102, 103}
+    answer = ask(client, "band=2,1&n=20")
+    assert answer["band"] == [2, 1]
+    assert scores(answer) == {98, 99, 101}
+    assert answer["candidates"] == 3
+
+
+def test_band_comes_back_as_it_was_asked(client: APIClient, me: Player) -> None:
+    assert client.get(URL, {"band": "3"}).content.startswith(b'{"band":[3,3],')
+    assert client.get(URL, {"band": "2.5"}).content.startswith(b'{"band":[2.5,2.5],')
+
+
+def test_widen(client: APIClient, me: Player) -> None:
+    answer = ask(client, "band=1&widen=2&widen=3,4&widen=9&n=7")
+    assert answer["band"] == [3, 4]
+    assert scores(answer) == {97, 98, 99, 101, 102, 103, 104}
+
+
+def test_widen_is_not_used_where_it_is_not_needed(client: APIClient, me: Player) -> None:
+    assert ask(client, "band=1&widen=2&n=2")["band"] == [1, 1]
+
+
+def test_exclude(client: APIClient, me: Player) -> None:
+    pks = dict(Player.objects.values_list("level", "pk"))
+    answer = ask(client, f"band=3&exclude={pks[97]},{pks[98]}&exclude={pks[103]}")
+    assert scores(answer) == {99, 101, 102}
+    answer = ask(client, f"band=3&exclude= {pks[97]}, {pks[98]}")
+    assert scores(answer) == {99, 101, 102, 103}
+
+
+def test_exclude_of_nobody_known(client: APIClient, me: Player) -> None:
+    assert len(ask(client, f"exclude=0,-1,{10**30}")["results"]) == 10
+
+
+def test_seed(client: APIClient, me: Player) -> None:
+    draws = [ask(client, f"seed={seed}", "/seeded/")["results"] for seed in (7, 7, 8)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_seed_must_be_allowed(client: APIClient, me: Player) -> None:
+    response = client.get(URL, {"seed": 7})
+    assert response.status_code == 400
+    assert response.json() == {"seed": ["No seed can be given here."]}
+
+
+def test_unknown_parameters_are_ignored(client: APIClient, me: Player) -> None:
+    assert len(ask(client, "page=2&limit=1&count=&N=3")["results"]) == 10
+
+
+NONSENSE = [
+    ("n", ["0"]),
+    ("n", ["-1"]),
+    ("n", ["abc"]),
+    ("n", ["1.5"]),
+    ("n", ["501"]),
+    ("n", [""]),
+    ("n", ["9" * 5000]),
+    ("n", ["nan"]),
+    ("n", ["1e1"]),
+    ("n", ["5", "6"]),
+    ("n", ["\0"]),
+    ("band", ["nan"]),
+    ("band", ["snan"]),
+    ("band", ["inf"]),
+    ("band", ["-inf"]),
+    ("band", ["-1"]),
+    ("band", ["1,-1"]),
+    ("band", ["1,nan"]),
+    ("band", ["1,2,3"]),
+    ("band", [","]),
+    ("band", ["1,"]),
+    ("band", [",1"]),
+    ("band", [""]),
+    ("band", ["abc"]),
+    ("band", ["P1D"]),
+    ("band", ["1e400"]),
+    ("band", ["1e999999"]),
+    ("band", ["1e999999999999"]),
+    ("band", ["9" * 5000]),
+    ("band", ["\0"]),
+    ("band", ["10", "20"]),
+    ("widen", [""]),
+    ("widen", ["-1"]),
+    ("widen", ["25", "nan"]),
+    ("widen", ["25", "1,2,3"]),
+    ("widen", ["1e400"]),
+    ("widen", ["1e999999"]),
+    ("widen", ["25"] * 11),
+    ("exclude", [""]),
+    ("exclude", ["abc"]),
+    ("exclude", ["1,abc"]),
+    ("exclude", ["1,,2"]),
+    ("exclude", ["1,"]),
+    ("exclude", ["1", ""]),
+    ("exclude", ["1.5"]),
+    ("exclude", ["9" * 5000]),
+    ("exclude", ["\0"]),
+    ("exclude", [",".join(map(str, range(1001)))]),
+    ("member", [""]),
+    ("member", ["abc"]),
+    ("member", ["1,2"]),
+    ("member", ["1", "1"]),
+    ("member", ["\0"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), NONSENSE, ids=lambda value: str(value)[:30])
+def test_nonsense(client: APIClient, me: Player, name: str, values: list[str]) -> None:
+    response = client.get(URL, {name: values})
+    assert response.status_code == 400, response.content
+    (named,) = response.json()
+    assert named == name
+    messages = response.json()[name]
+    assert isinstance(messages, list)
+    assert all(isinstance(message, str) and message for message in messages)
+
+
+@pytest.mark.parametrize("value", ["", "abc", "1.5", "1", "nan"])
+def test_nonsense_seed(client: APIClient, me: Player, value: str) -> None:
+    response = client.get("/seeded/", {"seed": [value, "2"] if value == "1" else value})
+    assert response.status_code == 400
+    assert list(response.json()) == ["seed"]
+
+
+def test_everything_wrong_is_said_at_once(client: APIClient, me: Player) -> None:
+    response = client.get(URL, {"n": "0", "band": "x", "widen": ["1", "y"], "exclude": "z", "seed": "1"})
+    assert response.status_code == 400
+    assert sorted(response.json()) == ["band", "exclude", "n", "seed", "widen"]
+    assert response.json()["n"] == ["Ensure this value is greater than or equal to 1."]
+    assert response.json()["band"] == ["“x” is not a band: 'x' is not a number."]
+    assert response.json()["exclude"] == ["“z” is not an id."]
+
+
+def test_ceilings_are_named(client: APIClient, me: Player, settings: Any) -> None:
+    settings.ZRANK = {**settings.ZRANK, "MAX_N": 50}
+    assert client.get(URL, {"n": 51}).json() == {"n": ["Ensure this value is less than or equal to 50."]}
+    assert client.get("/many/", {"exclude": "1,2,3"}).status_code == 200
+    assert client.get("/many/", {"exclude": ["1,2,3", "4"]}).json() == {
+        "exclude": ["At most 3 ids can be given, not 4."]
+    }
+
+
+def test_band_is_required_where_the_index_has_none(client: APIClient, me: Player) -> None:
+    sync_now(Bandless)
+    assert client.get("/bandless/").json() == {"band": ["This field is required."]}
+    assert ask(client, "band=4", "/bandless/")["candidates"] == 8
+
+
+def test_text_keys(staff: APIClient, zrank: Any) -> None:
+    for score, nick in enumerate(["a/b c", "émile", "<b>", "007"]):
+        Nickname.objects.create(nick=nick, score=score / 2)
+    sync_now(NicknameRank)
+    answer = ask(staff, urlencode({"member": "émile", "exclude": "007"}), "/nickname/")
+    assert {result["pk"]: result["score"] for result in answer["results"]} == {"a/b c": 0.0, "<b>": 1.0}
+    assert answer["band"] == [1.5, 1.5]
+    for name in ("member", "exclude"):
+        for nonsense in ("", "a\0b"):
+            assert staff.get("/nickname/", {"member": "007", name: nonsense}).json().keys() == {name}
+    assert staff.get("/nickname/", {"member": "007", "exclude": "a,,b"}).status_code == 400
+    assert staff.get("/nickname/", {"member": "nobody"}).status_code == 404
+
+
+def test_uuid_keys_and_spans(staff: APIClient, zrank: Any) -> None:
+    tickets = [Ticket.objects.create(span=timedelta(minutes=minute)) for minute in range(10)]
+    sync_now(BySpan)
+    answer = ask(staff, f"member={tickets[5].pk}&band=PT2M,00:01:00&exclude={tickets[4].pk}", "/ticket-span/")
+    assert [(result["pk"], result["score"]) for result in answer["results"]] == [
+        (str(tickets[3].pk), "180.0"),
+        (str(tickets[6].pk), "360.0"),
+    ]
+    assert answer["band"] == ["00:02:00", "00:01:00"]
+    for name, value in {"band": "soon", "exclude": "5", "member": "x" * 36, "widen": "-P1D"}.items():
+        response = staff.get("/ticket-span/", {"member": tickets[5].pk, name: value})
+        assert response.status_code == 400
+        assert list(response.json()) == [name]
+
+
+def test_a_band_that_came_back_can_be_asked_again(staff: APIClient, zrank: Any) -> None:
+    tickets = [
+        Ticket.objects.create(day=date(2026, 1, 1 + day), span=timedelta(hours=day)) for day in range(20)
+    ]
+    sync_now(ByDay, BySpan)
+    for url in ("/ticket-day/", "/ticket-span/"):
+        answer = ask(staff, f"member={tickets[9].pk}&band=P2D,1 00:00:00", url)
+        band = ",".join(map(str, answer["band"]))
+        assert ask(staff, urlencode({"member": tickets[9].pk, "band": band}), url)["band"] == answer["band"]

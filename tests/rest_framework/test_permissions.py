@@ -1,0 +1,120 @@
+"""Who may ask, and as whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from django_zrank.testing import sync_now
+from tests.rest_framework.urls import Trained
+from tests.testapp.models import Player
+
+URL = "/api/recommendations/"
+
+
+@pytest.fixture
+def other(me: Player) -> Player:
+    """The player of another user."""
+    other = Player.objects.get(level=90)
+    other.user = User.objects.create_user("bob")
+    other.save(update_fields=["user"])
+    return other
+
+
+def test_nobody_signed_in(anonymous: APIClient, me: Player, other: Player) -> None:
+    for query in ({}, {"member": me.pk}, {"n": 0}):
+        response = anonymous.get(URL, query)
+        assert response.status_code == 403
+        assert response.json() == {"detail": "Authentication credentials were not provided."}
+        response = anonymous.get("/basic/", query)
+        assert response.status_code == 401
+        assert response["WWW-Authenticate"] == 'Basic realm="api"'
+
+
+def test_nobody_signed_in_where_nobody_must(anonymous: APIClient, me: Player) -> None:
+    assert anonymous.get("/open/").status_code == 403
+    assert anonymous.get("/open/", {"member": me.pk}).status_code == 200
+    assert anonymous.get("/either/").status_code == 403
+    for member in (me, Player.objects.get(level=95)):  # Nobody is not the owner of what nobody owns
+        assert anonymous.get("/either/", {"member": member.pk}).status_code == 403
+
+
+def test_as_myself(client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(3):  # The row asked as, whether it is mine, my friends
+        assert client.get(URL, {"member": me.pk, "n": 20}).json()["candidates"] == 20
+
+
+@pytest.mark.parametrize("url", [URL, "/api/player/recommendations/", "/api/opponents/", "/even/"])
+def test_as_somebody_else(client: APIClient, me: Player, other: Player, url: str) -> None:
+    for member in (other, Player.objects.get(level=95)):  # Whether or not it is anybody's
+        response = client.get(url, {"member": member.pk})
+        assert response.status_code == 403
+        assert response.json() == {"detail": "You can't ask as somebody else."}
+
+
+def test_there_is_no_way_round(client: APIClient, me: Player, other: Player) -> None:
+    for members in ([me.pk, other.pk], [other.pk, me.pk], [f"{me.pk},{other.pk}"]):
+        assert client.get(URL, {"member": members}).status_code == 400
+    mine = client.get(URL, {"n": 20}).json()["results"]
+    for name in ("Member", "member[]", "member_id", "user", "pk", "owner", "index"):
+        assert client.get(URL, {name: other.pk, "n": 20}).json()["results"] == mine
+    for text in (f" {other.pk}", f"0{other.pk}", f"+{other.pk}"):
+        assert client.get(URL, {"member": text}).status_code == 403
+
+
+def test_a_user_without_a_row(client: APIClient, me: Player, other: Player) -> None:
+    Player.objects.filter(pk=me.pk).update(user=None)
+    assert client.get(URL, {"member": other.pk}).status_code == 403
+    assert client.get(URL, {"member": me.pk}).status_code == 403
+
+
+def test_an_index_without_owner_is_nobodys(client: APIClient, me: Player) -> None:
+    response = client.get("/api/ascending/recommendations/", {"member": me.pk, "band": 1})
+    assert response.status_code == 403
+
+
+def test_nobody_there(client: APIClient, staff: APIClient, me: Player) -> None:
+    for pk in (0, -1, 10**6, 10**30):
+        assert client.get(URL, {"member": pk}).status_code == 404
+        assert staff.get("/staff/", {"member": pk}).status_code == 404
+        assert staff.get("/staff/employee/", {"member": pk, "band": 1}).status_code == 404
+
+
+def test_several_rows_of_mine(client: APIClient, me: Player, other: Player) -> None:
+    sync_now(Trained)
+    trained = Player.objects.filter(level__in=[85, 115])
+    me.friends.set(trained)
+    for member in trained:
+        answer = client.get("/trained/", {"member": member.pk, "band": 1}).json()
+        assert {result["score"] for result in answer["results"]} == {member.level - 1, member.level + 1}
+    assert client.get("/trained/", {"member": other.pk}).status_code == 403
+
+
+def test_staff_where_a_permission_says_so(
+    staff: APIClient, client: APIClient, me: Player, other: Player
+) -> None:
+    for url in ("/staff/", "/either/", "/staff/player/"):
+        answer = staff.get(url, {"member": other.pk, "band": 1}).json()
+        assert {result["score"] for result in answer["results"]} == {89, 91}
+        assert staff.get(url).status_code == 404  # Has no player
+    assert staff.get(URL, {"member": other.pk}).status_code == 403
+    assert client.get("/staff/").status_code == 403
+    assert client.get("/staff/", {"member": me.pk}).status_code == 403
+    assert client.get("/either/", {"member": me.pk}).status_code == 200
+    assert client.get("/either/", {"member": other.pk}).status_code == 403
+
+
+def test_staff_asking_for_themselves(staff: APIClient, me: Player) -> None:
+    Player.objects.filter(level=105).update(user=User.objects.get(username="root"))
+    answer = staff.get("/staff/", {"band": 1}).json()
+    assert {result["score"] for result in answer["results"]} == {104, 106}
+
+
+def test_members_asked_as_come_from_the_queryset_of_the_view(
+    staff: APIClient, client: APIClient, me: Player
+) -> None:
+    hidden = Player.objects.get(level=101)
+    assert client.get("/even/", {"member": hidden.pk}).status_code == 404

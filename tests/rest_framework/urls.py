@@ -1,0 +1,148 @@
+"""A project's own views beside those of the app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import include, path
+from rest_framework import serializers
+from rest_framework.authentication import BasicAuthentication
+from rest_framework.filters import SearchFilter
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.permissions import AllowAny, IsAdminUser
+from rest_framework.routers import DefaultRouter
+from rest_framework.throttling import UserRateThrottle
+
+from django_zrank import RankIndex
+from django_zrank.rest_framework.permissions import IsOwner
+from django_zrank.rest_framework.serializers import EntrySerializer
+from django_zrank.rest_framework.viewsets import RecommendationViewSet
+from tests.testapp.models import Player
+from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
+
+
+class Trained(RankIndex):
+    """Everybody owns the friends of the own player: a path to several owners of several rows."""
+
+    name = "trained"
+    model = Player
+    order = ("-level",)
+    band = 10
+    owner = "friends__user"
+
+
+class Bandless(RankIndex):
+    name = "bandless"
+    model = Player
+    order = ("-level",)
+    owner = "user"
+
+
+class PlayerSerializer(serializers.ModelSerializer[Player]):
+    asked_at = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Player
+        fields = ["name", "asked_at"]
+
+    def get_asked_at(self, player: Player) -> str:
+        return str(self.context["request"].path)
+
+
+class SameNames(serializers.ModelSerializer[Player]):
+    """Fields with the names of the ranking's, which show the same things in another form."""
+
+    score = serializers.CharField(source="level")
+
+    class Meta:
+        model = Player
+        fields = ["name", "pk", "score"]
+
+
+class OtherNames(serializers.ModelSerializer[Player]):
+    """A field with a name of the ranking's, which shows something else."""
+
+    rank = serializers.CharField(source="name")
+
+    class Meta:
+        model = Player
+        fields = ["rank"]
+
+
+class Bare(serializers.BaseSerializer[Player]):
+    """No fields to look at, only what comes out."""
+
+    def to_representation(self, instance: Player) -> dict[str, Any]:
+        return {"score": instance.name}
+
+
+class LinkedEntry(EntrySerializer):
+    link = serializers.SerializerMethodField()
+
+    def get_link(self, entry: Any) -> str:
+        return f"/players/{entry.pk}/"
+
+
+class Opponents(RecommendationViewSet):
+    """My *opponents*."""
+
+    serializer_class = PlayerSerializer
+    filter_backends = [SearchFilter]
+    search_fields = ["name"]
+    pagination_class = PageNumberPagination
+
+
+class EvenOpponents(RecommendationViewSet):
+    queryset = Player.objects.exclude(name__endswith="1")
+
+    def get_serializer_class(self) -> Any:
+        return PlayerSerializer
+
+
+class NamedOpponents(Opponents):
+    def get_queryset(self) -> QuerySet[Player]:
+        return Player.objects.filter(name__in=[f"level {level}" for level in range(101, 104)])
+
+
+class Staff(RecommendationViewSet):
+    permission_classes = [IsAdminUser]
+
+
+class TwicePerDay(UserRateThrottle):
+    rate = "2/day"
+
+
+def view(base: type[RecommendationViewSet] = RecommendationViewSet, **attributes: Any) -> Any:
+    return type(base.__name__, (base,), attributes).as_view({"get": "list"})
+
+
+router = DefaultRouter()
+router.register("opponents", Opponents, basename="opponent")
+
+urlpatterns = [
+    path("api/", include("django_zrank.rest_framework.urls")),
+    path("api/", include(router.urls)),
+    path("even/", view(EvenOpponents)),
+    path("named/", view(NamedOpponents)),
+    path("same-names/", view(serializer_class=SameNames)),
+    path("other-names/", view(serializer_class=OtherNames)),
+    path("bare/", view(serializer_class=Bare)),
+    path("linked/", view(serializer_class=LinkedEntry)),
+    path("staff/", view(Staff)),
+    path("staff/<index>/", view(Staff)),
+    path("either/", view(permission_classes=[IsOwner | IsAdminUser])),
+    path("open/", view(permission_classes=[AllowAny])),
+    path("basic/", view(authentication_classes=[BasicAuthentication])),
+    path("seeded/", view(allow_seed=True)),
+    path("many/", view(default_n=18, max_excluded=3)),
+    path("throttled/", view(throttle_classes=[TwicePerDay])),
+    path("trained/", view(index=Trained)),
+    path("trained-instance/", view(index=Trained.instance())),
+    path("bandless/", view(index=Bandless)),
+    path("nickname/", view(Staff, index=NicknameRank)),
+    *(
+        path(f"{index.instance().name}/", view(Staff, index=index))
+        for index in (ByInteger, ByReal, ByPrice, ByFlag, ByDay, ByMoment, BySpan)
+    ),
+]
