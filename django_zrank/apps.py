@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
 __all__ = ["ZRankConfig"]
@@ -13,8 +14,14 @@ class ZRankConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
         from .sync.signal_handlers import connect_all
+        from .sync.triggers import release, renew
 
         autodiscover_modules("zrank")
         connect_all()
+        # Both are sent once for each app. Listen to one, and install after all that others do.
+        *_, last = (config for config in apps.get_app_configs() if config.models_module is not None)
+        pre_migrate.connect(release, sender=last, dispatch_uid="django_zrank.sync.triggers")
+        post_migrate.connect(renew, sender=last, dispatch_uid="django_zrank.sync.triggers")

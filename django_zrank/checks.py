@@ -54,6 +54,8 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
+    if name == "capture" and value not in ("triggers", "signals"):
+        return "must be 'triggers' or 'signals'"
     return None
 
 
@@ -151,7 +153,7 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
     cls = type(index)
-    if not index.name or set(index.name) & set("{}/ "):
+    if not 0 < len(index.name) < 256 or set(index.name) & set("{}/ \0"):
         hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
         yield Error(f"{cls.__name__}.name is {index.name!r}.", hint=hint, obj=cls, id="zrank.E013")
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):

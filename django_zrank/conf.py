@@ -34,8 +34,22 @@ class Settings:
     retry_after: float = 5.0
     """Seconds without a push after one has failed (the circuit breaker), and the ``Retry-After`` of a 503."""
 
+    unhealthy: str = "raise"
+    """What reads do where Redis may have lost writes or can't be reached: ``"raise"`` IndexUnavailable;
+    ``"serve_stale"``, answer with what Redis holds, if it can be reached; ``"database"``, compute the answer by SQL."""
+
+    database_timeout: float = 2.0
+    """Seconds that an answer by SQL may take."""
+
+    keep_marks: float = 3600.0
+    """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""
+
     auto_sync: bool = True
     """Whether saves and deletes are pushed. ``rebuild_zrank`` works either way."""
+
+    capture: str = "triggers"
+    """What writes down that a row has changed: ``triggers`` in the database, which miss nothing, or model
+    ``signals``, for databases that forbid triggers."""
 
 
 def raw_settings() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What can go wrong, by name."""
 
-__all__ = ["IndexUnavailable", "IndexUnhealthy", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
+__all__ = ["CaptureError", "IndexUnavailable", "IndexUnhealthy", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
 
 
 class ZRankError(Exception):
@@ -25,6 +25,10 @@ class IndexUnhealthy(IndexUnavailable):
 
 class RebuildSuperseded(ZRankError):
     """Another rebuild of the same index began, and this one gave way."""
+
+
+class CaptureError(ZRankError):
+    """The database can't keep the triggers that write down what changes."""
 
 
 class Unrankable(ZRankError, ValueError):

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from .exceptions import NotRanked
+from .conf import get_settings
+from .database import DatabaseSource
+from .exceptions import IndexUnavailable, IndexUnhealthy, NotRanked
 from .recommendations import Recommendations, recommend
 from .store import Store
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
+    from .recommendations import Source
 
 __all__ = ["Ranking"]
+
+Answer = TypeVar("Answer")
+
+_TRUST: Final = 1.0
+"""Seconds for which a server that was found healthy is believed."""
 
 
 class Ranking:
@@ -26,6 +35,7 @@ class Ranking:
     def __init__(self, index: RankIndex) -> None:
         self.index = index
         self.store = Store(index.name)
+        self._healthy_until = 0.0
 
     def __repr__(self) -> str:
         return f"<Ranking of {self.index!r}>"
@@ -52,25 +62,50 @@ class Ranking:
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
         """
-        return recommend(
-            self.index, self.store, member, n, band=band, exclude=exclude, widen=widen, seed=seed
+        return self._ask(
+            lambda source: recommend(
+                self.index, source, member, n, band=band, exclude=exclude, widen=widen, seed=seed
+            )
         )
 
     def rank(self, member: Any) -> int:
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
-        reverse = self.index.ordering.first.descending
-        position = self.store.position(self.index.to_text(member), reverse=reverse)
+        text, reverse = self.index.to_text(member), self.index.ordering.first.descending
+        position = self._ask(lambda source: source.position(text, reverse=reverse))
         if position is None:
             raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
         return position + 1
 
     def score(self, member: Any) -> Any:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
-        score = self.store.score(self.index.to_text(member))
+        text = self.index.to_text(member)
+        score = self._ask(lambda source: source.score(text))
         if score is None:
             raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
         return self.index.ordering.first.kind.decode(score)
 
     def count(self) -> int:
         """How many members are ranked."""
-        return self.store.size()
+        return self._ask(lambda source: source.size())
+
+    def _ask(self, question: Callable[[Source], Answer]) -> Answer:
+        """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed."""
+        unhealthy = get_settings().unhealthy
+        try:
+            if unhealthy != "serve_stale":
+                self._require_health()
+            return question(self.store)
+        except IndexUnavailable:
+            if unhealthy != "database":
+                raise
+            return question(DatabaseSource(self.index))
+
+    def _require_health(self) -> None:
+        """Raise ``IndexUnhealthy`` where the server may have lost writes. Looked up once a second."""
+        now = monotonic()
+        if now < self._healthy_until:
+            return
+        health = self.store.check_health()
+        if health.generation and (health.behind or not health.same_server):
+            raise IndexUnhealthy(f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them")
+        self._healthy_until = now + _TRUST

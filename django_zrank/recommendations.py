@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from django.db import models
 
@@ -14,9 +14,30 @@ from .exceptions import NotRanked
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
-    from .store import Number, Store
+    from .store import Number, Sample
 
-__all__ = ["Entry", "Recommendations", "recommend"]
+__all__ = ["Entry", "Recommendations", "Source", "recommend"]
+
+
+class Source(Protocol):
+    """What answers: Redis (:class:`~django_zrank.store.Store`), or the database in its stead."""
+
+    def sample_nearby(
+        self,
+        member: str,
+        wanted: int,
+        *,
+        reverse: bool,
+        bands: Sequence[tuple[Number, Number]],
+        excluded: Iterable[str],
+        numbers: Callable[[int], bytes],
+    ) -> Sample | None: ...
+
+    def position(self, member: str, *, reverse: bool) -> int | None: ...
+
+    def score(self, member: str) -> float | None: ...
+
+    def size(self) -> int: ...
 
 
 class Entry(NamedTuple):
@@ -74,7 +95,7 @@ class Recommendations(Sequence[Entry]):
 
 def recommend(
     index: RankIndex,
-    store: Store,
+    source: Source,
     member: Any,
     n: int,
     *,
@@ -90,7 +111,7 @@ def recommend(
     bands = _bands(index, band, widen)
     text = index.to_text(member)
     criterion = index.ordering.first
-    sample = store.sample_nearby(
+    sample = source.sample_nearby(
         text,
         n,
         reverse=criterion.descending,

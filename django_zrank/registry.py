@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from .conf import get_settings
@@ -40,6 +41,10 @@ class Registry:
                 return index
         known = ", ".join(sorted(index.name for index in self.all())) or "none"
         raise LookupError(f"There is no index called {name!r}. Registered: {known}.")
+
+    def named(self, names: Sequence[str]) -> list[RankIndex]:
+        """The indexes of these names, or all where none is named. Raises ``LookupError``."""
+        return [self.get(name) for name in names] if names else self.all()
 
     def default(self) -> RankIndex:
         """The only index, or the one that ``ZRANK["DEFAULT_INDEX"]`` names. Raises ``LookupError``."""

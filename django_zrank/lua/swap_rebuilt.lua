@@ -23,7 +23,9 @@ end
 if redis.call('EXISTS', shadow) == 1 then
   redis.call('RENAME', shadow, live)
 end
-redis.call('HSET', meta, 'generation', building)
+local time = redis.call('TIME')
+local applied = string.format('%.0f', math.max(time[1] * 1000000 + time[2], redis.call('HGET', meta, 'token') + 1))
+redis.call('HSET', meta, 'generation', building, 'applied', applied, 'token', applied)
 redis.call('HDEL', meta, 'building', 'started', 'seen', 'behind')
 redis.call('UNLINK', old)
 return 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 
 from ..exceptions import IndexUnavailable, NotBuilt, Unrankable
+from ..signals import push_failed
 from ..store import Number, Store
 from .breaker import breaker
 
@@ -23,39 +24,46 @@ _BATCH: Final = 1000
 _ATTEMPTS: Final = 5
 
 
-def push(index: RankIndex, pks: Iterable[Any]) -> None:
+def push(index: RankIndex, pks: Iterable[Any]) -> tuple[str, int]:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
     The order is what makes it right: a token is taken before the rows are read, and Redis refuses what
     comes after a write with a higher one. So of two pushes of one member the later reading wins.
 
+    Returns the generation that was written to, and the place of the last write among all.
     Raises :exc:`~django_zrank.IndexUnavailable`.
     """
-    store = Store(index.name)
+    store, generation, place = Store(index.name), "", 0
     limit = connections[index.get_using()].features.max_query_params or _BATCH
-    pks, size = list(dict.fromkeys(pks)), min(_BATCH, limit)
+    pks, size = list(pks), min(_BATCH, limit)
     for start in range(0, len(pks), size):
         batch = pks[start : start + size]
         for _ in range(_ATTEMPTS):
             epoch = store.begin_write()
-            if store.apply_changes(epoch, read(index, batch)):
+            applied = store.apply_changes(epoch, read(index, batch))
+            if applied is not None:
+                generation, place = epoch.generation, applied
                 break
         else:
-            raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a push to get through")
+            raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
+    return generation, place
 
 
-def try_push(index: RankIndex, pks: Iterable[Any]) -> None:
-    """Push, unless the breaker is open. Failures of Redis are logged, never raised."""
+def try_push(index: RankIndex, pks: set[Any]) -> bool:
+    """Push, unless the breaker is open. Failures of Redis are logged and signalled, never raised."""
     if breaker.is_open:
-        return
+        return False
     try:
         push(index, pks)
-    except NotBuilt as error:
-        logger.warning("Not pushed. %s", error)
     except IndexUnavailable as error:
-        breaker.trip(error)
-    else:
-        breaker.reset()
+        if isinstance(error, NotBuilt):
+            logger.warning("Not pushed. %s", error)
+        else:
+            breaker.trip(error)
+        push_failed.send_robust(index, error=error, members=pks)
+        return False
+    breaker.reset()
+    return True
 
 
 def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None]]:

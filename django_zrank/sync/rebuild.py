@@ -13,6 +13,8 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import IndexUnavailable, RebuildSuperseded
+from ..models import Generation
+from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .push import encode
 
@@ -34,27 +36,33 @@ def rebuild(
     *,
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
+    polite: bool = False,
     uncommitted: bool = False,
 ) -> int:
     """Build ``index`` anew beside the live one and put it in its place. Returns the number of members.
 
     Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
     pass through in batches: memory does not grow with their number. ``progress`` is called with the rows of
-    each batch. Members pushed meanwhile are newer than the query, and stay as pushed.
+    each batch. Members pushed meanwhile are newer than the query, and stay as pushed. Of two rebuilds the
+    older gives way, unless the newer one is ``polite``.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild began; and
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
     ``uncommitted=True``). Whatever stops it, the live index stays as it was.
     """
     if not 1 <= batch_size <= LOAD_LIMIT:
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
-    connection = connections[index.get_using()]
+    using = index.get_using()
+    connection = connections[using]
     if connection.in_atomic_block and not uncommitted:
         raise transaction.TransactionManagementError("An index can't be rebuilt inside a transaction.")
     store, building, members = Store(index.name), uuid4().hex, 0
-    store.start_rebuild(building)
+    # Begun before the query: what commits after its snapshot is written with a higher token.
+    if not store.start_rebuild(building, polite=polite):
+        raise _superseded(index)
     try:
-        # Begun before the query: what commits after its snapshot is pushed with a higher token.
+        noted = Generation.objects.using(using)
+        noted.update_or_create(index=index.name, defaults={"building": building})
         for batch in _batches(index, connection, batch_size):
             if not store.load_rows(building, batch):
                 raise _superseded(index)
@@ -62,15 +70,17 @@ def rebuild(
             progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
+        noted.filter(index=index.name, building=building).update(generation=building, building="")
     except BaseException:
         with suppress(IndexUnavailable):
             store.abandon_rebuild(building)
         raise
+    rebuilt.send(index, members=members)
     return members
 
 
 def _superseded(index: RankIndex) -> RebuildSuperseded:
-    return RebuildSuperseded(f"Index {index.name!r}: another rebuild began, so this one gave way.")
+    return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
 def _batches(

@@ -16,6 +16,7 @@ from django.db.models.signals import post_delete, post_save, pre_delete
 
 from ..conf import get_settings
 from ..registry import registry
+from .drain import drain_soon
 from .push import try_push
 from .sources import Source, sources_of
 
@@ -94,7 +95,8 @@ class Touched:
             self.members[index] |= _members_at(index, path, pks)
         for index, pks in self.members.items():
             try:
-                try_push(index, pks)
+                if try_push(index, pks):
+                    drain_soon(index)
             except Exception:  # the transaction is committed: nothing may fail it now
                 logger.exception("Index %r: %d members were not pushed", index.name, len(pks))
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
-from django.db.models.expressions import Col
+from django.db.models.expressions import Col, RawSQL
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable, Join
+from django.db.models.sql.where import ExtraWhere
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Source", "sources_of"]
+__all__ = ["Link", "Source", "sources_of"]
+
+
+class Link(NamedTuple):
+    """One join on the way from a member to a table: a row leads to those that hold the same value."""
+
+    model: type[models.Model]
+    """The model of the nearer row."""
+
+    near: models.Field[Any, Any]
+    far: models.Field[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -34,46 +46,97 @@ class Source:
     fields: frozenset[models.Field[Any, Any]] | None
     """The columns read, or None where they can't be told: then every one counts."""
 
+    column: models.Field[Any, Any]
+    """The column of a row that says whose it is: it holds a member's primary key, or what ``via`` holds."""
+
+    via: str | None
+    """None where ``column`` holds the primary key of the member. Else the nearest column to the row on the way
+    from the member: ``club_id``, ``club__league_id``. Members are those that it leads to the row."""
+
+    links: tuple[Link, ...]
+    """The joins from a member to the column that ``via`` names; none where it is None."""
+
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         """Whether a save of these fields (None: all of them) can move a member."""
         if update_fields is None or self.fields is None:
             return True
         return any(field.name in update_fields or field.attname in update_fields for field in self.fields)
 
+    def members_at(self, texts: Iterable[str], using: str) -> models.QuerySet[Any, Any]:
+        """The primary keys of all members whose ``via`` holds one of these values (as marks store them).
+
+        The links are followed when the mark is worked off, not by the trigger that wrote it: a transaction
+        that gives a row another value doesn't see a member that one beside it is just leading there.
+        """
+        values: Any = list(_parse(self.links[-1].near, texts))
+        column = "pk"
+        for position in range(len(self.links) - 1, -1, -1):
+            model, near, _ = self.links[position]
+            column = self.links[position - 1].far.attname if position else "pk"
+            rows = model._base_manager.using(using).filter(**{f"{near.attname}__in": values})
+            values = rows.order_by().values_list(column, flat=True)
+        members: models.QuerySet[Any, Any] = values
+        return members
+
 
 def sources_of(index: RankIndex) -> list[Source]:
-    """Every table behind the order of ``index`` and the filters of its queryset, its own first."""
+    """Every table behind the order of ``index`` and the filters of its queryset, its own first.
+
+    Tables inside a subquery are not among them, nor is what a piece of raw SQL reads.
+    """
     query = index.get_ranked().values_list("pk", *index.ordering.paths).query
     query.get_initial_alias()
-    opaque = any(isinstance(node, Query) or hasattr(node, "query") for node in _nodes(query))
-    fields: dict[str, set[models.Field[Any, Any]]] = {alias: set() for alias in query.alias_map}
-    for node in _nodes(query):
+    # Joins that a later filter made superfluous stay in the map, without a reference.
+    tables = {alias: table for alias, table in query.alias_map.items() if query.alias_refcount.get(alias)}
+    nodes = list(_nodes(query))
+    fields: dict[str, set[models.Field[Any, Any]]] = {alias: set() for alias in tables}
+    for node in nodes:
         if isinstance(node, Col) and node.alias in fields:
             fields[node.alias].add(node.target)
-    sources = []
-    for alias, table in query.alias_map.items():
+    for alias, table in tables.items():
         if isinstance(table, Join):
             # The key that leads to a table decides which of its rows is read.
-            for near, far in table.join_cols:
-                _add(fields[table.parent_alias], _model_of(query, table.parent_alias), near)
-                _add(fields[alias], _model_of(query, alias), far)
-    for alias in query.alias_map:
-        relations = _relations_to(query, alias)
-        known = None if opaque and not relations else frozenset(fields[alias])
-        sources.append(
-            Source(
-                model=_model_of(query, alias),
-                path=LOOKUP_SEP.join(relation.name for relation in relations),
-                inherited=all(getattr(relation.remote_field, "parent_link", False) for relation in relations) and bool(relations),
-                fields=known,
-            )
-        )
-    return sources
+            for near, far in table.join_fields:
+                fields[table.parent_alias].add(near)
+                fields[alias].add(far)
+    opaque = bool(query.extra) or any(map(_is_opaque, nodes))
+    return [_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables]
+
+
+def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> Source:
+    relations, links = _way_to(query, alias)
+    model = _model_of(query, alias)
+    pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr, assignment]
+    column = links[-1].far if links else pk
+    path = LOOKUP_SEP.join(relation.name for relation in relations)
+    inherited = bool(relations) and all(
+        getattr(relation.remote_field, "parent_link", False) for relation in relations
+    )
+    # A value is passed on as long as the column that leads to a row is the one by which its own was found.
+    while links and links[-1].near == (links[-2].far if len(links) > 1 else pk):
+        links.pop()
+    via = None
+    if links:
+        names = [relation.name for relation in relations[: len(links) - 1]]
+        via = LOOKUP_SEP.join([*names, links[-1].near.attname])
+    return Source(model, path, inherited, fields, column, via, tuple(links))
+
+
+def _is_opaque(node: Any) -> bool:
+    """Whether an expression may read columns that it doesn't name."""
+    return isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query")
 
 
 def _nodes(query: Query) -> Iterator[Any]:
     """Every expression in the filters and columns of ``query``. Subqueries are named, not entered."""
     pending: list[Any] = [query.where, *query.select, *query.annotations.values()]
+    for table in query.alias_map.values():
+        if getattr(table, "filtered_relation", None) is not None:
+            pending.append(table.filtered_relation.resolved_condition)
+    yield from _walk(pending)
+
+
+def _walk(pending: list[Any]) -> Iterator[Any]:
     while pending:
         node = pending.pop()
         if node is None:
@@ -85,8 +148,19 @@ def _nodes(query: Query) -> Iterator[Any]:
             pending.extend(node)
 
 
-def _add(fields: set[models.Field[Any, Any]], model: type[models.Model], column: str) -> None:
-    fields.update(field for field in model._meta.concrete_fields if field.column == column)
+def _stored(fields: Iterable[models.Field[Any, Any]]) -> frozenset[models.Field[Any, Any]] | None:
+    """``fields`` with those in place of a generated one that it is made of: they are what is written."""
+    stored: set[models.Field[Any, Any]] = set()
+    for field in fields:
+        if isinstance(field, models.GeneratedField):
+            expression = field.expression.resolve_expression(Query(field.model, alias_cols=False))
+            nodes = list(_walk([expression]))
+            if any(map(_is_opaque, nodes)):
+                return None
+            stored.update(node.target for node in nodes if isinstance(node, Col))
+        else:
+            stored.add(field)
+    return frozenset(stored)
 
 
 def _model_of(query: Query, alias: str) -> type[models.Model]:
@@ -102,11 +176,24 @@ def _model_of(query: Query, alias: str) -> type[models.Model]:
     return model._meta.concrete_model  # type: ignore[no-any-return]
 
 
-def _relations_to(query: Query, alias: str) -> list[Any]:
-    """The relations that lead from the query's model to the table that ``alias`` stands for."""
+def _way_to(query: Query, alias: str) -> tuple[list[Any], list[Link]]:
+    """The relations, and the joins, that lead from the query's model to the table that ``alias`` stands for."""
     relations: list[Any] = []
+    links: list[Link] = []
     table = query.alias_map[alias]
     while isinstance(table, Join):
+        # Of a join on several columns one is enough to find the rows, and perhaps some more.
+        near, far = table.join_fields[0]
         relations.insert(0, table.join_field)
+        links.insert(0, Link(_model_of(query, table.parent_alias), near, far))
         table = query.alias_map[table.parent_alias]
-    return relations
+    return relations, links
+
+
+def _parse(field: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:
+    """Values of ``field`` out of text. What is none can't lead anywhere."""
+    for text in texts:
+        try:
+            yield field.to_python(text)
+        except (ValidationError, ValueError, OverflowError):
+            continue

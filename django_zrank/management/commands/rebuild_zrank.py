@@ -35,8 +35,7 @@ class Command(BaseCommand):
         if not 1 <= options["batch_size"] <= LOAD_LIMIT:
             raise CommandError(f"--batch-size: expected 1 to {LOAD_LIMIT}, not {options['batch_size']}.")
         try:
-            names = options["index"]
-            indexes = [registry.get(name) for name in names] if names else registry.all()
+            indexes = registry.named(options["index"])
         except LookupError as error:
             raise CommandError(str(error.args[0])) from None
         if not indexes:

@@ -1,0 +1,52 @@
+"""``manage.py capture_zrank``: the triggers that write down what changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from ...exceptions import CaptureError
+from ...sync.triggers import captured, drop, install, status
+
+
+class Command(BaseCommand):
+    help = (
+        "Installs the triggers that write down what changes, as migrate does. "
+        "Drop them before you remove the app: a trigger without its table fails every write."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--database", choices=tuple(connections), help="One database. Default: all of them."
+        )
+        action = parser.add_mutually_exclusive_group()
+        action.add_argument("--check", action="store_true", help="Change nothing; exit with 1 if anything is amiss.")
+        action.add_argument("--drop", action="store_true", help="Remove all of them. The next migrate restores them.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        aliases = [options["database"]] if options["database"] else list(connections)
+        try:
+            amiss = [alias for alias in aliases if not self.do(alias, **options)]
+        except CaptureError as error:
+            raise CommandError(str(error)) from error
+        if amiss:
+            raise CommandError(f"Capture is not complete in: {', '.join(amiss)}.")
+
+    def do(self, alias: str, *, check: bool, **options: Any) -> bool:
+        """Act on one database. Returns whether its triggers are as they should be."""
+        if not check:
+            changes = drop(alias) if options["drop"] else install(alias, captured(alias))
+            self.stdout.write(
+                f"{alias}: {len(changes.created)} triggers created, {len(changes.dropped)} dropped"
+            )
+            if options["drop"]:
+                return True
+        found = status(alias, captured(alias))
+        for kind in ("missing", "outdated", "unexpected"):
+            for trigger in getattr(found, kind):
+                self.stdout.write(f"{alias}: {kind}: {trigger}")
+        if check and not found:
+            self.stdout.write(f"{alias}: complete")
+        return not found

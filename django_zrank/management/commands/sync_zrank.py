@@ -1,0 +1,57 @@
+"""``manage.py sync_zrank``: work off the marks that wait."""
+
+from __future__ import annotations
+
+import signal
+from threading import Event
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...exceptions import ZRankError
+from ...index import RankIndex
+from ...registry import registry
+from ...sync.watch import sync, watch
+
+
+class Command(BaseCommand):
+    help = "Brings indexes in step with the database: mends those that aren't healthy, and works off marks."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        parser.add_argument("--watch", action="store_true", help="Go on until SIGTERM or SIGINT.")
+        parser.add_argument(
+            "--interval", type=float, default=1.0, help="With --watch: seconds between two looks. Default: 1."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not 0 < options["interval"] < float("inf"):
+            raise CommandError(f"--interval: expected a positive number, not {options['interval']}.")
+        try:
+            indexes = registry.named(options["index"])
+        except LookupError as error:
+            raise CommandError(str(error.args[0])) from None
+        if options["watch"]:
+            self.watch(indexes, options["interval"])
+            return
+        failed = False
+        for index in indexes:
+            try:
+                self.report(index, sync(index))
+            except ZRankError as error:
+                self.stderr.write(str(error))
+                failed = True
+        if failed:
+            raise CommandError("Not every index is in step.")
+
+    def report(self, index: RankIndex, marks: int) -> None:
+        self.stdout.write(f"{index.name}: {marks} marks worked off")
+
+    def watch(self, indexes: list[RankIndex], interval: float) -> None:
+        stop = Event()
+        before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            watch(indexes, interval=interval, stop=stop, report=self.report)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,91 @@
+"""What the database keeps for its mirror: marks, written by triggers, and the current generations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.functions import Now
+
+__all__ = ["ExactCharField", "ExactTextField", "Generation", "Mark"]
+
+
+class _Exact:
+    """Text that equals only itself, in every script: MySQL's own collations take ``Bob`` for ``bob``, and
+    its character sets may refuse a primary key that another table's column took."""
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+        parameters: dict[str, Any] = super().db_parameters(connection)  # type: ignore[misc]
+        if connection.vendor == "mysql":
+            parameters["collation"] = "utf8mb4_bin"
+        return parameters
+
+
+class ExactCharField(_Exact, models.CharField):  # type: ignore[type-arg]
+    pass
+
+
+class ExactTextField(_Exact, models.TextField):  # type: ignore[type-arg]
+    pass
+
+
+class Mark(models.Model):
+    """ "This member changed": appended in the transaction that changed it, by whatever wrote.
+
+    The table lies in every database that holds a ranked model. Its rows are written by triggers, so each column
+    has its default in the database, and the table has one index beside its key: a mark is paid for by a save.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    """Rises, but is no version: transactions commit in another order than they draw it. Never used twice."""
+
+    index = ExactCharField(max_length=255)
+    """The name of the index."""
+
+    via = ExactTextField(null=True)
+    """Null where ``member`` is the primary key of a member. Else a column that leads from a member to the row
+    that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is what stands in it: whoever leads
+    there when the mark is read may have moved (see :meth:`Source.members_at
+    <django_zrank.sync.sources.Source.members_at>`)."""
+
+    member = ExactTextField(null=True)
+    """The primary key, as the database casts it to text. Null means any member: a table was truncated, or
+    written while no trigger watched it."""
+
+    at = models.DateTimeField(db_default=Now())
+    """When, by the database's clock. Compare it with the same clock: ``Now() - F("at")``."""
+
+    drained = models.BigIntegerField(null=True)
+    """Null while the mark waits; then the token of the write that worked it off."""
+
+    class Meta:
+        default_permissions = ()
+        # Waiting marks of one index in the order of id, and drained ones in the order of their tokens.
+        indexes = [models.Index(fields=["index", "drained", "id"], name="zrank_mark_waiting")]
+
+    def __str__(self) -> str:
+        what = "any member" if self.member is None else f"{self.via or 'pk'}={self.member}"
+        return f"{self.index}: {what}"
+
+
+class Generation(models.Model):
+    """The build of an index that Redis must hold to be believed."""
+
+    index = ExactCharField(max_length=255, primary_key=True)
+    """The name of the index."""
+
+    generation = models.CharField(max_length=32, default="")
+    """The generation in force; empty before the first build."""
+
+    building = models.CharField(max_length=32, default="")
+    """The generation that a rebuild is about to put in place."""
+
+    purged = models.BigIntegerField(default=0)
+    """Drained marks below this token are deleted: a server that has lost more can't be replayed."""
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.generation}"

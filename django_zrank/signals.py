@@ -1,0 +1,22 @@
+"""Django signals for the project: to log, to count, to alarm. The sender is always the index (an instance)."""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+__all__ = ["drained", "drift_found", "mended", "push_failed", "rebuilt"]
+
+push_failed = Signal()
+"""A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
+
+drained = Signal()
+"""Waiting marks were worked off. Arguments: ``marks`` and ``members``, how many."""
+
+mended = Signal()
+"""The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""
+
+rebuilt = Signal()
+"""The index was built anew. Argument: ``members``, how many."""
+
+drift_found = Signal()
+"""``verify_zrank`` found members that are wrong. Arguments: ``missing``, ``extra``, ``different``, how many."""

@@ -1,0 +1,138 @@
+"""Working off marks: whatever was committed and not pushed, or pushed and lost."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db.models import Exists, QuerySet
+
+from ..conf import get_settings
+from ..exceptions import ZRankError
+from ..models import Generation, Mark
+from ..signals import drained
+from ..store import Store
+from .push import push
+from .rebuild import rebuild
+from .sources import sources_of
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["drain", "drain_soon"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+BATCH_SIZE: Final = 1000
+
+
+def drain(index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE) -> int:
+    """Work off the marks of ``index`` that wait, or ``limit`` of them. Returns how many.
+
+    Marks seen, token, read, apply, unmark: the order is the proof. A mark that is seen belongs to a committed
+    change; the token is younger than the mark, and the rows are read after it; so what is written holds the
+    change, and Redis refuses to put anything older over it. Only then is the mark worked off. Killed anywhere
+    in between, the marks still wait. Any number of drains may run at once.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`, and ``TransactionManagementError`` inside a transaction,
+    where an old snapshot might be read.
+    """
+    using = index.get_using()
+    if connections[using].in_atomic_block:
+        raise transaction.TransactionManagementError("Marks can't be drained inside a transaction.")
+    store = Store(index.name)
+    behind = store.check_health().behind
+    done, last = 0, 0
+    while limit is None or done < limit:
+        size = batch_size if limit is None else min(batch_size, limit - done)
+        marks = list(waiting_marks(index).filter(id__gt=last).order_by("id")[:size])
+        if not marks:
+            break
+        last = marks[-1].pk
+        done += _work_off(index, store, marks)
+    if behind not in ("", "rebuild") and not waiting_marks(index).exists():
+        store.finish_replay(behind)
+    _purge(index)
+    return done
+
+
+def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
+    """The marks of ``index`` that wait."""
+    return Mark.objects.using(index.get_using()).filter(index=index.name, drained=None)
+
+
+def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
+    """One batch. Where it fails for a reason of its own it is halved, until the mark at fault is alone."""
+    try:
+        members, place = _apply(index, store, marks)
+    except (ZRankError, DatabaseError, InterfaceError):
+        raise
+    except Exception:
+        if len(marks) == 1:
+            logger.exception("Index %r: the mark %d (%s) can't be worked off", index.name, marks[0].pk, marks[0])
+            return 0
+        half = len(marks) // 2
+        return _work_off(index, store, marks[:half]) + _work_off(index, store, marks[half:])
+    drained.send(index, marks=len(marks), members=members)
+    return len(marks)
+
+
+def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> tuple[int, int]:
+    """Write what ``marks`` are about, and unmark. Returns how many members, and the place of the write."""
+    if any(mark.member is None for mark in marks):  # a truncated table: nothing tells who was in it
+        members = rebuild(index)
+        health = store.check_health()
+        generation, place = health.generation, int(health.applied)
+    else:
+        pks = _members(index, marks)
+        members = len(pks)
+        generation, place = push(index, pks)
+    # A server that was cut off and replaced would take writes, and must not eat the marks of its successor.
+    another = Generation.objects.using(index.get_using()).filter(index=index.name).exclude(generation=generation)
+    ours = waiting_marks(index).filter(id__in=[mark.pk for mark in marks])
+    ours.exclude(Exists(another)).update(drained=place)
+    return members, place
+
+
+def _members(index: RankIndex, marks: list[Mark]) -> set[Any]:
+    """The primary keys of the members that ``marks`` are about."""
+    pks = {index.parse_pk(mark.member) for mark in marks if mark.via is None}
+    for source in sources_of(index):
+        texts = {mark.member for mark in marks if mark.via is not None and mark.via == source.via}
+        if texts:
+            pks.update(source.members_at(texts, index.get_using()))
+    return pks
+
+
+_PURGE_EVERY: Final = 60.0
+_next: dict[tuple[str, str], float] = {}
+
+
+def _due(what: str, index: RankIndex, seconds: float) -> bool:
+    """Whether this process has let ``seconds`` pass since it did this for ``index``."""
+    now = monotonic()
+    if now < _next.get((what, index.name), 0.0):
+        return False
+    _next[what, index.name] = now + seconds
+    return True
+
+
+def _purge(index: RankIndex) -> None:
+    """Delete marks that were worked off longer ago than a replay may reach back."""
+    if not _due("purge", index, _PURGE_EVERY):
+        return
+    using = index.get_using()
+    before = time_ns() // 1000 - int(get_settings().keep_marks * 1_000_000)
+    with transaction.atomic(using=using):
+        noted = Generation.objects.using(using).filter(index=index.name, purged__lt=before)
+        if noted.update(purged=before):
+            Mark.objects.using(using).filter(index=index.name, drained__lt=before).delete()
+
+
+def drain_soon(index: RankIndex) -> None:
+    """Work off a batch, at most once a second: done by whoever has just pushed."""
+    if connections[index.get_using()].in_atomic_block or not _due("drain", index, 1.0):
+        return
+    drain(index, limit=BATCH_SIZE)

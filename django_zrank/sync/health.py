@@ -1,0 +1,87 @@
+"""Whether what Redis holds can be believed, and what is done where it can't."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..models import Generation, Mark
+from ..signals import mended
+from ..store import Health, Store
+from .rebuild import rebuild
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Verdict", "examine", "mend"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+
+class Verdict(Enum):
+    """What ``examine()`` found."""
+
+    HEALTHY = "healthy"
+    BEHIND = "a replay is being drained"
+    BUILDING = "the first build is running"
+    UNNOTED = "a rebuild was put in place, and killed before the database had noted it"
+    RESTARTED = "Redis restarted or failed over, and may have lost its newest writes"
+    EMPTY = "Redis holds no build of it: never built, or emptied"
+    FOREIGN = "Redis holds another build than the database knows"
+    LOST = "Redis has lost more than marks are kept for"
+
+    @property
+    def wants_rebuild(self) -> bool:
+        """Whether nothing but a rebuild will do."""
+        return self in (Verdict.EMPTY, Verdict.FOREIGN, Verdict.LOST)
+
+
+def examine(index: RankIndex) -> Verdict:
+    """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
+    return _examine(Store(index.name).check_health(), _noted(index))
+
+
+def _noted(index: RankIndex) -> Generation:
+    found = Generation.objects.using(index.get_using()).filter(index=index.name).first()
+    return found or Generation(index=index.name)
+
+
+def _examine(health: Health, noted: Generation) -> Verdict:
+    if not health.generation:
+        return Verdict.BUILDING if health.building and health.same_server else Verdict.EMPTY
+    if health.generation != noted.generation:
+        return Verdict.UNNOTED if health.generation == noted.building else Verdict.FOREIGN
+    if not health.same_server:
+        return Verdict.LOST if int(health.applied or 0) < noted.purged else Verdict.RESTARTED
+    if health.behind == "rebuild":
+        return Verdict.LOST
+    return Verdict.BEHIND if health.behind else Verdict.HEALTHY
+
+
+def mend(index: RankIndex) -> Verdict:
+    """Do what it takes for draining to make the index right. Returns what was found.
+
+    A server loses the last of its writes and never one from the middle: so of the marks that were worked off,
+    only those behind what it has applied are set waiting again. Where that is not enough the index is built
+    anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
+    """
+    store, using = Store(index.name), index.get_using()
+    health, noted = store.check_health(), _noted(index)
+    verdict = _examine(health, noted)
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        return verdict
+    logger.warning("Index %r: %s", index.name, verdict.value)
+    if verdict is Verdict.UNNOTED:
+        Generation.objects.using(using).filter(index=index.name, building=health.generation).update(
+            generation=health.generation, building=""
+        )
+    elif verdict is Verdict.RESTARTED:
+        # The marks first: killed in between, they are worked off once more, which does no harm.
+        lost = Mark.objects.using(using).filter(index=index.name, drained__gt=int(health.applied or 0))
+        lost.update(drained=None)
+        store.adopt_server(health.generation, health.applied)
+    else:
+        rebuild(index, polite=True)
+    mended.send(index, verdict=verdict)
+    return verdict
