@@ -45,7 +45,7 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _problem(name: str, value: Any, expected: Any) -> str | None:
-    allowed = (int, float) if expected is float else expected
+    allowed: Any = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
         return f"must be {getattr(expected, '__name__', expected)}"
     if name == "max_n" and value < 1:
@@ -65,7 +65,8 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if check_settings(app_configs):
         return []
     alias = get_settings().redis_alias
-    config = settings.CACHES.get(alias)
+    caches: Any = settings.CACHES
+    config = caches.get(alias)
     if config is None:
         hint = "Add it with BACKEND 'django_redis.cache.RedisCache', or name another in ZRANK['REDIS_ALIAS']."
         return [Error(f"CACHES has no alias {alias!r}.", hint=hint, id="zrank.E004")]
@@ -82,8 +83,9 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
-    place = _place(settings.CACHES[alias])
-    shared = [other for other in settings.CACHES if other != alias and _place(settings.CACHES[other]) == place]
+    caches: Any = settings.CACHES
+    place = _place(caches[alias])
+    shared = [other for other in caches if other != alias and _place(caches[other]) == place]
     if alias == "default":
         shared.append(alias)
     if shared:
@@ -211,14 +213,18 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     if not ends_at_user:
         hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
         yield Error(
-            f"{cls.__name__}.owner {owner!r} does not end at the user model.", hint=hint, obj=cls, id="zrank.E018"
+            f"{cls.__name__}.owner {owner!r} does not end at the user model.",
+            hint=hint,
+            obj=cls,
+            id="zrank.E018",
         )
 
 
 def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
     cls, queryset = type(index), index.get_queryset()
     if not isinstance(queryset, models.QuerySet) or not issubclass(
-        queryset.model, index.model._meta.concrete_model  # type: ignore[arg-type]
+        queryset.model,
+        index.model._meta.concrete_model,  # type: ignore[arg-type]
     ):
         yield Error(
             f"{cls.__name__}.get_queryset() must return a QuerySet of {index.model._meta.label}.",

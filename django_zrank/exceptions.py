@@ -1,6 +1,15 @@
 """What can go wrong, by name."""
 
-__all__ = ["CaptureError", "IndexUnavailable", "IndexUnhealthy", "NotBuilt", "NotRanked", "RebuildSuperseded", "Unrankable", "ZRankError"]
+__all__ = [
+    "CaptureError",
+    "IndexUnavailable",
+    "IndexUnhealthy",
+    "NotBuilt",
+    "NotRanked",
+    "RebuildSuperseded",
+    "Unrankable",
+    "ZRankError",
+]
 
 
 class ZRankError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
@@ -26,17 +26,14 @@ class _RankingAccessor:
     """``PlayerRank.ranking``, as ``Player.objects`` is a model's way to its rows."""
 
     def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Ranking:
-        return _ranking(owner)
+        ranking = _rankings.get(owner)
+        if ranking is None:
+            ranking = _rankings.setdefault(owner, Ranking(owner.instance()))
+        return ranking
 
 
-@cache
-def _instance(index: type[RankIndex]) -> Any:
-    return index()
-
-
-@cache
-def _ranking(index: type[RankIndex]) -> Ranking:
-    return Ranking(index.instance())
+_instances: dict[type[RankIndex], Any] = {}
+_rankings: dict[type[RankIndex], Ranking] = {}
 
 
 class RankIndex:
@@ -80,8 +77,8 @@ class RankIndex:
     @classmethod
     def instance(cls) -> Self:
         """The instance that serves this process."""
-        instance: Self = _instance(cls)
-        return instance
+        instance: Self | None = _instances.get(cls)
+        return _instances.setdefault(cls, cls()) if instance is None else instance
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -179,7 +176,7 @@ class RankIndex:
             raise ValueError(" ".join(error.messages)) from None
         except (OverflowError, TypeError):
             pk = None
-        if pk is None or isinstance(pk, str) and "\0" in pk:
+        if pk is None or (isinstance(pk, str) and "\0" in pk):
             raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
         return pk
 

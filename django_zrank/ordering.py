@@ -213,7 +213,7 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
     """The kind of a model field's values. Raises ``FieldError`` where they can't be ranked."""
     match field:
         case models.GeneratedField():
-            return kind_of(field.output_field)
+            return kind_of(field.output_field)  # type: ignore[arg-type]
         case models.BooleanField():
             return Boolean()
         case models.DecimalField():
@@ -233,7 +233,7 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
 
 def follow(model: type[models.Model], path: str) -> Iterator[Any]:
     """Each field on a lookup path such as ``profile__level``. Raises ``FieldDoesNotExist``."""
-    options = model._meta
+    options: Any = model._meta
     for name in path.split(LOOKUP_SEP):
         if options is None:
             raise FieldError(f"{path}: there is nothing behind a field that is not a relation")

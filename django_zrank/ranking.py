@@ -107,5 +107,7 @@ class Ranking:
             return
         health = self.store.check_health()
         if health.generation and (health.behind or not health.same_server):
-            raise IndexUnhealthy(f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them")
+            raise IndexUnhealthy(
+                f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them"
+            )
         self._healthy_until = now + _TRUST

@@ -89,7 +89,8 @@ class Store:
     @property
     def client(self) -> Redis:
         """The raw client, resolved per call: django-redis closes and replaces it."""
-        return get_redis_connection(get_settings().redis_alias)
+        client: Redis = get_redis_connection(get_settings().redis_alias)
+        return client
 
     def _call(self, command: Callable[..., Any], *args: Any) -> Any:
         """A script, or a method of the client, with Redis's errors as ours."""
@@ -191,8 +192,9 @@ class Store:
 
     def check_health(self) -> Health:
         """What this server holds, and whether it can be believed."""
-        *names, same = self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())
-        return Health(*map(bytes.decode, names), bool(same))
+        *fields, same = self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())
+        generation, building, behind, applied = map(bytes.decode, fields)
+        return Health(generation, building, behind, applied, bool(same))
 
     def adopt_server(self, generation: str, applied: str) -> bool:
         """Accept a server that restarted or took over. False: it holds something else by now."""

@@ -116,7 +116,8 @@ def test_distances_from_text(name: str, text: str, distance: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("integer", "ten"), ("integer", ""), ("moment", "soon"), ("day", "x"), ("span", "P9999999999D")]
+    ("name", "text"),
+    [("integer", "ten"), ("integer", ""), ("moment", "soon"), ("day", "x"), ("span", "P9999999999D")],
 )
 def test_nonsense_text(name: str, text: str) -> None:
     with pytest.raises(ValueError):

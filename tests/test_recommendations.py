@@ -34,7 +34,9 @@ class Ascending(RankIndex):
 class Oracle:
     """What may come back, by looking at everybody."""
 
-    def __init__(self, index: type[RankIndex], scores: dict[int, int], me: int, excluded: Iterable[int]) -> None:
+    def __init__(
+        self, index: type[RankIndex], scores: dict[int, int], me: int, excluded: Iterable[int]
+    ) -> None:
         # A sorted set breaks ties by the bytes of the member; a descending order reads it from its end.
         descending = index.order[0].startswith("-")
         self.ranked = sorted(scores, key=lambda pk: (scores[pk], str(pk).encode()), reverse=descending)
@@ -153,7 +155,9 @@ def test_one_round_trip(excluded: int) -> None:
     fill(Descending, {pk: pk for pk in range(1, 3001)})
     ranking = Descending.ranking
     ranking.recommend(1500, band=100)  # the server knows the script from here on
-    with mock.patch.object(Redis, "execute_command", autospec=True, side_effect=Redis.execute_command) as calls:
+    with mock.patch.object(
+        Redis, "execute_command", autospec=True, side_effect=Redis.execute_command
+    ) as calls:
         assert len(ranking.recommend(1500, band=1000, exclude=range(1, excluded), widen=(1400, 2000))) == 10
     assert calls.call_count == 1
 

@@ -70,7 +70,8 @@ class Case:
         order.reverse()
         place = order.index(self.me)
         before, after = (
-            tuple(pk for pk in side if pk not in self.excluded) for side in (order[:place], order[place + 1 :])
+            tuple(pk for pk in side if pk not in self.excluded)
+            for side in (order[:place], order[place + 1 :])
         )
         return Side(before, -(-self.n // 2)), Side(after, self.n // 2)
 

@@ -66,12 +66,14 @@ def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
 def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
     """One batch. Where it fails for a reason of its own it is halved, until the mark at fault is alone."""
     try:
-        members, place = _apply(index, store, marks)
+        members = _apply(index, store, marks)
     except (ZRankError, DatabaseError, InterfaceError):
         raise
     except Exception:
         if len(marks) == 1:
-            logger.exception("Index %r: the mark %d (%s) can't be worked off", index.name, marks[0].pk, marks[0])
+            logger.exception(
+                "Index %r: the mark %d (%s) can't be worked off", index.name, marks[0].pk, marks[0]
+            )
             return 0
         half = len(marks) // 2
         return _work_off(index, store, marks[:half]) + _work_off(index, store, marks[half:])
@@ -79,8 +81,8 @@ def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
     return len(marks)
 
 
-def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> tuple[int, int]:
-    """Write what ``marks`` are about, and unmark. Returns how many members, and the place of the write."""
+def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int:
+    """Write what ``marks`` are about, and unmark. Returns how many members."""
     if any(mark.member is None for mark in marks):  # a truncated table: nothing tells who was in it
         members = rebuild(index)
         health = store.check_health()
@@ -90,10 +92,12 @@ def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> tuple[int, int]
         members = len(pks)
         generation, place = push(index, pks)
     # A server that was cut off and replaced would take writes, and must not eat the marks of its successor.
-    another = Generation.objects.using(index.get_using()).filter(index=index.name).exclude(generation=generation)
+    another = (
+        Generation.objects.using(index.get_using()).filter(index=index.name).exclude(generation=generation)
+    )
     ours = waiting_marks(index).filter(id__in=[mark.pk for mark in marks])
     ours.exclude(Exists(another)).update(drained=place)
-    return members, place
+    return members
 
 
 def _members(index: RankIndex, marks: list[Mark]) -> set[Any]:

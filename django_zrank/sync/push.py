@@ -45,7 +45,9 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[str, int]:
                 generation, place = epoch.generation, applied
                 break
         else:
-            raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
+            raise IndexUnavailable(
+                f"Index {index.name!r}: rebuilds began too often for a write to get through"
+            )
     return generation, place
 
 

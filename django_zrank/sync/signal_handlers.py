@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
@@ -40,7 +41,8 @@ def disable_sync() -> Iterator[None]:
         _disabled.reset(token)
 
 
-class Route(NamedTuple):
+@dataclass(frozen=True)
+class Route:
     """What a save or delete of one model means to one index."""
 
     index: RankIndex
@@ -185,7 +187,7 @@ def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
 
 def _member(index: RankIndex, instance: models.Model) -> Any:
     """The member that ``instance``, perhaps of a child model, is."""
-    return getattr(instance, index.model._meta.pk.attname)  # type: ignore[union-attr]
+    return getattr(instance, index.model._meta.pk.attname)
 
 
 def _members_at(index: RankIndex, path: str, pks: set[Any]) -> set[Any]:

@@ -57,7 +57,9 @@ def watch(
                 marks = sync(index)
             except (ZRankError, DatabaseError, InterfaceError) as error:
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
-                logger.warning("Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error)
+                logger.warning(
+                    "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
+                )
                 connections[index.get_using()].close()
             else:
                 pauses[index] = 0.0
@@ -83,7 +85,7 @@ def _pause(indexes: Sequence[RankIndex], seconds: float, stop: Event) -> None:
             # In short turns: a signal handler can set the event, and can't end the wait.
             if any(True for _ in driver.notifies(timeout=min(left, _TURN), stop_after=1)):
                 return
-    except connection.Database.Error:
+    except driver.Error:  # the connection broke
         connection.close()
         stop.wait(seconds)
 

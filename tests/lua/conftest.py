@@ -19,4 +19,6 @@ def store(zrank: Redis) -> Store:
 @pytest.fixture
 def live(zrank: Redis, store: Store) -> Any:
     """A function that reads the live sorted set."""
-    return lambda: {member.decode(): score for member, score in zrank.zrange(store.keys.live, 0, -1, withscores=True)}
+    return lambda: {
+        member.decode(): score for member, score in zrank.zrange(store.keys.live, 0, -1, withscores=True)
+    }

@@ -21,7 +21,12 @@ def test_the_reply(sample: partial[object]) -> None:
 
 
 def test_says_which_band_it_used(sample: partial[object]) -> None:
-    assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == (3, 2, 2, [(1, b"2", 2.0), (2, b"3", 3.0)])
+    assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == (
+        3,
+        2,
+        2,
+        [(1, b"2", 2.0), (2, b"3", 3.0)],
+    )
 
 
 def test_excluded_members_are_counted_and_not_offered(sample: partial[object]) -> None:

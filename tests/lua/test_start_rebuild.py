@@ -18,3 +18,12 @@ def test_its_token_lies_above_every_earlier_one(zrank: Redis, store: Store) -> N
     earlier = int(store.begin_write().token)
     store.start_rebuild("next")
     assert earlier < int(zrank.hget(store.keys.meta, "started")) < int(store.begin_write().token)
+
+
+def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Store) -> None:
+    assert store.start_rebuild("running")
+    assert not store.start_rebuild("polite", polite=True)
+    assert store.load_rows("running", [(1, "1")])
+    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    assert store.start_rebuild("polite", polite=True)
+    assert not store.load_rows("running", [(1, "1")])

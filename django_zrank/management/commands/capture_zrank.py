@@ -22,8 +22,12 @@ class Command(BaseCommand):
             "--database", choices=tuple(connections), help="One database. Default: all of them."
         )
         action = parser.add_mutually_exclusive_group()
-        action.add_argument("--check", action="store_true", help="Change nothing; exit with 1 if anything is amiss.")
-        action.add_argument("--drop", action="store_true", help="Remove all of them. The next migrate restores them.")
+        action.add_argument(
+            "--check", action="store_true", help="Change nothing; exit with 1 if anything is amiss."
+        )
+        action.add_argument(
+            "--drop", action="store_true", help="Remove all of them. The next migrate restores them."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [options["database"]] if options["database"] else list(connections)

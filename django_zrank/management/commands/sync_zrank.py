@@ -49,7 +49,9 @@ class Command(BaseCommand):
 
     def watch(self, indexes: list[RankIndex], interval: float) -> None:
         stop = Event()
-        before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {
+            number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             watch(indexes, interval=interval, stop=stop, report=self.report)
         finally:

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from redis import Redis
+
+from django_zrank.store import Health, Store
+
+
+def test_a_built_index(store: Store) -> None:
+    health = store.check_health()
+    assert health == Health(health.generation, "", "", health.applied, same_server=True)
+    assert len(health.generation) == 32
+    assert int(health.applied) > 0
+
+
+def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
+    zrank.flushall()
+    assert store.check_health() == Health("", "", "", "", same_server=False)
+
+
+def test_a_server_that_restarted(zrank: Redis, store: Store) -> None:
+    zrank.hset(store.keys.meta, "run", "another server")
+    assert not store.check_health().same_server
+
+
+def test_a_running_rebuild(store: Store) -> None:
+    store.start_rebuild("next")
+    assert store.check_health().building == "next"
+
+
+def test_the_place_of_a_write(store: Store) -> None:
+    place = store.apply_changes(store.begin_write(), [("1", 10)])
+    assert store.check_health().applied == str(place)
