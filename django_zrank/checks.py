@@ -13,13 +13,15 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
-from django.db import models
+from django.db import connections, models, router
 from django.utils.module_loading import import_string
 
 from .conf import Settings, get_settings, raw_settings
 from .index import RankIndex
+from .models import Mark
 from .ordering import EXACT, Fixed, follow
 from .registry import registry
+from .sync.dialects import DIALECTS
 
 __all__ = ["check_indexes", "check_redis", "check_settings"]
 
@@ -181,6 +183,7 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
     yield from _check_band(index)
     yield from _check_owner(index)
     yield from _check_queryset(index)
+    yield from _check_database(index)
 
 
 def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
@@ -237,4 +240,25 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
             hint="Express who is ranked by filter() and exclude().",
             obj=cls,
             id="zrank.E020",
+        )
+
+
+def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, using = type(index), index.get_using()
+    if using not in connections:
+        yield Error(f"{cls.__name__}: there is no database {using!r}.", obj=cls, id="zrank.E021")
+        return
+    if not router.allow_migrate_model(using, Mark):
+        yield Error(
+            f"{cls.__name__}: a router keeps the tables of django_zrank out of the database {using!r}.",
+            hint="Its marks lie where its model lives: let allow_migrate() answer None or True there.",
+            obj=cls,
+            id="zrank.E022",
+        )
+    if get_settings().capture == "triggers" and connections[using].vendor not in DIALECTS:
+        yield Error(
+            f"{cls.__name__}: there are no triggers for {connections[using].display_name}.",
+            hint='Set ZRANK = {"CAPTURE": "signals"}.',
+            obj=cls,
+            id="zrank.E023",
         )

@@ -82,7 +82,7 @@ class Generation(models.Model):
     """The generation that a rebuild is about to put in place."""
 
     purged = models.BigIntegerField(default=0)
-    """Drained marks below this token are deleted: a server that has lost more can't be replayed."""
+    """The highest token of a drained mark that was deleted: a server that has lost it can't be replayed."""
 
     class Meta:
         default_permissions = ()

@@ -7,7 +7,8 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
-from django.db.models import Exists, QuerySet
+from django.db.models import Exists, Max, QuerySet
+from django.db.models.functions import Greatest
 
 from ..conf import get_settings
 from ..exceptions import ZRankError
@@ -129,10 +130,12 @@ def _purge(index: RankIndex) -> None:
         return
     using = index.get_using()
     before = time_ns() // 1000 - int(get_settings().keep_marks * 1_000_000)
-    with transaction.atomic(using=using):
-        noted = Generation.objects.using(using).filter(index=index.name, purged__lt=before)
-        if noted.update(purged=before):
-            Mark.objects.using(using).filter(index=index.name, drained__lt=before).delete()
+    old = Mark.objects.using(using).filter(index=index.name, drained__lt=before)
+    newest = old.aggregate(newest=Max("drained"))["newest"]
+    noted = Generation.objects.using(using).filter(index=index.name)
+    # Noted first: a server that has lost what is about to be deleted must not be taken for one to replay.
+    if newest is not None and noted.update(purged=Greatest("purged", newest)):
+        old.filter(drained__lte=newest)._raw_delete(using)
 
 
 def drain_soon(index: RankIndex) -> None:

@@ -14,5 +14,7 @@ class RemoteRouter:
 
     db_for_write = db_for_read
 
-    def allow_migrate(self, db: str, app_label: str, model_name: str | None = None, **hints: Any) -> bool | None:
+    def allow_migrate(
+        self, db: str, app_label: str, model_name: str | None = None, **hints: Any
+    ) -> bool | None:
         return db == "other" if model_name == "remote" else None

@@ -1,0 +1,127 @@
+"""What the sync tests watch and control: round trips, time, a second connection, a server of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connections
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.registry import registry
+from django_zrank.scripts import Script
+from django_zrank.store import Store
+from django_zrank.sync import signal_handlers
+from django_zrank.sync.breaker import breaker
+from django_zrank.testing import reset
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The name of every script that is sent from now on: each is one round trip, tried or made."""
+    sent: list[str] = []
+    call = Script.__call__
+
+    def record(script: Script, client: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        sent.append(script.name)
+        return call(script, client, keys, args)
+
+    monkeypatch.setattr(Script, "__call__", record)
+    return sent
+
+
+@pytest.fixture
+def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """What is pushed from now on: the index, and its members with their scores."""
+    pushed: list[tuple[str, dict[str, Any]]] = []
+    apply_changes = Store.apply_changes
+
+    def record(store: Store, epoch: Any, changes: Any) -> bool:
+        changes = list(changes)
+        pushed.append((store.name, dict(changes)))
+        return apply_changes(store, epoch, changes)
+
+    monkeypatch.setattr(Store, "apply_changes", record)
+    return pushed
+
+
+@pytest.fixture
+def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave marks alone, which would mend what a push has missed: pushes are tested for themselves."""
+    monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Any]]:
+    """Calls a function in another thread, with database connections of its own, and waits for it."""
+
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return thread.submit(function, *args, **kwargs).result(timeout=60)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        yield call
+        call(connections.close_all)
+
+
+@pytest.fixture
+def declare(zrank: Redis) -> Iterator[Callable[..., type[RankIndex]]]:
+    """Registers an index for this test, connected and built: a model, an order, other attributes."""
+    declared: list[type[RankIndex]] = []
+
+    def add(model: Any, order: str, **attributes: Any) -> type[RankIndex]:
+        attributes = {"model": model, "order": (order,), "name": f"declared-{len(declared)}", **attributes}
+        index = registry.register(type("Declared", (RankIndex,), attributes))
+        declared.append(index)
+        signal_handlers.connect(index.instance())
+        reset()
+        return index
+
+    yield add
+    for index in declared:
+        signal_handlers.disconnect(index.instance())
+        registry.unregister(index)
+
+
+class Clock:
+    """A clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The breaker's clock. The breaker is closed before and after."""
+    breaker.reset()
+    clock = Clock()
+    monkeypatch.setattr("django_zrank.sync.breaker.monotonic", clock)
+    yield clock
+    breaker.reset()
+
+
+@pytest.fixture
+def own_server(zrank: Redis, settings: Any) -> Iterator[RedisServer]:
+    """A server like that of the session, for one test to stop. Every index is built and empty in it."""
+    executable: str = zrank.info("server")["executable"]
+    with RedisServer(executable) as server:
+        use_redis(settings, server.url)
+        reset()
+        yield server
+    breaker.reset()
+
+
+def use_redis(settings: Any, url: str, **options: Any) -> None:
+    """Keep the indexes at ``url``."""
+    cache = settings.CACHES["zrank"]
+    changed = {**cache, "LOCATION": url, "OPTIONS": {**cache["OPTIONS"], **options}}
+    settings.CACHES = {**settings.CACHES, "zrank": changed}

@@ -1,0 +1,258 @@
+"""Marks are worked off, in the order that makes it right, whatever comes between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+from redis import Redis
+
+from django_zrank import IndexUnavailable
+from django_zrank.models import Generation, Mark
+from django_zrank.registry import registry
+from django_zrank.signals import drained
+from django_zrank.sync import drain as drain_module
+from django_zrank.sync import push as push_module
+from django_zrank.sync.drain import drain, drain_soon, waiting_marks
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import EmbeddedServer
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import Account, Club, Player, Profile
+from tests.testapp.zrank import AccountRank, PlayerAscending, PlayerRank
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
+
+INDEX = PlayerAscending.instance()
+
+
+@pytest.fixture
+def players() -> list[Player]:
+    """Twenty players whom no signal told of, and no mark but one for each."""
+    players = Player.objects.bulk_create([Player(level=level) for level in range(20)])
+    Mark.objects.all().delete()
+    mark(*(player.pk for player in players))
+    return players
+
+
+def mark(*members: Any, index: str = "ascending", via: str | None = None) -> list[Mark]:
+    return [Mark.objects.create(index=index, via=via, member=str(member)) for member in members]
+
+
+def test_works_off_what_waits(players: list[Player]) -> None:
+    assert drain(INDEX) == 20
+    assert_mirrors(PlayerAscending)
+    assert not waiting_marks(INDEX).exists()
+    assert drain(INDEX) == 0
+
+
+def test_more_than_a_batch(players: list[Player]) -> None:
+    assert drain(INDEX, batch_size=3) == 20
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_limit(players: list[Player]) -> None:
+    assert drain(INDEX, limit=7) == 7
+    assert len(contents(PlayerAscending)) == 7
+    assert waiting_marks(INDEX).count() == 13
+
+
+def test_leaves_the_marks_of_other_indexes(players: list[Player]) -> None:
+    mark(players[0].pk, index="player")
+    drain(INDEX)
+    assert list(Mark.objects.filter(drained=None).values_list("index", flat=True)) == ["player"]
+
+
+def test_removes_what_is_gone(players: list[Player]) -> None:
+    drain(INDEX)
+    Player.objects.filter(level__lt=5)._raw_delete("default")
+    mark(*(player.pk for player in players))
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
+
+
+def test_worked_off_marks_remember_where(players: list[Player]) -> None:
+    drain(INDEX, limit=10)
+    drain(INDEX)
+    places = list(Mark.objects.order_by("id").values_list("drained", flat=True))
+    assert places == sorted(places)
+    assert len(set(places)) == 2
+    assert max(places) == int(INDEX.ranking.store.check_health().applied)
+
+
+def test_marks_of_related_rows() -> None:
+    club = Club.objects.create()
+    accounts = [Account.objects.create(club=club) for _ in range(3)]
+    for points, account in enumerate(accounts):
+        Profile.objects.create(account=account, points=points)
+    assert len(contents(AccountRank)) == 3
+    Club.objects.update(is_open=False)
+    Mark.objects.all().delete()
+    mark(club.pk, index="account", via="club_id")
+    assert drain(AccountRank.instance()) == 1
+    assert contents(AccountRank) == {}
+
+
+def test_a_truncated_table(players: list[Player]) -> None:
+    rebuild(INDEX)
+    Player.objects.all()._raw_delete("default")
+    Mark.objects.all().delete()
+    Mark.objects.create(index="ascending", member=None)
+    assert drain(INDEX) == 1
+    assert contents(PlayerAscending) == {}
+    assert not waiting_marks(INDEX).exists()
+
+
+def test_a_change_between_the_reading_and_the_writing_leaves_its_own_mark(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows were read; then another one commits and marks; then what was read is written."""
+    read = push_module.read
+
+    def read_then_change(index: Any, pks: Any) -> Any:
+        changes = list(read(index, pks))
+        if Player.objects.filter(pk=players[0].pk).exclude(level=77).update(level=77):
+            mark(players[0].pk)
+        return changes
+
+    monkeypatch.setattr(push_module, "read", read_then_change)
+    drain(INDEX)
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
+    assert contents(PlayerAscending)[str(players[0].pk)] == 77
+
+
+def test_a_mark_that_came_while_draining_is_not_worked_off_with_the_others(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_changes = drain_module.push
+
+    def push_then_mark(index: Any, pks: Any) -> Any:
+        result = apply_changes(index, pks)
+        if Mark.objects.count() == 20:
+            mark(players[0].pk)
+        return result
+
+    monkeypatch.setattr(drain_module, "push", push_then_mark)
+    assert drain(INDEX, limit=20) == 20
+    assert waiting_marks(INDEX).count() == 1
+
+
+def test_killed_before_unmarking_they_still_wait(players: list[Player], monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(drain_module, "push", killed)
+        drain(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_server_that_was_replaced_eats_no_marks(players: list[Player]) -> None:
+    """Partitioned away, it still takes writes; but the database knows of a newer generation by now."""
+    Generation.objects.update_or_create(index="ascending", defaults={"generation": "of its successor"})
+    drain(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+
+
+def test_a_poisoned_mark_keeps_none_waiting(players: list[Player], caplog: pytest.LogCaptureFixture) -> None:
+    poisoned = mark("no primary key")[0]
+    mark(players[0].pk)
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        assert drain(INDEX) == 21
+    assert list(waiting_marks(INDEX)) == [poisoned]
+    assert "no primary key" in caplog.text
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_value_without_a_place_is_removed_and_its_mark_worked_off(
+    caplog: pytest.LogCaptureFixture, declare: Callable[..., Any]
+) -> None:
+    from tests.testapp.models import Ticket
+
+    index = declare(Ticket, "-integer")
+    tickets = Ticket.objects.bulk_create([Ticket(integer=1), Ticket(integer=2**60), Ticket(integer=3)])
+    Mark.objects.all().delete()
+    mark(*(ticket.pk for ticket in tickets), index=index.instance().name)
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        assert drain(index.instance()) == 3
+    assert contents(index) == {str(tickets[0].pk): 1.0, str(tickets[2].pk): 3.0}
+    assert str(tickets[1].pk) in caplog.text
+
+
+def test_refuses_inside_a_transaction() -> None:
+    with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
+        drain(INDEX)
+
+
+def test_an_index_that_is_not_built_keeps_its_marks(zrank: Redis, players: list[Player]) -> None:
+    zrank.flushall()
+    with pytest.raises(IndexUnavailable):
+        drain(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+
+
+def test_a_server_that_is_down_keeps_its_marks(players: list[Player], own_server: EmbeddedServer) -> None:
+    own_server.stop()
+    with pytest.raises(IndexUnavailable):
+        drain(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+
+
+def test_old_marks_are_purged_and_it_is_noted(
+    players: list[Player], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuild(INDEX)
+    monkeypatch.setattr(drain_module, "_next", {})
+    drain(INDEX)
+    assert Mark.objects.filter(index="ascending").count() == 20  # kept, to be replayed
+    settings.ZRANK = {"KEEP_MARKS": 1e-6}
+    monkeypatch.setattr(drain_module, "_next", {})
+    mark(players[0].pk)
+    drain(INDEX, limit=1)
+    assert not Mark.objects.filter(index="ascending").exists()
+    assert Generation.objects.get(pk="ascending").purged == int(INDEX.ranking.store.check_health().applied)
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_says_what_it_did(players: list[Player]) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def hear(sender: Any, marks: int, members: int, **kwargs: Any) -> None:
+        heard.append((sender.name, marks, members))
+
+    mark(players[0].pk)
+    drained.connect(hear)
+    try:
+        drain(INDEX)
+    finally:
+        drained.disconnect(hear)
+    assert heard == [("ascending", 21, 20)]
+
+
+def test_whoever_pushes_drains_at_most_once_a_second(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
+    drain_soon(INDEX)
+    assert not waiting_marks(INDEX).exists()
+    mark(players[0].pk)
+    drain_soon(INDEX)
+    assert waiting_marks(INDEX).count() == 1
+    now[0] += 1
+    drain_soon(INDEX)
+    assert not waiting_marks(INDEX).exists()
+
+
+def test_every_index_can_be_drained() -> None:
+    for index in registry.all():
+        drain(index)
+    assert_mirrors()
+    assert PlayerRank.ranking.count() == 0

