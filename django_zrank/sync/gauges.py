@@ -1,0 +1,55 @@
+"""Counts and lag of an index, for any metrics library to export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.db.models.functions import Now
+
+from ..exceptions import IndexUnavailable, NotBuilt
+from ..store import Store
+from .drain import waiting_marks
+from .health import Verdict, examine
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Gauges", "read_gauges"]
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """How an index stands at this moment."""
+
+    waiting: int
+    """Marks that wait to be worked off."""
+
+    oldest: float
+    """Seconds since the oldest of them was left, by the database's clock; 0 where none waits."""
+
+    members: int | None
+    """Members in Redis; None where it can't be asked."""
+
+    verdict: Verdict | None
+    """Whether the index can be believed; None where Redis can't be asked."""
+
+
+def read_gauges(index: RankIndex) -> Gauges:
+    """Look at an index from both sides. Three small queries, and two round trips to Redis."""
+    waiting = waiting_marks(index)
+    first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
+    members: int | None
+    verdict: Verdict | None
+    try:
+        members, verdict = Store(index.name).size(), examine(index)
+    except NotBuilt:
+        members, verdict = 0, Verdict.EMPTY
+    except IndexUnavailable:
+        members, verdict = None, None
+    return Gauges(
+        waiting=waiting.count(),
+        oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
+        members=members,
+        verdict=verdict,
+    )
