@@ -12,7 +12,7 @@ from django.apps.config import AppConfig
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, Error, Warning, register
-from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
+from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import connections, models, router
 from django.utils.module_loading import import_string
 
@@ -139,10 +139,7 @@ def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
 def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """Every registered index."""
     errors: list[CheckMessage] = []
-    try:
-        indexes = registry.all()
-    except ImproperlyConfigured as error:
-        return [Error(str(error), id="zrank.E010")]
+    indexes = registry.all()
     for name, times in Counter(index.name for index in indexes).items():
         if times > 1:
             hint = "Set name on all but one."
@@ -157,6 +154,10 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
     cls = type(index)
+    if index.model is None:
+        hint = "Set model to the model whose rows are ranked."
+        yield Error(f"{cls.__name__} has no model.", hint=hint, obj=cls, id="zrank.E010")
+        return
     if not 0 < len(index.name) < 256 or set(index.name) & set("{}/ \0"):
         hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
         yield Error(f"{cls.__name__}.name is {index.name!r}.", hint=hint, obj=cls, id="zrank.E013")

@@ -55,6 +55,7 @@ def _database(name: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database("zrank"), "other": _database("zrank_other")}
+DATABASE_ROUTERS = ["tests.testapp.routers.RemoteRouter"]
 
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},

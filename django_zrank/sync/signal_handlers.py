@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
-from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import connections, models, transaction
 from django.db.models.signals import post_delete, post_save, pre_delete
 
 from ..conf import get_settings
+from ..models import Mark
 from ..registry import registry
 from .drain import drain_soon
 from .push import try_push
@@ -47,8 +47,8 @@ class Route:
 
     index: RankIndex
 
-    path: str
-    """The lookup path from the index's model to the saved row; empty where the row is a member itself."""
+    related: Source | None
+    """The table of the saved row, where that is not a member itself."""
 
     sources: tuple[Source, ...]
     """The tables that such a save writes."""
@@ -63,7 +63,18 @@ class Touched:
     def __init__(self, using: str) -> None:
         self.using = using
         self.members: dict[RankIndex, set[Any]] = defaultdict(set)
-        self.related: dict[tuple[RankIndex, str], set[Any]] = defaultdict(set)
+        self.related: dict[tuple[RankIndex, Source], set[str]] = defaultdict(set)
+
+    def add(self, route: Route, instance: models.Model) -> None:
+        """A row that was saved, or a member that was deleted."""
+        if route.related is None:
+            self.members[route.index].add(_member(route.index, instance))
+            return
+        owner = getattr(instance, route.related.column.attname)
+        if route.related.via is not None:
+            self.related[route.index, route.related].add(str(owner))
+        elif owner is not None:
+            self.members[route.index].add(owner)
 
     def push_on_commit(self) -> None:
         """Join what the transaction has touched so far, or be the first.
@@ -74,6 +85,8 @@ class Touched:
         """
         if not self.members and not self.related:
             return
+        if get_settings().capture == "signals":
+            Mark.objects.using(self.using).bulk_create(self.marks())
         connection = connections[self.using]
         for _, hook, *_ in connection.run_on_commit:
             first = getattr(hook, "__self__", None)
@@ -84,23 +97,36 @@ class Touched:
             transaction.on_commit(self.push, using=self.using, robust=True)
         # else: whoever turned autocommit off commits by hand, and Django can't tell when.
 
+    def marks(self) -> Iterator[Mark]:
+        """What triggers would leave: for databases that forbid them."""
+        for index, pks in self.members.items():
+            yield from (Mark(index=index.name, member=str(pk)) for pk in pks)
+        for (index, source), owners in self.related.items():
+            yield from (Mark(index=index.name, via=source.via, member=owner) for owner in owners)
+
     def merge(self, other: Touched) -> None:
         """Take over what another one holds."""
         for index, pks in other.members.items():
             self.members[index] |= pks
-        for related, pks in other.related.items():
-            self.related[related] |= pks
+        for related, owners in other.related.items():
+            self.related[related] |= owners
 
     def push(self) -> None:
         """Push every member. One index that fails doesn't keep the others waiting."""
-        for (index, path), pks in self.related.items():
-            self.members[index] |= _members_at(index, path, pks)
-        for index, pks in self.members.items():
+        for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
             try:
-                if try_push(index, pks):
+                if try_push(index, self.members_of(index)):
                     drain_soon(index)
             except Exception:  # the transaction is committed: nothing may fail it now
-                logger.exception("Index %r: %d members were not pushed", index.name, len(pks))
+                logger.exception("Index %r: what a transaction changed was not pushed", index.name)
+
+    def members_of(self, index: RankIndex) -> set[Any]:
+        """The primary keys of every member of ``index`` that was touched."""
+        pks = set(self.members.get(index, ()))
+        for (other, source), owners in self.related.items():
+            if other is index:
+                pks.update(source.members_at(owners, self.using))
+        return pks
 
 
 _routes: dict[type[models.Model], list[Route]] = defaultdict(list)
@@ -126,8 +152,10 @@ def connect(index: RankIndex) -> None:
 def connect_all() -> None:
     """Listen for every registered index. One that is declared wrongly is left to ``manage.py check``."""
     for index in registry.all():
-        with suppress(FieldDoesNotExist, FieldError, ImproperlyConfigured):
+        try:
             connect(index)
+        except Exception:  # noqa: BLE001 - whatever it is: the start must not fail, or nothing could say it
+            logger.debug("Index %r is declared wrongly", index.name, exc_info=True)
 
 
 def disconnect(index: RankIndex) -> None:
@@ -139,10 +167,10 @@ def disconnect(index: RankIndex) -> None:
 def _routes_from(sender: type[models.Model], index: RankIndex, sources: list[Source]) -> Iterator[Route]:
     written = [source for source in sources if issubclass(sender, source.model)]
     if issubclass(sender, sources[0].model):  # a member, its parents' rows included
-        yield Route(index, "", tuple(source for source in written if not source.path or source.inherited))
+        yield Route(index, None, tuple(source for source in written if not source.path or source.inherited))
         written = [source for source in written if source.path and not source.inherited]
     for source in written:
-        yield Route(index, source.path, (source,))
+        yield Route(index, source, (source,))
 
 
 def _saved(
@@ -155,27 +183,28 @@ def _saved(
     touched = Touched(using)
     for route in _routes_for(sender, using):
         if route.touched_by(update_fields):
-            if route.path:
-                touched.related[route.index, route.path].add(instance.pk)
-            else:
-                touched.members[route.index].add(_member(route.index, instance))
+            touched.add(route, instance)
     touched.push_on_commit()
 
 
 def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Once a related row is gone, nothing tells any more whose it was."""
+    """Once a related row is gone, nothing tells any more who led to it."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if route.path:
-            touched.members[route.index] |= _members_at(route.index, route.path, {instance.pk})
+        if route.related is not None:
+            owner = getattr(instance, route.related.column.attname)
+            if route.related.via is None:
+                touched.add(route, instance)
+            else:
+                touched.members[route.index].update(route.related.members_at([str(owner)], using))
     touched.push_on_commit()
 
 
 def _deleted(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if not route.path:
-            touched.members[route.index].add(_member(route.index, instance))
+        if route.related is None:
+            touched.add(route, instance)
     touched.push_on_commit()
 
 
@@ -187,10 +216,5 @@ def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
 
 def _member(index: RankIndex, instance: models.Model) -> Any:
     """The member that ``instance``, perhaps of a child model, is."""
-    return getattr(instance, index.model._meta.pk.attname)
-
-
-def _members_at(index: RankIndex, path: str, pks: set[Any]) -> set[Any]:
-    """The members whose related row, at ``path``, is one of ``pks``."""
-    rows = index.model._base_manager.using(index.get_using())
-    return set(rows.filter(**{f"{path}__in": pks}).values_list("pk", flat=True))
+    # A child out of a fixture knows nothing of its parents but the key that it shares with them.
+    return getattr(instance, index.model._meta.pk.attname) or instance.pk

@@ -24,7 +24,10 @@ from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Player, Profile
 from tests.testapp.zrank import AccountRank, PlayerAscending, PlayerRank
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank", "undrained"),
+]
 
 INDEX = PlayerAscending.instance()
 

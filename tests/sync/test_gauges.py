@@ -21,11 +21,13 @@ INDEX = PlayerAscending.instance()
 
 
 def test_at_rest() -> None:
+    Mark.objects.all().delete()
     rebuild(INDEX)
     assert read_gauges(INDEX) == Gauges(waiting=0, oldest=0.0, members=0, verdict=Verdict.HEALTHY)
 
 
 def test_marks_that_wait() -> None:
+    Mark.objects.all().delete()
     rebuild(INDEX)
     Player.objects.bulk_create([Player(level=1), Player(level=2)])
     Mark.objects.update(at=F("at") - timedelta(seconds=90))

@@ -1,0 +1,36 @@
+"""``manage.py`` in a process of its own: to be killed, or to write to a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+
+__all__ = ["manage"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def manage(*args: str, pause: bool = False, **options: Any) -> subprocess.Popen[str]:
+    """Start a management command on the databases and the Redis of the current test.
+
+    ``pause``: make a rebuild wait for a line after each batch.
+    """
+    names = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
+        "ZRANK_TEST_NAMES": json.dumps(names),
+        "ZRANK_TEST_REDIS_URL": settings.CACHES["zrank"]["LOCATION"],
+        **({"ZRANK_TEST_PAUSE": "1"} if pause else {}),
+    }
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", *args], cwd=_ROOT, env=environment, text=True, **pipes | options
+    )

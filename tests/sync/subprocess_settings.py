@@ -1,0 +1,43 @@
+"""Settings of a process of its own, on the databases and the server of the test that starts it.
+
+:func:`tests.sync.processes.manage` sets the environment that this reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from django.apps import AppConfig
+
+from tests.settings import *  # noqa: F403
+from tests.settings import CACHES, DATABASES, INSTALLED_APPS
+
+for alias, name in json.loads(os.environ["ZRANK_TEST_NAMES"]).items():
+    DATABASES[alias]["NAME"] = name
+CACHES["zrank"]["LOCATION"] = os.environ["ZRANK_TEST_REDIS_URL"]
+
+
+class Pausing(AppConfig):
+    """Makes a rebuild say ``loaded`` after each batch, and wait for a line."""
+
+    name = "tests.sync"
+
+    def ready(self) -> None:
+        from django_zrank.store import Store
+
+        load_rows = Store.load_rows
+
+        def pause(*args: Any) -> bool:
+            loaded = load_rows(*args)
+            print("loaded", flush=True)  # noqa: T201
+            sys.stdin.readline()
+            return loaded
+
+        Store.load_rows = pause  # type: ignore[method-assign]
+
+
+if "ZRANK_TEST_PAUSE" in os.environ:
+    INSTALLED_APPS = [*INSTALLED_APPS, "tests.sync.subprocess_settings.Pausing"]

@@ -1,0 +1,225 @@
+"""Redis is down, hangs, or comes back: saves go on, are not kept waiting, and are pushed again."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.sync.breaker import breaker
+from django_zrank.sync.rebuild import rebuild
+from tests.servers import RedisServer
+from tests.sync.conftest import Clock, use_redis
+from tests.sync.mirror import assert_mirrors
+from tests.testapp.models import Nickname, Person, Player
+from tests.testapp.zrank import NicknameRank
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("undrained")]
+
+
+@pytest.fixture
+def down(own_server: RedisServer, clock: Clock) -> RedisServer:
+    """A server that was there, and was stopped."""
+    own_server.stop()
+    return own_server
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+# Down
+
+
+def test_saves_and_deletes_succeed_and_one_warning_is_logged(
+    down: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for nick in "abc":
+        Nickname.objects.create(nick=nick, score=1)
+    Player.objects.create(level=5)
+    Nickname.objects.get(nick="b").delete()
+    with transaction.atomic():
+        Nickname.objects.create(nick="d", score=1)
+    assert set(Nickname.objects.values_list("nick", flat=True)) == {"a", "c", "d"}
+    (warning,) = messages(caplog, logging.WARNING)
+    assert "'nickname'" in warning
+    assert "can't be reached" in warning
+
+
+def test_the_breaker_spares_the_next_pushes_the_wait(
+    down: RedisServer, clock: Clock, round_trips: list[str], settings: Any
+) -> None:
+    for nick in "abc":
+        Nickname.objects.create(nick=nick, score=1)
+    assert round_trips == ["begin_write"]
+    clock.advance(4.9)
+    Nickname.objects.create(nick="d", score=1)
+    assert round_trips == ["begin_write"]
+    clock.advance(0.2)
+    Nickname.objects.create(nick="e", score=1)
+    Nickname.objects.create(nick="f", score=1)
+    assert round_trips == ["begin_write"] * 2
+
+
+def test_the_other_indexes_of_a_transaction_are_spared_too(down: RedisServer, round_trips: list[str]) -> None:
+    Player.objects.create(level=5)  # in two indexes
+    assert round_trips == ["begin_write"]
+
+
+def test_retry_after_is_a_setting(
+    down: RedisServer, clock: Clock, round_trips: list[str], settings: Any
+) -> None:
+    settings.ZRANK = {"RETRY_AFTER": 60.0}
+    Nickname.objects.create(nick="a", score=1)
+    clock.advance(59)
+    Nickname.objects.create(nick="b", score=1)
+    assert round_trips == ["begin_write"]
+
+
+# Back again
+
+
+def test_pushes_go_on_when_the_server_is_back(
+    down: RedisServer, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="django_zrank")
+    Nickname.objects.create(nick="missed", score=1)
+    down.start()
+    rebuild(NicknameRank.instance())
+    clock.advance(5.1)
+    Nickname.objects.create(nick="a", score=1)
+    assert_mirrors(NicknameRank)
+    assert len(messages(caplog, logging.INFO)) == 1
+    assert "again" in messages(caplog, logging.INFO)[0]
+
+
+def test_each_outage_is_warned_of_once(
+    down: RedisServer, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for outage in range(2):
+        for save in range(3):
+            Nickname.objects.create(nick=f"{outage} {save}", score=1)
+            clock.advance(5.1)
+        assert len(messages(caplog, logging.WARNING)) == outage + 1
+        down.start()
+        rebuild(NicknameRank.instance())
+        Nickname.objects.create(nick=f"{outage} back", score=1)
+        down.stop()
+
+
+def test_a_server_that_came_back_empty_has_ended_the_outage(
+    down: RedisServer, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    Nickname.objects.create(nick="a", score=1)
+    down.start()
+    clock.advance(5.1)
+    Nickname.objects.create(nick="b", score=1)
+    down.stop()
+    Nickname.objects.create(nick="c", score=1)
+    first, second, third = messages(caplog, logging.WARNING)
+    assert "not built" in second
+    assert "can't be reached" in first
+    assert "can't be reached" in third
+
+
+def test_a_save_that_has_nothing_to_push_ends_no_outage(
+    down: RedisServer, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="django_zrank")
+    Nickname.objects.create(nick="a", score=1)
+    clock.advance(5.1)
+    Person.objects.create(points=1)  # the parent of no ranked child
+    assert messages(caplog, logging.INFO) == []
+
+
+def test_an_error_reply_opens_the_breaker_too(
+    zrank: Any, clock: Clock, round_trips: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    zrank.set("zrank:{nickname}:live", "not a sorted set")
+    for nick in "ab":
+        Nickname.objects.create(nick=nick, score=1)
+    assert round_trips == ["begin_write", "apply_changes"]
+    (warning,) = messages(caplog, logging.WARNING)
+    assert "WRONGTYPE" in warning
+
+
+# Hanging
+
+TIMEOUT = 0.3
+
+
+@pytest.fixture
+def hanging(settings: Any, clock: Clock) -> Iterator[socket.socket]:
+    """A server that takes connections, and never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        use_redis(
+            settings,
+            f"redis://127.0.0.1:{port}/0",
+            SOCKET_TIMEOUT=TIMEOUT,
+            SOCKET_CONNECT_TIMEOUT=TIMEOUT,
+        )
+        yield server
+
+
+def connections_to(server: socket.socket) -> int:
+    """How many clients have connected. Each must have hung up by itself: else this waits, and fails."""
+    server.setblocking(False)
+    count = 0
+    while True:
+        try:
+            client, _ = server.accept()
+        except BlockingIOError:
+            return count
+        count += 1
+        with client:
+            client.settimeout(30)
+            while client.recv(4096):
+                pass
+
+
+def test_a_save_waits_no_longer_than_the_timeout_and_only_once(
+    hanging: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = monotonic()
+    for nick in "abc":
+        Nickname.objects.create(nick=nick, score=1)
+    # One wait is 0.3 s. redis-py left alone waits 5 s, or tries ten times.
+    assert monotonic() - began < 2.5
+    assert connections_to(hanging) == 1
+    assert len(messages(caplog, logging.WARNING)) == 1
+    assert Nickname.objects.count() == 3
+
+
+def test_a_hanging_server_is_tried_again_when_its_time_is_up(hanging: socket.socket, clock: Clock) -> None:
+    Nickname.objects.create(nick="a", score=1)
+    clock.advance(5.1)
+    Nickname.objects.create(nick="b", score=1)
+    assert connections_to(hanging) == 2
+
+
+def test_a_read_of_a_hanging_server_ends_with_the_timeout(hanging: socket.socket) -> None:
+    with pytest.raises(IndexUnavailable):
+        NicknameRank.ranking.count()
+    assert connections_to(hanging) == 1
+
+
+# The breaker itself
+
+
+def test_open_for_a_while_after_a_failure(clock: Clock) -> None:
+    assert not breaker.is_open
+    breaker.trip(IndexUnavailable("down"))
+    assert breaker.is_open
+    clock.advance(5)
+    assert not breaker.is_open
+    breaker.trip(IndexUnavailable("down"))
+    breaker.reset()
+    assert not breaker.is_open

@@ -1,0 +1,268 @@
+"""Of two pushes of a member the later reading wins, and no member keeps another from being written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from threading import Event, Thread, current_thread
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_zrank import IndexUnavailable
+from django_zrank.exceptions import NotBuilt
+from django_zrank.store import Store
+from django_zrank.sync import push as module
+from django_zrank.sync.push import push, try_push
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import disable_sync, reset
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import Nickname, Ticket
+from tests.testapp.zrank import ByInteger, ByReal, NicknameRank
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
+
+INDEX = NicknameRank.instance()
+
+
+def change(nick: str, score: float) -> None:
+    """A committed change that nobody pushes."""
+    Nickname.objects.filter(nick=nick).update(score=score)
+
+
+@pytest.fixture
+def after_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Calls a function once, in the middle of the next push: the rows are read, and not yet applied."""
+    read = module.read
+
+    def install(function: Callable[[], None]) -> None:
+        def pause(*args: Any) -> Iterator[Any]:
+            rows = list(read(*args))
+            monkeypatch.setattr(module, "read", read)
+            function()
+            return iter(rows)
+
+        monkeypatch.setattr(module, "read", pause)
+
+    return install
+
+
+def test_members_are_written_and_those_without_a_rank_removed() -> None:
+    Nickname.objects.bulk_create(
+        [Nickname(nick="a", score=1), Nickname(nick="b", score=None), Nickname(nick="c", score=-2.5)]
+    )
+    push(INDEX, ["a", "b", "c", "never there"])
+    assert contents(NicknameRank) == {"c": -2.5, "a": 1}
+    Nickname.objects.filter(nick="a").delete()
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"c": -2.5}
+
+
+def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
+    push(INDEX, [])
+    assert round_trips == []
+
+
+def test_many_members_go_in_batches_and_all_arrive(round_trips: list[str]) -> None:
+    Nickname.objects.bulk_create(Nickname(nick=str(number), score=number) for number in range(2500))
+    push(INDEX, map(str, range(2500)))
+    assert round_trips == ["begin_write", "apply_changes"] * 3
+    assert_mirrors(NicknameRank)
+
+
+# Readings that arrive in the wrong order
+
+
+def test_an_older_reading_that_arrives_later_loses(after_read: Callable[..., None]) -> None:
+    Nickname.objects.create(nick="a", score=1)
+
+    def newer() -> None:
+        change("a", 2)
+        push(INDEX, ["a"])
+
+    after_read(newer)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 2}
+
+
+def test_an_older_reading_does_not_bring_back_a_deleted_member(after_read: Callable[..., None]) -> None:
+    nickname = Nickname.objects.create(nick="a", score=1)
+    after_read(nickname.delete)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {}
+
+
+def test_an_older_reading_still_writes_what_nobody_else_has_written(after_read: Callable[..., None]) -> None:
+    with disable_sync():
+        for nick in "ab":
+            Nickname.objects.create(nick=nick, score=1)
+
+    def newer() -> None:
+        change("a", 2)
+        push(INDEX, ["a"])
+
+    after_read(newer)
+    push(INDEX, ["a", "b"])
+    assert contents(NicknameRank) == {"a": 2, "b": 1}
+
+
+def test_the_token_is_taken_before_the_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other way round, a change between the two would be overwritten by what was read before it."""
+    begin_write = Store.begin_write
+
+    def change_first(store: Store) -> Any:
+        monkeypatch.setattr(Store, "begin_write", begin_write)
+        change("a", 2)
+        push(INDEX, ["a"])
+        return begin_write(store)
+
+    Nickname.objects.create(nick="a", score=1)
+    monkeypatch.setattr(Store, "begin_write", change_first)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 2}
+
+
+def test_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first save reads and is held up; the second is saved and pushed; then the first goes on."""
+    read, has_read, go_on = module.read, Event(), Event()
+    Nickname.objects.create(nick="a", score=0)
+
+    def held_up(*args: Any) -> Any:
+        rows = list(read(*args))
+        if current_thread() is thread:
+            has_read.set()
+            assert go_on.wait(30)
+        return iter(rows)
+
+    def first() -> None:
+        try:
+            Nickname(nick="a", score=1).save()
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr(module, "read", held_up)
+    thread = Thread(target=first)
+    thread.start()
+    assert has_read.wait(30)
+    Nickname(nick="a", score=2).save()
+    go_on.set()
+    thread.join(30)
+    assert contents(NicknameRank) == {"a": 2}
+
+
+# Rebuilds meanwhile
+
+
+@pytest.mark.parametrize("finished", [False, True], ids=["began", "ended"])
+def test_a_push_overtaken_by_a_rebuild_begins_again(finished: bool, after_read: Callable[..., None]) -> None:
+    """The rebuild may have read its row before this change or after it: the reading is of no use to it."""
+    with disable_sync():
+        Nickname.objects.create(nick="a", score=1)
+
+    def overtake() -> None:
+        change("a", 2)
+        if finished:
+            rebuild(INDEX)
+        else:
+            Store(INDEX.name).start_rebuild("another")
+
+    after_read(overtake)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 2}
+
+
+def test_a_push_gives_up_where_rebuilds_never_cease(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = module.read
+
+    def overtaken(*args: Any) -> Any:
+        rebuild(INDEX)
+        return read(*args)
+
+    monkeypatch.setattr(module, "read", overtaken)
+    with pytest.raises(IndexUnavailable, match="rebuilds began too often"):
+        push(INDEX, ["a"])
+
+
+# An index that isn't there
+
+
+def test_an_index_that_was_never_built_takes_nothing(zrank: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A few members are not a ranking: nobody shall be told that they are alone."""
+    zrank.flushall()
+    with pytest.raises(NotBuilt, match="rebuild_zrank nickname"):
+        push(INDEX, ["a"])
+    Nickname.objects.create(nick="a", score=1)
+    assert contents(NicknameRank) == {}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "rebuild_zrank nickname" in caplog.text
+
+
+def test_try_push_says_whether_it_did(zrank: Any) -> None:
+    assert try_push(INDEX, {"a"})
+    zrank.flushall()
+    assert not try_push(INDEX, {"a"})
+
+
+# Values that have no rank
+
+
+def test_an_unrankable_value_is_logged_and_removed_and_the_others_are_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tickets = [Ticket.objects.create(integer=number, real=number) for number in (1, 2, 3)]
+    Ticket.objects.filter(pk=tickets[1].pk).update(integer=2**60)
+    Ticket.objects.filter(pk=tickets[2].pk).update(integer=4)
+    push(ByInteger.instance(), [ticket.pk for ticket in tickets])
+    assert contents(ByInteger) == {str(tickets[0].pk): 1, str(tickets[2].pk): 4}
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("django_zrank.sync", logging.ERROR)
+    assert str(tickets[1].pk) in record.getMessage()
+    assert str(2**60) in record.getMessage()
+
+
+def test_an_unrankable_value_in_one_index_does_not_concern_another() -> None:
+    ticket = Ticket.objects.create(integer=2**60, real=0.5)
+    assert contents(ByInteger) == {}
+    assert contents(ByReal) == {str(ticket.pk): 0.5}
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_without_a_place_is_removed(score: float, caplog: pytest.LogCaptureFixture) -> None:
+    if connection.vendor == "mysql" or (connection.vendor == "sqlite" and score != score):
+        pytest.skip("this database holds no such number")
+    Nickname.objects.create(nick="a", score=1)
+    Nickname.objects.create(nick="b", score=2)
+    Nickname(nick="a", score=score).save()
+    assert contents(NicknameRank) == {"b": 2}
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+# Any order of commits and pushes
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=8))
+def test_any_order_of_pushes_ends_with_the_last_commit(steps: list[tuple[int, str, int]]) -> None:
+    """Up to four writers: each commits, begins its push, and applies when it comes to it again."""
+    with disable_sync():
+        Nickname.objects.all().delete()
+    reset()
+    store, begun = Store(INDEX.name), {}
+
+    def finish(writer: int) -> None:
+        epoch, rows = begun.pop(writer)
+        store.apply_changes(epoch, rows)
+
+    for writer, nick, score in steps:
+        if writer in begun:
+            finish(writer)
+        else:
+            with disable_sync():
+                Nickname(nick=nick, score=score).save()
+            begun[writer] = store.begin_write(), list(module.read(INDEX, [nick]))
+    for writer in list(begun):
+        finish(writer)
+    assert_mirrors(NicknameRank)

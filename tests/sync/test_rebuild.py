@@ -1,0 +1,438 @@
+"""A rebuild ends with what the database holds, whatever happens meanwhile; until then nothing is seen of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.db.transaction import TransactionManagementError
+from redis import Redis
+
+from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.exceptions import NotBuilt, RebuildSuperseded
+from django_zrank.store import LOAD_LIMIT, Store
+from django_zrank.sync import rebuild as module
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import disable_sync
+from tests.servers import RedisServer
+from tests.sync.mirror import assert_mirrors, contents, keys, ranked
+from tests.sync.processes import manage
+from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket
+from tests.testapp.zrank import (
+    AccountRank,
+    ByFlag,
+    ByInteger,
+    ByPrice,
+    ByReal,
+    EmployeeRank,
+    NicknameRank,
+    PlayerAscending,
+    PlayerRank,
+    RemoteRank,
+)
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank", "undrained"),
+]
+
+INDEX = NicknameRank.instance()
+STORE = Store("nickname")
+STALE = {"stale": 1.0}
+
+
+def populate(size: int) -> None:
+    """Rows that nobody has pushed, with every score twice and some missing."""
+    Nickname.objects.bulk_create(
+        Nickname(nick=f"n{number}", score=None if number % 7 == 3 else number * 37 % size // 2)
+        for number in range(size)
+    )
+
+
+@pytest.fixture
+def stale(zrank: Redis) -> dict[str, float]:
+    """A live index that has nothing to do with the 30 rows of the table."""
+    populate(30)
+    zrank.zadd(STORE.keys.live, STALE)
+    return STALE
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[float, str]]]:
+    """The rows that are loaded from now on."""
+    loaded: list[list[tuple[float, str]]] = []
+    load_rows = Store.load_rows
+
+    def record(store: Store, building: str, rows: Iterable[tuple[float, str]]) -> bool:
+        loaded.append(list(rows))
+        return load_rows(store, building, loaded[-1])
+
+    monkeypatch.setattr(Store, "load_rows", record)
+    return loaded
+
+
+class Once:
+    """A ``progress`` that calls a function after one batch."""
+
+    def __init__(self, function: Callable[[], Any], *, after: int = 1) -> None:
+        self.function = function
+        self.left = after
+
+    def __call__(self, rows: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.function()
+
+
+# What comes out
+
+
+def test_the_index_holds_what_the_queryset_holds(stale: dict[str, float]) -> None:
+    assert rebuild(INDEX) == len(ranked(NicknameRank)) == 26
+    assert_mirrors(NicknameRank)
+    assert keys(NicknameRank) == {"live", "meta"}
+
+
+def test_rows_outside_the_queryset_and_without_a_score_are_left_out() -> None:
+    Player.objects.bulk_create(
+        [Player(pk=1, level=5), Player(pk=2, level=6, is_active=False), Player(pk=3, level=None)]
+    )
+    assert rebuild(PlayerRank.instance()) == 1
+    assert rebuild(PlayerAscending.instance()) == 2
+    assert contents(PlayerRank) == {"1": 5}
+    assert contents(PlayerAscending) == {"1": 5, "2": 6}
+
+
+def test_every_kind_of_index() -> None:
+    with disable_sync():
+        for number in range(5):
+            account = Account.objects.create(club=Club.objects.create(is_open=number != 3))
+            Profile.objects.create(account=account, points=number)
+            Employee.objects.create(points=-number)
+            Ticket.objects.create(integer=number, real=number / 3, price="1.25", flag=number % 2)
+            Remote.objects.create(score=number)
+    for index in (AccountRank, EmployeeRank, ByInteger, ByReal, ByFlag, ByPrice, RemoteRank):
+        assert rebuild(index.instance()) == (4 if index is AccountRank else 5)
+    assert_mirrors(AccountRank, EmployeeRank, ByInteger, ByReal, ByFlag, RemoteRank)
+    assert set(contents(ByPrice).values()) == {125}
+
+
+def test_an_empty_table_is_built_and_empty(zrank: Redis) -> None:
+    zrank.flushall()
+    with pytest.raises(NotBuilt):
+        NicknameRank.ranking.count()
+    assert rebuild(INDEX) == 0
+    assert NicknameRank.ranking.count() == 0
+    zrank.zadd(STORE.keys.live, STALE)
+    rebuild(INDEX)
+    assert contents(NicknameRank) == {}
+
+
+def test_an_unrankable_row_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    Ticket.objects.bulk_create(Ticket(integer=number) for number in (1, 2**60, 3))
+    assert rebuild(ByInteger.instance()) == 2
+    assert sorted(contents(ByInteger).values()) == [1, 3]
+    assert str(2**60) in caplog.text
+
+
+# How it goes
+
+
+@pytest.mark.parametrize("index", [PlayerRank, PlayerAscending])
+def test_rows_come_in_the_order_of_their_scores(
+    index: type[RankIndex], batches: list[list[tuple[float, str]]]
+) -> None:
+    Player.objects.bulk_create(Player(level=number * 37 % 100) for number in range(100))
+    rebuild(index.instance(), batch_size=7)
+    scores = [score for batch in batches for score, _ in batch]
+    assert all(first <= second for first, second in pairwise(scores))
+    assert len(scores) == 100
+
+
+def test_rows_come_in_batches_of_the_size_asked(batches: list[list[tuple[float, str]]]) -> None:
+    populate(30)
+    progress: list[int] = []
+    rebuild(INDEX, batch_size=10, progress=progress.append)
+    assert [len(batch) for batch in batches] == progress == [10, 10, 6]
+
+
+def test_the_largest_batch(batches: list[list[tuple[float, str]]]) -> None:
+    Nickname.objects.bulk_create(Nickname(nick=str(number), score=number) for number in range(LOAD_LIMIT + 1))
+    rebuild(INDEX, batch_size=LOAD_LIMIT)
+    assert [len(batch) for batch in batches] == [LOAD_LIMIT, 1]
+    assert_mirrors(NicknameRank)
+
+
+@pytest.mark.parametrize("size", [0, -1, LOAD_LIMIT + 1])
+def test_a_batch_size_out_of_bounds(size: int, round_trips: list[str]) -> None:
+    with pytest.raises(ValueError, match="batch_size"):
+        rebuild(INDEX, batch_size=size)
+    assert round_trips == []
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    """Twenty times as many rows in the same memory: batches are what it holds."""
+    few, many = (2_000, 40_000) if connection.vendor == "sqlite" else (1_000, 10_000)
+
+    def peak(rows: int) -> int:
+        Nickname.objects.all().delete()
+        Nickname.objects.bulk_create(
+            (Nickname(nick=str(number), score=number) for number in range(rows)), batch_size=2000
+        )
+        tracemalloc.start()
+        try:
+            assert rebuild(INDEX, batch_size=500) == rows
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    with disable_sync():
+        peak(10)  # what is imported and cached at the first time
+        small = peak(few)
+        assert peak(many) < 1.5 * small
+
+
+# What readers see
+
+
+def test_readers_see_the_old_index_until_the_new_one_is_complete(stale: dict[str, float]) -> None:
+    seen = []
+    rebuild(INDEX, batch_size=1, progress=lambda rows: seen.append(contents(NicknameRank)))
+    assert seen == [STALE] * 26
+    assert_mirrors(NicknameRank)
+
+
+def test_no_reader_ever_finds_it_empty() -> None:
+    populate(300)
+    rebuild(INDEX)
+    whole, seen, began, stop = contents(NicknameRank), [], Event(), Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            seen.append(STORE.client.zcard(STORE.keys.live))
+            began.set()
+
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        assert began.wait(30)
+        for _ in range(20):
+            rebuild(INDEX, batch_size=50)
+    finally:
+        stop.set()
+        thread.join(30)
+    assert set(seen) == {len(whole)}
+
+
+# What is written meanwhile
+
+
+@pytest.mark.parametrize("after", [1, 2, 3], ids=lambda batch: f"after batch {batch}")
+def test_members_saved_and_deleted_meanwhile_are_not_lost(after: int, elsewhere: Callable[..., Any]) -> None:
+    """Lowest to highest score, each third is loaded by a batch: change some in all of them, to all of them."""
+    Nickname.objects.bulk_create(Nickname(nick=f"n{number:02}", score=number) for number in range(30))
+
+    def change() -> None:
+        for number, score in [(1, 25.5), (2, None), (11, 0.5), (12, None), (13, 28.5), (21, 5.5), (22, None)]:
+            Nickname(nick=f"n{number:02}", score=score).save()
+        for number in (3, 14, 25):
+            Nickname(nick=f"n{number:02}").delete()
+        for score in (0.1, 15.1, 99):
+            Nickname.objects.create(nick=f"new{score}", score=score)
+
+    rebuild(INDEX, batch_size=10, progress=Once(lambda: elsewhere(change), after=after))
+    assert_mirrors(NicknameRank)
+
+
+def test_a_commit_between_the_start_and_the_query_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
+) -> None:
+    populate(10)
+    batches = module._batches
+
+    def change() -> None:
+        Nickname(nick="n1", score=99).save()
+        Nickname(nick="n2").delete()
+
+    def change_first(*args: Any) -> Iterator[Any]:
+        elsewhere(change)
+        return batches(*args)
+
+    monkeypatch.setattr(module, "_batches", change_first)
+    rebuild(INDEX)
+    assert_mirrors(NicknameRank)
+
+
+def test_what_is_saved_during_the_first_build_of_all(zrank: Redis, elsewhere: Callable[..., Any]) -> None:
+    zrank.flushall()
+    populate(10)
+
+    def change() -> None:
+        Nickname(nick="n1", score=99).save()
+        assert contents(NicknameRank) == {}
+
+    rebuild(INDEX, batch_size=4, progress=Once(lambda: elsewhere(change)))
+    assert_mirrors(NicknameRank)
+
+
+def test_what_is_saved_meanwhile_is_seen_at_once(elsewhere: Callable[..., Any]) -> None:
+    Nickname.objects.create(nick="a", score=1)
+
+    def change() -> None:
+        Nickname(nick="a", score=2).save()
+        assert contents(NicknameRank) == {"a": 2}
+
+    rebuild(INDEX, progress=Once(lambda: elsewhere(change)))
+    assert contents(NicknameRank) == {"a": 2}
+
+
+# What stops it
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_stopped_by_an_error_it_leaves_the_live_index_and_nothing_else(
+    error: type[BaseException], stale: dict[str, float]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(error):
+        rebuild(INDEX, batch_size=10, progress=Once(fail, after=2))
+    assert contents(NicknameRank) == STALE
+    assert keys(NicknameRank) == {"live", "meta"}
+    Nickname(nick="n1", score=5).save()
+    assert contents(NicknameRank) == {**STALE, "n1": 5}
+
+
+def test_stopped_by_the_database(stale: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> Iterator[Any]:
+        yield [(1, "n1")]
+        raise DatabaseError("gone away")
+
+    monkeypatch.setattr(module, "_batches", fail)
+    with pytest.raises(DatabaseError):
+        rebuild(INDEX)
+    assert contents(NicknameRank) == STALE
+    assert keys(NicknameRank) == {"live", "meta"}
+
+
+def test_stopped_by_redis(own_server: RedisServer) -> None:
+    populate(30)
+    with pytest.raises(IndexUnavailable):
+        rebuild(INDEX, batch_size=10, progress=Once(own_server.stop))
+    with pytest.raises(IndexUnavailable):
+        rebuild(INDEX)
+
+
+def test_a_redis_that_restarted_meanwhile_has_lost_what_was_loaded(own_server: RedisServer) -> None:
+    populate(30)
+    with pytest.raises(RebuildSuperseded):
+        rebuild(INDEX, batch_size=10, progress=Once(own_server.restart, after=2))
+    assert keys(NicknameRank) == set()
+
+
+def test_killed_it_leaves_the_live_index_and_the_next_one_clears_up(stale: dict[str, float]) -> None:
+    process = manage("rebuild_zrank", "nickname", "--batch-size=10", pause=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "loaded\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "loaded\n"
+        process.kill()
+    assert contents(NicknameRank) == STALE
+    assert "shadow" in keys(NicknameRank)  # what it left
+    Nickname(nick="n1", score=5).save()
+    assert contents(NicknameRank) == {**STALE, "n1": 5}
+    call_command("rebuild_zrank", "nickname", verbosity=0)
+    assert_mirrors(NicknameRank)
+    assert keys(NicknameRank) == {"live", "meta"}
+
+
+# Two of them
+
+
+def test_superseded_by_another_one_that_ended(stale: dict[str, float], elsewhere: Callable[..., Any]) -> None:
+    with pytest.raises(RebuildSuperseded, match="'nickname': another rebuild"):
+        rebuild(INDEX, batch_size=10, progress=Once(lambda: elsewhere(rebuild, INDEX)))
+    assert_mirrors(NicknameRank)
+    assert keys(NicknameRank) == {"live", "meta"}
+
+
+@pytest.mark.parametrize("after", [1, 3], ids=["before a batch", "before the swap"])
+def test_superseded_by_another_one_that_is_running(after: int, stale: dict[str, float], zrank: Redis) -> None:
+    def another() -> None:
+        STORE.start_rebuild("another")
+        STORE.load_rows("another", [(7, "theirs")])
+
+    with pytest.raises(RebuildSuperseded):
+        rebuild(INDEX, batch_size=10, progress=Once(another, after=after))
+    assert contents(NicknameRank) == STALE
+    assert zrank.hget(STORE.keys.meta, "building") == b"another"
+    assert STORE.swap_rebuilt("another")
+    assert contents(NicknameRank) == {"theirs": 7}
+
+
+# A dead one
+
+
+def silence(client: Redis) -> None:
+    """Let the running rebuild have been silent for longer than its lease."""
+    seen = client.hget(STORE.keys.meta, "seen")
+    client.hset(STORE.keys.meta, "seen", int(seen or 0) - 601 * 1_000_000)
+
+
+def test_what_a_dead_one_left_is_cleared_by_a_push(zrank: Redis) -> None:
+    STORE.start_rebuild("dead")
+    STORE.load_rows("dead", [(7, "theirs")])
+    Nickname.objects.create(nick="a", score=1)
+    assert zrank.zscore(STORE.keys.shadow, "a") == 1  # it may be alive
+    silence(zrank)
+    Nickname.objects.create(nick="b", score=2)
+    assert contents(NicknameRank) == {"a": 1, "b": 2}
+    assert not zrank.exists(STORE.keys.shadow)
+    assert not zrank.hexists(STORE.keys.meta, "building")
+
+
+def test_taken_for_dead_it_gives_way_when_it_comes_back(
+    stale: dict[str, float], zrank: Redis, elsewhere: Callable[..., Any]
+) -> None:
+    def sleep() -> None:
+        silence(zrank)
+        elsewhere(Nickname(nick="n1", score=5).save)
+
+    with pytest.raises(RebuildSuperseded):
+        rebuild(INDEX, batch_size=10, progress=Once(sleep))
+    assert contents(NicknameRank) == {**STALE, "n1": 5}
+
+
+# Where it refuses
+
+
+def test_inside_a_transaction_it_refuses(round_trips: list[str]) -> None:
+    with transaction.atomic(), pytest.raises(TransactionManagementError):
+        rebuild(INDEX)
+    assert round_trips == []
+
+
+def test_a_transaction_in_another_database_does_not_matter() -> None:
+    with transaction.atomic(using="other"):
+        rebuild(INDEX)
+
+
+def test_without_autocommit_it_refuses() -> None:
+    """Rows that were read may be rolled back, as inside ``atomic()``."""
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(TransactionManagementError):
+            rebuild(INDEX)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)

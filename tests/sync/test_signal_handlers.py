@@ -1,0 +1,795 @@
+"""What is saved and deleted, by whatever road, and what stands in the index after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.core import serializers
+from django.core.management import call_command
+from django.db import DatabaseError, connection, models, transaction
+from django.db.models import F, FilteredRelation, Q
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_zrank import RankIndex
+from django_zrank.registry import registry
+from django_zrank.sync import signal_handlers
+from django_zrank.sync.drain import drain
+from django_zrank.sync.sources import Source
+from django_zrank.testing import disable_sync, reset
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import (
+    Account,
+    Club,
+    Employee,
+    Manager,
+    Nickname,
+    Person,
+    Player,
+    PlayerProxy,
+    Profile,
+    Remote,
+)
+from tests.testapp.zrank import AccountRank, EmployeeRank, NicknameRank, PlayerAscending, PlayerRank, RemoteRank
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank", "undrained"),
+]
+
+WRITE = ["begin_write", "apply_changes"]
+"""The round trips of one push of one index."""
+
+
+class Undone(Exception):
+    """Raised to roll a transaction or savepoint back."""
+
+
+# One row
+
+
+def test_a_saved_row_is_ranked_at_once() -> None:
+    player = Player.objects.create(level=5)
+    assert contents(PlayerRank) == contents(PlayerAscending) == {str(player.pk): 5}
+    player.level = 6
+    player.save()
+    assert contents(PlayerRank) == contents(PlayerAscending) == {str(player.pk): 6}
+
+
+def test_a_row_without_a_score_is_not_ranked() -> None:
+    player = Player.objects.create(level=None)
+    assert contents(PlayerRank) == {}
+    player.level = 5
+    player.save()
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    player.level = None
+    player.save()
+    assert contents(PlayerRank) == {}
+
+
+def test_a_row_that_leaves_the_queryset_leaves_the_index() -> None:
+    player = Player.objects.create(level=5)
+    player.is_active = False
+    player.save()
+    assert contents(PlayerRank) == {}
+    assert contents(PlayerAscending) == {str(player.pk): 5}
+    player.is_active = True
+    player.save()
+    assert contents(PlayerRank) == {str(player.pk): 5}
+
+
+def test_what_the_database_holds_is_pushed_not_what_the_instance_holds() -> None:
+    player = Player.objects.create(level=5)
+    with transaction.atomic():
+        player.level = 6
+        player.save()
+        Player.objects.filter(pk=player.pk).update(level=7)
+    assert contents(PlayerRank) == {str(player.pk): 7}
+    player.level = F("level") + 1
+    player.save()
+    assert contents(PlayerRank) == {str(player.pk): 8}
+
+
+# Which saves matter
+
+
+@pytest.mark.parametrize("fields", [["name"], ["name", "bio"], ["user"], []])
+def test_a_save_without_a_ranked_field_costs_no_round_trip(fields: list[str], round_trips: list[str]) -> None:
+    player = Player.objects.create(level=5)
+    round_trips.clear()
+    player.level = 6
+    player.save(update_fields=fields)
+    assert round_trips == []
+
+
+@pytest.mark.parametrize("fields", [["level"], ["is_active"], ["bio", "level"]])
+def test_a_save_with_a_ranked_field_is_pushed(fields: list[str]) -> None:
+    player = Player.objects.create(level=5)
+    player.level, player.is_active = 6, False
+    player.save(update_fields=fields)
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_only_the_indexes_that_read_the_field_are_pushed(pushes: list[tuple[str, Any]]) -> None:
+    player = Player.objects.create(level=5)
+    pushes.clear()
+    player.save(update_fields=["is_active"])
+    assert [name for name, _ in pushes] == ["player"]
+
+
+@pytest.mark.parametrize("field", ["club", "club_id"])
+def test_a_foreign_key_may_be_named_either_way(field: str) -> None:
+    account = Account.objects.create(club=Club.objects.create(is_open=False))
+    Profile.objects.create(account=account, points=5)
+    assert contents(AccountRank) == {}
+    account.club = None
+    account.save(update_fields=[field])
+    assert contents(AccountRank) == {str(account.pk): 5}
+
+
+def test_a_deferred_ranked_field_is_not_saved_and_not_pushed(round_trips: list[str]) -> None:
+    player = Player.objects.create(level=5)
+    round_trips.clear()
+    Player.objects.only("name").get(pk=player.pk).save()
+    assert round_trips == []
+
+
+def test_a_deferred_other_field_does_not_keep_a_save_from_being_pushed() -> None:
+    pk = Player.objects.create(level=5).pk
+    player = Player.objects.defer("bio", "is_active").get(pk=pk)
+    player.level = 6
+    player.save()
+    assert contents(PlayerRank) == {str(pk): 6}
+
+
+# Transactions
+
+
+def test_nothing_is_pushed_before_the_commit(round_trips: list[str]) -> None:
+    with transaction.atomic():
+        Nickname.objects.create(nick="a", score=1)
+        assert round_trips == []
+    assert round_trips == WRITE
+
+
+def test_a_transaction_is_pushed_once(round_trips: list[str], pushes: list[tuple[str, Any]]) -> None:
+    with transaction.atomic():
+        for score in range(50):
+            with transaction.atomic():
+                Nickname.objects.create(nick=str(score), score=score)
+        Nickname.objects.get(nick="7").delete()
+        assert len(connection.run_on_commit) == 1
+    assert round_trips == WRITE
+    assert len(pushes) == 1
+    assert_mirrors(NicknameRank)
+
+
+def test_a_rollback_pushes_nothing(round_trips: list[str]) -> None:
+    with pytest.raises(Undone), transaction.atomic():
+        Nickname.objects.create(nick="a", score=1)
+        raise Undone
+    assert round_trips == []
+    Nickname.objects.create(nick="b", score=1)
+    assert contents(NicknameRank) == {"b": 1}
+
+
+def test_set_rollback_pushes_nothing(round_trips: list[str]) -> None:
+    with transaction.atomic():
+        Nickname.objects.create(nick="a", score=1)
+        transaction.set_rollback(True)
+    assert round_trips == []
+
+
+def test_a_member_touched_only_in_a_savepoint_that_is_rolled_back_is_not_pushed(round_trips: list[str]) -> None:
+    with transaction.atomic():
+        with pytest.raises(Undone), transaction.atomic():
+            Nickname.objects.create(nick="a", score=1)
+            raise Undone
+    assert round_trips == []
+
+
+def test_a_member_touched_before_a_savepoint_that_is_rolled_back_keeps_its_value() -> None:
+    with transaction.atomic():
+        nickname = Nickname.objects.create(nick="a", score=1)
+        with pytest.raises(Undone), transaction.atomic():
+            nickname.score = 2
+            nickname.save()
+            raise Undone
+    assert contents(NicknameRank) == {"a": 1}
+
+
+def test_a_member_touched_in_a_savepoint_that_is_rolled_back_and_then_again_is_pushed() -> None:
+    with transaction.atomic():
+        with pytest.raises(Undone), transaction.atomic():
+            Nickname.objects.create(nick="a", score=1)
+            raise Undone
+        Nickname.objects.create(nick="a", score=2)
+    assert contents(NicknameRank) == {"a": 2}
+
+
+def test_a_member_touched_in_nested_released_savepoints_is_pushed() -> None:
+    with transaction.atomic(), transaction.atomic(), transaction.atomic():
+        Nickname.objects.create(nick="a", score=1)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+def test_a_member_touched_after_a_released_savepoint_survives_the_rollback_of_its_sibling() -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            Nickname.objects.create(nick="a", score=1)
+        with pytest.raises(Undone), transaction.atomic():
+            Nickname.objects.create(nick="b", score=1)
+            raise Undone
+        Nickname.objects.create(nick="c", score=1)
+    assert contents(NicknameRank) == {"a": 1, "c": 1}
+
+
+def test_savepoints_made_by_hand() -> None:
+    with transaction.atomic():
+        savepoint = transaction.savepoint()
+        Nickname.objects.create(nick="a", score=1)
+        transaction.savepoint_rollback(savepoint)
+        Nickname.objects.create(nick="b", score=1)
+        transaction.savepoint_commit(transaction.savepoint())
+    assert contents(NicknameRank) == {"b": 1}
+
+
+@st.composite
+def blocks(draw: Any, depth: int = 3) -> tuple[str, list[Any]]:
+    """A transaction or savepoint: how it ends, and its saves (nick, score), deletes (nick, None) and blocks."""
+    step: Any = st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 9))
+    if depth:
+        step |= blocks(depth=depth - 1)
+    return draw(st.sampled_from(["commit", "rollback"])), draw(st.lists(step, max_size=4))
+
+
+def run(block: tuple[str, list[Any]]) -> None:
+    end, steps = block
+    try:
+        with transaction.atomic():
+            for step in steps:
+                match step:
+                    case ("commit" | "rollback", list()):
+                        run(step)
+                    case (nick, None):
+                        Nickname.objects.filter(nick=nick).delete()
+                    case (nick, score):
+                        Nickname(nick=nick, score=score).save()
+            if end == "rollback":
+                raise Undone
+    except Undone:
+        pass
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(blocks(), min_size=1, max_size=3))
+def test_any_nesting_of_transactions_ends_with_both_sides_equal(transactions: list[Any]) -> None:
+    with disable_sync():
+        Nickname.objects.all().delete()
+    reset()
+    for block in transactions:
+        run(block)
+        assert_mirrors(NicknameRank)
+
+
+def test_without_autocommit_a_save_does_not_fail(round_trips: list[str]) -> None:
+    transaction.set_autocommit(False)
+    try:
+        Nickname.objects.create(nick="a", score=1)
+        transaction.rollback()
+        Nickname.objects.create(nick="b", score=1)
+        transaction.commit()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert round_trips == []
+    Nickname.objects.get(nick="b").save()
+    assert contents(NicknameRank) == {"b": 1}
+
+
+def test_an_atomic_block_without_autocommit_is_pushed_once_autocommit_is_back() -> None:
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            Nickname.objects.create(nick="a", score=1)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+# Primary keys
+
+
+def test_a_row_saved_under_another_key_is_a_second_member() -> None:
+    nickname = Nickname.objects.create(nick="old", score=1)
+    nickname.nick = "new"
+    nickname.save()
+    assert contents(NicknameRank) == {"old": 1, "new": 1}
+
+
+def test_a_row_moved_to_another_key_leaves_no_old_member() -> None:
+    Nickname.objects.create(nick="old", score=1)
+    with transaction.atomic():
+        Nickname.objects.get(nick="old").delete()
+        Nickname.objects.create(nick="new", score=1)
+    assert contents(NicknameRank) == {"new": 1}
+
+
+def test_a_member_is_written_as_the_database_spells_its_key() -> None:
+    """A collation may hold that BOB is bob: then this save changes the row bob."""
+    Nickname.objects.create(nick="bob", score=1)
+    Nickname(nick="BOB", score=2).save()
+    assert_mirrors(NicknameRank)
+
+
+def test_a_key_given_as_text_is_the_same_member() -> None:
+    Player(pk="7", level=5).save()
+    assert contents(PlayerRank) == {"7": 5}
+
+
+# Deletes
+
+
+def test_a_deleted_row_leaves_the_index() -> None:
+    player, other = (Player.objects.create(level=level) for level in (5, 6))
+    player.delete()
+    assert contents(PlayerRank) == contents(PlayerAscending) == {str(other.pk): 6}
+
+
+def test_a_deleted_queryset_leaves_the_index_in_one_push(pushes: list[tuple[str, Any]]) -> None:
+    for level in range(5):
+        Player.objects.create(level=level)
+    pushes.clear()
+    Player.objects.filter(level__lt=4).delete()
+    assert sorted(name for name, _ in pushes) == ["ascending", "player"]
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_delete_rolled_back_leaves_the_member() -> None:
+    player = Player.objects.create(level=5)
+    with pytest.raises(Undone), transaction.atomic():
+        player.delete()
+        raise Undone
+    assert len(contents(PlayerRank)) == 1
+
+
+def test_a_cascade_takes_the_member_along() -> None:
+    user = User.objects.create(username="ada")
+    Player.objects.create(level=5, user=user)
+    user.delete()
+    assert contents(PlayerRank) == {}
+
+
+# Proxies and inheritance
+
+
+def test_a_proxy_is_its_row() -> None:
+    player = PlayerProxy.objects.create(level=5)
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    player.delete()
+    assert contents(PlayerRank) == {}
+
+
+def test_an_index_of_a_proxy_sees_every_row(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(PlayerProxy, "-level")
+    player = Player.objects.create(level=5)
+    proxy = PlayerProxy.objects.create(level=6)
+    assert contents(index) == {str(player.pk): 5, str(proxy.pk): 6}
+
+
+def test_an_inherited_column_saved_with_the_child() -> None:
+    employee = Employee.objects.create(points=5)
+    employee.points = 6
+    employee.save(update_fields=["points"])
+    assert contents(EmployeeRank) == {str(employee.pk): 6}
+
+
+def test_an_inherited_column_saved_with_the_parent_row_alone() -> None:
+    employee = Employee.objects.create(points=5)
+    Person(pk=employee.pk, points=6).save()
+    assert contents(EmployeeRank) == {str(employee.pk): 6}
+
+
+def test_a_parent_row_without_a_child_is_no_member() -> None:
+    Person.objects.create(points=5)
+    assert contents(EmployeeRank) == {}
+
+
+def test_a_grandchild_is_the_member_that_it_inherits_from(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(Manager, "-points")
+    manager = Manager.objects.create(points=5)
+    assert contents(EmployeeRank) == contents(index) == {str(manager.pk): 5}
+    Person(pk=manager.pk, points=6).save()
+    assert contents(EmployeeRank) == contents(index) == {str(manager.pk): 6}
+    manager.delete()
+    assert contents(EmployeeRank) == contents(index) == {}
+
+
+def test_a_parent_or_a_child_deleted_alone() -> None:
+    first, second = (Employee.objects.create(points=points) for points in (5, 6))
+    Person.objects.get(pk=first.pk).delete()
+    assert contents(EmployeeRank) == {str(second.pk): 6}
+    second.delete(keep_parents=True)
+    assert contents(EmployeeRank) == {}
+
+
+def test_an_unranked_column_of_the_child_costs_no_round_trip(round_trips: list[str]) -> None:
+    manager = Manager.objects.create(points=5)
+    round_trips.clear()
+    manager.save(update_fields=["title", "reports"])
+    assert round_trips == []
+
+
+# Related tables
+
+
+@pytest.fixture
+def account() -> Account:
+    """Ranked with 5 points, in an open club."""
+    account = Account.objects.create(club=Club.objects.create())
+    Profile.objects.create(account=account, points=5)
+    assert contents(AccountRank) == {str(account.pk): 5}
+    return account
+
+
+def test_a_related_score_changes(account: Account) -> None:
+    account.profile.points = 6
+    account.profile.save()
+    assert contents(AccountRank) == {str(account.pk): 6}
+
+
+def test_a_related_row_saved_without_the_column_costs_no_round_trip(
+    account: Account, round_trips: list[str]
+) -> None:
+    account.profile.save(update_fields=["motto"])
+    assert round_trips == []
+
+
+def test_a_related_row_is_deleted(account: Account) -> None:
+    account.profile.delete()
+    assert contents(AccountRank) == {}
+
+
+def test_a_related_row_moves_to_another_member(account: Account) -> None:
+    other = Account.objects.create()
+    account.profile.account = other
+    account.profile.save()
+    assert contents(AccountRank) == {str(account.pk): 5, str(other.pk): 5}
+    drain(AccountRank.instance())  # only the trigger knows whose it was before
+    assert contents(AccountRank) == {str(other.pk): 5}
+
+
+def test_a_related_filter_takes_members_out_and_in_again(account: Account) -> None:
+    club = account.club
+    assert club is not None
+    club.is_open = False
+    club.save()
+    assert contents(AccountRank) == {}
+    club.is_open = True
+    club.save(update_fields=["is_open"])
+    assert contents(AccountRank) == {str(account.pk): 5}
+
+
+def test_a_related_row_that_is_deleted_lets_its_members_in(account: Account) -> None:
+    club = Club.objects.create(is_open=False)
+    account.club = club
+    account.save()
+    assert contents(AccountRank) == {}
+    club.delete()
+    assert contents(AccountRank) == {str(account.pk): 5}
+
+
+def test_a_member_deleted_with_its_related_row(account: Account) -> None:
+    account.delete()
+    assert contents(AccountRank) == {}
+
+
+def test_a_related_change_rolled_back_changes_nothing(account: Account, round_trips: list[str]) -> None:
+    with pytest.raises(Undone), transaction.atomic():
+        account.profile.delete()
+        Club.objects.all().delete()
+        raise Undone
+    assert round_trips == []
+    assert contents(AccountRank) == {str(account.pk): 5}
+
+
+def test_more_related_rows_in_a_transaction_than_a_query_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = Account.objects.bulk_create(Account(pk=pk) for pk in range(1, 1101))
+    if connection.vendor == "sqlite":
+        import sqlite3
+
+        limit = connection.features.max_query_params
+        before = connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
+    try:
+        with transaction.atomic():
+            for account in accounts:
+                Profile(account=account, points=1).save()
+        assert len(contents(AccountRank)) == 1100
+    finally:
+        if connection.vendor == "sqlite":
+            connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
+
+
+def test_a_filter_through_a_many_to_many(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(
+        Player, "-level", get_queryset=lambda self: Player.objects.filter(user__groups__name="team").distinct()
+    )
+    group = Group.objects.create(name="others")
+    user = User.objects.create(username="ada")
+    user.groups.add(group)
+    player = Player.objects.create(level=5, user=user)
+    assert contents(index) == {}
+    group.name = "team"
+    group.save()
+    assert contents(index) == {str(player.pk): 5}
+    group.delete()
+    assert contents(index) == {}
+
+
+def test_a_filter_on_the_rows_that_a_row_of_the_same_model_leads_to(
+    declare: Callable[..., type[RankIndex]],
+) -> None:
+    index = declare(
+        Player, "-level", get_queryset=lambda self: Player.objects.filter(friends__level__gt=9).distinct()
+    )
+    player, friend = (Player.objects.create(level=5) for _ in range(2))
+    player.friends.add(friend)
+    assert contents(index) == {}
+    friend.level = 10
+    friend.save()
+    assert contents(index) == {str(player.pk): 5}
+
+
+def test_a_column_read_only_in_the_condition_of_a_join(declare: Callable[..., type[RankIndex]]) -> None:
+    joined = Account.objects.annotate(named=FilteredRelation("profile", condition=Q(profile__motto="go")))
+    index = declare(
+        Account, "-profile__points", get_queryset=lambda self: joined.filter(named__points__gt=0)
+    )
+    account = Account.objects.create()
+    profile = Profile.objects.create(account=account, points=5)
+    profile.motto = "go"
+    profile.save(update_fields=["motto"])
+    assert contents(index) == {str(account.pk): 5}
+
+
+# Several databases
+
+
+def test_a_row_of_another_database_is_read_there() -> None:
+    remote = Remote.objects.create(score=5)
+    assert contents(RemoteRank) == {str(remote.pk): 5}
+    remote.delete()
+    assert contents(RemoteRank) == {}
+
+
+def test_a_copy_saved_in_another_database_is_no_member(round_trips: list[str]) -> None:
+    player = Player(pk=7, level=5)
+    player.save(using="other")
+    Player.objects.using("other").get(pk=7).delete()
+    assert round_trips == []
+
+
+def test_each_database_commits_for_itself() -> None:
+    with pytest.raises(Undone), transaction.atomic(using="default"):
+        Player.objects.create(level=5)
+        remote = Remote.objects.create(score=5)
+        assert contents(RemoteRank) == {str(remote.pk): 5}
+        raise Undone
+    with pytest.raises(Undone), transaction.atomic(using="other"):
+        player = Player.objects.create(level=6)
+        Remote.objects.create(score=6)
+        raise Undone
+    assert contents(RemoteRank) == {str(remote.pk): 5}
+    assert contents(PlayerRank) == {str(player.pk): 6}
+
+
+# Fixtures
+
+
+def load(folder: Path, rows: list[models.Model]) -> None:
+    """Serialize rows, delete them, and load them as ``manage.py loaddata`` does."""
+    fixture = folder / "rows.json"
+    fixture.write_text(serializers.serialize("json", rows))
+    for model in {type(row) for row in rows}:
+        model._base_manager.all().delete()
+    call_command("loaddata", str(fixture), verbosity=0)
+
+
+def test_loaded_fixtures_are_ranked(tmp_path: Path, pushes: list[tuple[str, Any]]) -> None:
+    rows = [Nickname.objects.create(nick=nick, score=5) for nick in "abc"]
+    load(tmp_path, [*rows])
+    assert pushes[-1] == ("nickname", {"a": 5, "b": 5, "c": 5})
+    assert contents(NicknameRank) == {"a": 5, "b": 5, "c": 5}
+
+
+def test_a_loaded_fixture_may_name_a_related_row_before_its_member(tmp_path: Path) -> None:
+    account = Account.objects.create()
+    load(tmp_path, [Profile.objects.create(account=account, points=5), account])
+    assert contents(AccountRank) == {str(account.pk): 5}
+
+
+def test_loaded_fixtures_of_children_are_ranked(tmp_path: Path) -> None:
+    employee, manager = Employee.objects.create(points=5), Manager.objects.create(points=6)
+    load(tmp_path, [*Person.objects.all(), *Employee.objects.all(), manager])
+    assert contents(EmployeeRank) == {str(employee.pk): 5, str(manager.pk): 6}
+
+
+# What fails
+
+
+@pytest.fixture
+def broken(declare: Callable[..., type[RankIndex]], monkeypatch: pytest.MonkeyPatch) -> type[RankIndex]:
+    """An index whose queryset raises, beside those that work."""
+
+    def fail(self: RankIndex) -> Any:
+        raise RuntimeError("broken queryset")
+
+    index = declare(Player, "-level")
+    # First in line: what comes after it must not suffer.
+    routes = signal_handlers._routes[Player]
+    routes.insert(0, routes.pop())
+    monkeypatch.setattr(index, "get_queryset", fail)
+    return index
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_an_error_in_one_index_is_logged_and_fails_neither_the_save_nor_the_others(
+    atomic: bool, broken: type[RankIndex], caplog: pytest.LogCaptureFixture
+) -> None:
+    if atomic:
+        with transaction.atomic():
+            player = Player.objects.create(level=5)
+    else:
+        player = Player.objects.create(level=5)
+    assert contents(PlayerRank) == contents(PlayerAscending) == {str(player.pk): 5}
+    assert [record.name for record in caplog.records if record.exc_info] == ["django_zrank.sync"]
+
+
+def test_an_error_in_looking_up_related_members_fails_neither_the_save_nor_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise DatabaseError("no such column")
+
+    club = Club.objects.create()
+    monkeypatch.setattr(Source, "members_at", fail)
+    with transaction.atomic():
+        club.save()
+        player = Player.objects.create(level=5)
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    assert "no such column" in caplog.text
+
+
+def test_an_alias_that_does_not_exist_fails_no_save(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    settings.ZRANK = {"REDIS_ALIAS": "nowhere"}
+    Nickname.objects.create(nick="a", score=1)
+    assert "nowhere" in caplog.text
+
+
+# Switched off
+
+
+def test_disable_sync_as_a_block_and_as_a_decorator(round_trips: list[str]) -> None:
+    @disable_sync()
+    def delete(nickname: Nickname) -> None:
+        nickname.delete()
+
+    with disable_sync():
+        nickname = Nickname.objects.create(nick="a", score=1)
+    delete(nickname)
+    assert round_trips == []
+    Nickname.objects.create(nick="b", score=1)
+    assert round_trips == WRITE
+
+
+def test_disable_sync_inside_a_transaction_covers_what_is_saved_inside_it() -> None:
+    with transaction.atomic():
+        Nickname.objects.create(nick="a", score=1)
+        with disable_sync():
+            Nickname.objects.create(nick="b", score=1)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+def test_disable_sync_ends_with_an_error() -> None:
+    with pytest.raises(Undone), disable_sync():
+        raise Undone
+    Nickname.objects.create(nick="a", score=1)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+def test_disable_sync_leaves_other_threads_alone(elsewhere: Callable[..., Any]) -> None:
+    with disable_sync():
+        elsewhere(Nickname.objects.create, nick="theirs", score=1)
+        Nickname.objects.create(nick="mine", score=1)
+    assert contents(NicknameRank) == {"theirs": 1}
+
+
+def test_disable_sync_leaves_other_tasks_alone() -> None:
+    async def quiet(ours: asyncio.Event, theirs: asyncio.Event) -> None:
+        with disable_sync():
+            ours.set()
+            await theirs.wait()
+            await Nickname.objects.acreate(nick="mine", score=1)
+
+    async def loud(ours: asyncio.Event, theirs: asyncio.Event) -> None:
+        await ours.wait()
+        await Nickname.objects.acreate(nick="theirs", score=1)
+        theirs.set()
+
+    async def both() -> None:
+        events = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(quiet(*events), loud(*events))
+
+    from asgiref.sync import async_to_sync
+
+    async_to_sync(both)()
+    assert contents(NicknameRank) == {"theirs": 1}
+
+
+def test_auto_sync_off_pushes_nothing(settings: Any, round_trips: list[str]) -> None:
+    settings.ZRANK = {"AUTO_SYNC": False}
+    Nickname.objects.create(nick="a", score=1).delete()
+    assert round_trips == []
+
+
+def test_a_disconnected_index_is_left_alone(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(Player, "-level")
+    signal_handlers.disconnect(index.instance())
+    player = Player.objects.create(level=5)
+    assert contents(index) == {}
+    assert contents(PlayerRank) == {str(player.pk): 5}
+
+
+# Connecting
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        pytest.param({"order": ("-level",)}, id="no model"),
+        pytest.param({"model": Player, "order": ("-lvl",)}, id="no such field"),
+        pytest.param({"model": Player, "order": ("-name",)}, id="not rankable"),
+        pytest.param({"model": Player, "order": ()}, id="no order"),
+        pytest.param(
+            {"model": Player, "order": ("-level",), "get_queryset": lambda self: Player.objects.filter(lvl=1)},
+            id="no such field in the queryset",
+        ),
+        pytest.param(
+            {"model": Player, "order": ("-level",), "get_queryset": lambda self: Player.objects.all()[:9]},
+            id="sliced queryset",
+        ),
+        pytest.param(
+            {"model": Player, "order": ("-level",), "get_queryset": lambda self: []}, id="not a queryset"
+        ),
+    ],
+)
+def test_a_wrong_declaration_does_not_keep_the_others_from_connecting(
+    attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left to ``manage.py check``, which can't speak when the start fails."""
+    monkeypatch.setattr(signal_handlers, "_routes", defaultdict(list))
+    monkeypatch.setattr(registry, "_classes", {})
+    registry.register(type("Wrong", (RankIndex,), {"name": "wrong", **attributes}))
+    registry.register(NicknameRank)
+    signal_handlers.connect_all()
+    Nickname.objects.create(nick="a", score=1)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+def test_models_that_no_index_reads_keep_their_fast_deletes() -> None:
+    signals = (models.signals.pre_delete, models.signals.post_delete, models.signals.post_save)
+    assert not any(signal.has_listeners(Permission) for signal in signals)
+
+
+def test_a_quiet_run_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="django_zrank")
+    Player.objects.create(level=5).delete()
+    assert caplog.records == []

@@ -1,0 +1,161 @@
+"""Which tables and columns an index reads, told from its queryset alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from django_zrank import RankIndex
+from django_zrank.sync.sources import sources_of
+from tests.testapp.models import Account, Club, Employee, Manager, Person, Player, PlayerProxy, Profile
+
+Read = dict[tuple[str, str], set[str] | None]
+
+
+def probe(model: Any, order: str, queryset: QuerySet[Any] | None = None) -> RankIndex:
+    attributes: dict[str, Any] = {"model": model, "order": (order,)}
+    if queryset is not None:
+        attributes["get_queryset"] = lambda self: queryset.all()
+    return type("Probe", (RankIndex,), attributes)()
+
+
+def read_by(model: Any, order: str, queryset: QuerySet[Any] | None = None) -> Read:
+    """(model, path) -> names of the columns that such an index reads there, None for all."""
+    return {
+        (source.model.__name__, source.path): source.fields and {field.name for field in source.fields}
+        for source in sources_of(probe(model, order, queryset))
+    }
+
+
+def test_the_score_and_what_the_queryset_filters_on() -> None:
+    assert read_by(Player, "-level") == {("Player", ""): {"id", "level"}}
+    assert read_by(Player, "-level", Player.objects.filter(is_active=True, name="x")) == {
+        ("Player", ""): {"id", "level", "is_active", "name"}
+    }
+
+
+@pytest.mark.parametrize(
+    "queryset",
+    [
+        Player.objects.exclude(name="x"),
+        Player.objects.filter(Q(name="x") | ~Q(name="y")),
+        Player.objects.filter(level=F("name")),
+        Player.objects.annotate(text=F("name")).filter(text="x"),
+    ],
+    ids=["exclude", "q", "f", "annotation"],
+)
+def test_however_the_filter_is_written(queryset: QuerySet[Player]) -> None:
+    assert read_by(Player, "-level", queryset) == {("Player", ""): {"id", "level", "name"}}
+
+
+@pytest.mark.parametrize(
+    "queryset",
+    [Player.objects.order_by("name"), Player.objects.select_related("user"), Player.objects.only("bio")],
+    ids=["order_by", "select_related", "only"],
+)
+def test_what_decides_neither_score_nor_membership_is_not_read(queryset: QuerySet[Player]) -> None:
+    assert read_by(Player, "-level", queryset) == {("Player", ""): {"id", "level"}}
+
+
+def test_a_proxy_reads_its_concrete_table() -> None:
+    assert read_by(PlayerProxy, "-level") == {("Player", ""): {"id", "level"}}
+
+
+def test_related_tables_with_the_keys_that_lead_to_them() -> None:
+    assert read_by(Account, "-profile__points", Account.objects.exclude(club__is_open=False)) == {
+        ("Account", ""): {"id", "club"},
+        ("Club", "club"): {"id", "is_open"},
+        ("Profile", "profile"): {"account", "points"},
+    }
+
+
+def test_tables_further_away() -> None:
+    assert read_by(Club, "id", Club.objects.filter(account__profile__motto="go")) == {
+        ("Club", ""): {"id"},
+        ("Account", "account"): {"id", "club"},
+        ("Profile", "account__profile"): {"account", "motto"},
+    }
+
+
+def test_a_counted_table_is_read() -> None:
+    queryset = Club.objects.annotate(size=Count("account")).filter(size__gt=1)
+    assert read_by(Club, "id", queryset) == {("Club", ""): {"id"}, ("Account", "account"): {"id", "club"}}
+
+
+def test_parents_by_inheritance() -> None:
+    assert read_by(Employee, "-points", Employee.objects.filter(title="x")) == {
+        ("Employee", ""): {"person_ptr", "title"},
+        ("Person", "person_ptr"): {"id", "points"},
+    }
+    assert read_by(Manager, "-points") == {
+        ("Manager", ""): {"employee_ptr"},
+        ("Employee", "employee_ptr"): {"person_ptr"},
+        ("Person", "employee_ptr__person_ptr"): {"id", "points"},
+    }
+
+
+def test_parents_are_told_from_other_related_tables() -> None:
+    def inherited(model: Any, order: str, queryset: QuerySet[Any]) -> set[str]:
+        return {source.path for source in sources_of(probe(model, order, queryset)) if source.inherited}
+
+    assert inherited(Manager, "points", Manager.objects.all()) == {
+        "employee_ptr",
+        "employee_ptr__person_ptr",
+    }
+    assert inherited(Person, "points", Person.objects.filter(employee__title="x")) == set()
+    assert inherited(Account, "pk", Account.objects.filter(club__is_open=True)) == set()
+
+
+def test_the_condition_of_a_join_is_read() -> None:
+    joined = Account.objects.annotate(named=FilteredRelation("profile", condition=Q(profile__motto="go")))
+    read = read_by(Account, "pk", joined.filter(named__points__gt=0))
+    assert read["Profile", "profile"] == {"account", "points", "motto"}
+
+
+# Where it can't be told, every column counts
+
+
+@pytest.mark.parametrize(
+    "queryset",
+    [
+        Account.objects.filter(Exists(Profile.objects.filter(account=OuterRef("pk"), motto="x"))),
+        Account.objects.filter(Exists(Account.objects.filter(nick=OuterRef("profile__motto")))),
+        Account.objects.filter(club__in=Club.objects.filter(is_open=True)),
+        Account.objects.filter(pk__in=RawSQL("SELECT 1", ())),
+        Account.objects.extra(where=["nick = 'x'"]),
+    ],
+    ids=["exists", "outer related column", "subquery", "raw sql", "extra"],
+)
+def test_a_subquery_or_raw_sql_may_read_any_column(queryset: QuerySet[Account]) -> None:
+    read = read_by(Account, "-profile__points", queryset)
+    assert read["Account", ""] is None
+    assert read["Profile", "profile"] is None
+
+
+def test_excluding_over_many_rows_is_a_subquery() -> None:
+    assert read_by(Club, "id", Club.objects.exclude(account__nick="x"))["Club", ""] is None
+
+
+# Which saves touch a table
+
+
+def test_a_save_of_all_fields_touches() -> None:
+    (source,) = sources_of(probe(Player, "level"))
+    assert source.touched_by(None)
+
+
+def test_a_save_of_some_fields_touches_by_name_or_column() -> None:
+    (source,) = sources_of(probe(Player, "level", Player.objects.filter(user__isnull=False)))
+    assert source.touched_by(frozenset({"bio", "user"}))
+    assert source.touched_by(frozenset({"user_id"}))
+    assert not source.touched_by(frozenset({"bio", "name"}))
+    assert not source.touched_by(frozenset())
+
+
+def test_any_save_touches_where_it_cant_be_told() -> None:
+    opaque = Player.objects.filter(user__in=User.objects.filter(is_active=True))
+    assert all(source.touched_by(frozenset({"bio"})) for source in sources_of(probe(Player, "level", opaque)))

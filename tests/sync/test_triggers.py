@@ -1,0 +1,1237 @@
+"""Every writer leaves exactly the marks it should, and the triggers that see to it come, change and go."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core import checks
+from django.core.management import CommandError, call_command
+from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
+from django.db import DatabaseError, connection, connections, migrations, models, transaction
+from django.db.models import Exists, F, OuterRef, Value
+from django.db.models.functions import Now
+from django.db.utils import ConnectionHandler
+
+from django_zrank import RankIndex
+from django_zrank.checks import check_indexes, check_settings
+from django_zrank.exceptions import CaptureError
+from django_zrank.models import Mark
+from django_zrank.registry import registry
+from django_zrank.sync import triggers
+from django_zrank.sync.dialects import DIALECTS, PREFIX, Trigger
+from django_zrank.sync.sources import sources_of
+from tests.testapp.models import (
+    Account,
+    Club,
+    Employee,
+    Manager,
+    Nickname,
+    Person,
+    Player,
+    PlayerProxy,
+    Profile,
+    Remote,
+    Ticket,
+)
+from tests.testapp.zrank import PlayerRank
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+ddl = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+"""For tests that make or drop triggers: in MariaDB that ends a transaction."""
+
+
+def only(*vendors: str) -> pytest.MarkDecorator:
+    """Run the test on these databases."""
+    return pytest.mark.skipif(f"{connection.vendor!r} not in {vendors!r}", reason=f"on {', '.join(vendors)} alone")
+
+
+class Undone(Exception):
+    """Raised to roll a transaction or savepoint back."""
+
+
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    """No marks from what went before: flushing the tables between two tests leaves some."""
+    for alias in connections:
+        Mark.objects.using(alias).all().delete()
+
+
+def marks(index: str = "player", using: str = "default", **filters: Any) -> list[str | None]:
+    """The members marked since the last call, in order."""
+    found = Mark.objects.using(using).filter(index=index, **{"via": None, **filters})
+    members = sorted(found.values_list("member", flat=True), key=str)
+    Mark.objects.using(using).all().delete()
+    return members
+
+
+def texts(*rows: Any) -> list[str]:
+    return sorted(str(getattr(row, "pk", row)) for row in rows)
+
+
+# Django's own writers
+
+
+def test_a_saved_row() -> None:
+    player = Player(level=5)
+    player.save()
+    assert marks() == texts(player)
+    player.level = 6
+    player.save()
+    assert marks() == texts(player)
+    player.save(update_fields=["level"])
+    assert marks() == []
+    player.delete()
+    assert marks() == texts(player.pk or 0) or marks() == []
+
+
+def test_a_mark_is_complete_and_waits() -> None:
+    player = Player.objects.create(level=5)
+    mark = Mark.objects.annotate(age=Now() - F("at")).get(index="player")
+    assert (mark.member, mark.via, mark.drained) == (str(player.pk), None, None)
+    assert abs(mark.age.total_seconds()) < 60
+
+
+def test_each_index_has_its_own_mark() -> None:
+    player = Player.objects.create(level=5)
+    found = Mark.objects.values_list("index", "member")
+    assert sorted(found) == [("ascending", str(player.pk)), ("player", str(player.pk))]
+    Mark.objects.all().delete()
+    Player.objects.update(is_active=False)
+    assert list(Mark.objects.values_list("index", flat=True)) == ["player"]
+
+
+def test_an_update_of_a_column_that_is_not_read() -> None:
+    player = Player.objects.create(level=5)
+    marks()
+    Player.objects.update(bio="new", name="new")
+    player.refresh_from_db()
+    player.bio = "newer"
+    player.save()
+    assert marks() == []
+
+
+def test_an_update_to_the_same_value() -> None:
+    Player.objects.create(level=5)
+    Player.objects.create(level=None)
+    marks()
+    Player.objects.filter(level=5).update(level=5)
+    Player.objects.filter(level=None).update(level=None)
+    Player.objects.update(level=F("level"))
+    assert marks() == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 5), (5, None), (0, None), (None, 0), (-1, 1)])
+def test_null_and_values(before: int | None, after: int | None) -> None:
+    player = Player.objects.create(level=before)
+    marks()
+    Player.objects.update(level=after)
+    assert marks() == texts(player)
+
+
+def test_bulk_create() -> None:
+    Player.objects.bulk_create(Player(level=level) for level in range(250))
+    assert marks() == texts(*Player.objects.all())
+
+
+def test_bulk_create_that_ignores_conflicts() -> None:
+    Nickname.objects.create(nick="a", score=1)
+    marks()
+    Nickname.objects.bulk_create(
+        [Nickname(nick="a", score=9), Nickname(nick="b", score=2)], ignore_conflicts=True
+    )
+    assert marks("nickname") == ["b"]
+
+
+def test_bulk_create_that_updates_conflicts() -> None:
+    Nickname.objects.bulk_create([Nickname(nick="a", score=1), Nickname(nick="b", score=2)])
+    marks()
+    unique = ["nick"] if connection.features.supports_update_conflicts_with_target else None
+    Nickname.objects.bulk_create(
+        [Nickname(nick="a", score=9), Nickname(nick="b", score=2), Nickname(nick="c", score=3)],
+        update_conflicts=True,
+        update_fields=["score"],
+        unique_fields=unique,
+    )
+    assert marks("nickname") == ["a", "c"]
+
+
+def test_bulk_update() -> None:
+    players = Player.objects.bulk_create(Player(level=level, name=str(level)) for level in range(3))
+    players = list(Player.objects.order_by("level"))
+    marks()
+    players[0].level, players[1].level, players[2].bio = 7, 8, "new"
+    Player.objects.bulk_update(players, ["level", "bio"])
+    assert marks() == texts(*players[:2])
+
+
+def test_update_by_an_expression() -> None:
+    for level in (1, 2, None):
+        Player.objects.create(level=level)
+    marks()
+    Player.objects.update(level=F("level") + 1)
+    assert marks() == texts(*Player.objects.exclude(level=None))
+
+
+def test_a_deleted_queryset() -> None:
+    players = Player.objects.bulk_create(Player(level=level) for level in range(3))
+    pks = texts(*Player.objects.all())
+    marks()
+    Player.objects.all().delete()
+    assert len(players) == 3
+    assert marks() == pks
+
+
+def test_a_cascade_of_django() -> None:
+    user = User.objects.create(username="user")
+    pk = Player.objects.create(level=5, user=user).pk
+    marks()
+    user.delete()
+    assert marks() == texts(pk)
+
+
+def test_a_proxy() -> None:
+    player = PlayerProxy.objects.create(level=5)
+    assert marks() == texts(player)
+
+
+# Other writers
+
+
+def test_raw_sql() -> None:
+    pk = Player.objects.create(level=5).pk
+    marks()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_player SET level = 6 WHERE id = %s", [pk])
+        assert cursor.rowcount == 1
+        assert marks() == texts(pk)
+        cursor.execute("UPDATE testapp_player SET level = 7 WHERE id = %s", [pk + 1])
+        assert marks() == []
+        cursor.execute("DELETE FROM testapp_player")
+        assert marks() == texts(pk)
+
+
+def test_insert_select() -> None:
+    Nickname.objects.create(nick="a", score=1)
+    marks()
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO testapp_nickname (nick, score) SELECT 'b', score FROM testapp_nickname")
+    assert marks("nickname") == ["b"]
+
+
+@only("mysql", "sqlite")
+def test_replace() -> None:
+    Nickname.objects.create(nick="a", score=1)
+    marks()
+    with connection.cursor() as cursor:
+        cursor.execute("REPLACE INTO testapp_nickname (nick, score) VALUES ('a', 2)")
+    assert set(marks("nickname")) == {"a"}
+
+
+@only("postgresql")
+def test_merge_copy_and_upsert_on_postgresql() -> None:
+    with connection.cursor() as cursor:
+        with cursor.copy("COPY testapp_nickname (nick, score) FROM STDIN") as copy:
+            copy.write("a\t1\nb\t2\n")
+        assert marks("nickname") == ["a", "b"]
+        cursor.execute(
+            "MERGE INTO testapp_nickname t USING (VALUES ('a', 5), ('c', 6)) s(nick, score) ON t.nick = s.nick"
+            " WHEN MATCHED THEN UPDATE SET score = s.score WHEN NOT MATCHED THEN INSERT VALUES (s.nick, s.score)"
+        )
+        assert marks("nickname") == ["a", "c"]
+        cursor.execute("WITH gone AS (DELETE FROM testapp_nickname RETURNING nick) SELECT count(*) FROM gone")
+        assert marks("nickname") == ["a", "b", "c"]
+
+
+@only("postgresql")
+def test_truncate_on_postgresql() -> None:
+    Nickname.objects.create(nick="a", score=1)
+    marks()
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE testapp_nickname")
+    assert marks("nickname") == [None]
+
+
+@only("postgresql", "sqlite")
+@ddl
+def test_a_cascade_of_the_database() -> None:
+    with connection.schema_editor() as editor:
+        if connection.vendor == "postgresql":
+            editor.execute(
+                "CREATE TABLE house (id int PRIMARY KEY);"
+                "ALTER TABLE testapp_nickname ADD house int REFERENCES house ON DELETE CASCADE"
+            )
+        else:
+            editor.execute("CREATE TABLE house (id int PRIMARY KEY)")
+            editor.execute("ALTER TABLE testapp_nickname ADD house int REFERENCES house ON DELETE CASCADE")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO house VALUES (1), (2)")
+            cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1, 1), ('b', 2, 2)")
+            marks()
+            cursor.execute("DELETE FROM house WHERE id = 1")
+        assert marks("nickname") == ["a"]
+    finally:
+        Nickname.objects.all().delete()
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE testapp_nickname DROP COLUMN house")
+            cursor.execute("DROP TABLE house")
+
+
+# Transactions
+
+
+def test_a_rollback_leaves_none() -> None:
+    with pytest.raises(Undone), transaction.atomic():
+        Player.objects.create(level=5)
+        raise Undone
+    assert marks() == []
+
+
+def test_a_savepoint() -> None:
+    with transaction.atomic():
+        kept = Player.objects.create(level=1)
+        with pytest.raises(Undone), transaction.atomic():
+            Player.objects.create(level=2)
+            raise Undone
+        also = Player.objects.create(level=3)
+    assert marks() == texts(kept, also)
+
+
+# Primary keys
+
+
+@pytest.mark.parametrize("nick", ["a", "Ä", "日本", "it's", 'quo"te', "back\\slash", "per%cent", "*", " a ", "🎲"])
+def test_a_text_primary_key(nick: str) -> None:
+    Nickname.objects.create(nick=nick, score=1)
+    assert marks("nickname") == [nick]
+    assert registry.get("nickname").parse_pk(nick) == nick
+
+
+def test_every_primary_key_comes_back() -> None:
+    rows = {
+        "player": Player.objects.create(level=1),
+        "nickname": Nickname.objects.create(nick="x" * 40, score=1),
+        "ticket-integer": Ticket.objects.create(id=uuid.uuid4(), integer=1),
+        "employee": Employee.objects.create(points=1),
+    }
+    for name, row in rows.items():
+        index = registry.get(name)
+        members = set(Mark.objects.filter(index=name, via=None).values_list("member", flat=True))
+        assert {index.parse_pk(member) for member in members} == {row.pk}, name
+        assert {index.to_text(index.parse_pk(member)) for member in members} == {index.to_text(row)}, name
+
+
+def test_a_changed_primary_key() -> None:
+    Nickname.objects.create(nick="a", score=1)
+    Nickname.objects.create(nick="other", score=1)
+    marks()
+    Nickname.objects.filter(nick="a").update(nick="b")
+    assert marks("nickname") == ["a", "b"]
+
+
+def test_a_primary_key_that_changes_only_in_case() -> None:
+    """MariaDB's collation takes both for the same; Redis doesn't."""
+    Nickname.objects.create(nick="bob", score=1)
+    marks()
+    Nickname.objects.filter(nick="bob").update(nick="Bob")
+    assert marks("nickname") == ["Bob", "bob"]
+
+
+def test_primary_keys_that_trade_places() -> None:
+    first = Player.objects.create(level=1)
+    Player.objects.create(level=2, pk=first.pk + 1)
+    marks()
+    for step in (10, -9):
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE testapp_player SET id = id + {step}")
+    assert set(texts(first.pk, first.pk + 10, first.pk + 11, first.pk + 1, first.pk + 2)) == set(marks())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "other"),
+    [
+        ("integer", 2**62, -(2**62)),
+        ("real", 0.1, 0.1 + 2**-56),
+        ("price", "12.30", "12.31"),
+        ("flag", False, None),
+        ("flag", True, False),
+        ("day", "2024-02-29", "2024-03-01"),
+        ("moment", "2024-02-29T12:00:00.000001Z", "2024-02-29T12:00:00.000002Z"),
+        ("span", "0:00:00.000001", "0:00:00.000002"),
+    ],
+)
+def test_every_type_of_column(column: str, value: Any, other: Any) -> None:
+    parse = Ticket._meta.get_field(column).to_python
+    ticket = Ticket.objects.create(**{column: parse(value)})
+    marks()
+    index = f"ticket-{column}"
+    Ticket.objects.update(**{column: parse(value)})
+    assert marks(index) == []
+    Ticket.objects.update(**{column: parse(other)})
+    found = marks(index)
+    assert [registry.get(index).parse_pk(member) for member in found] == [ticket.pk]
+
+
+# Related tables
+
+
+def test_a_row_that_points_at_the_member() -> None:
+    first, second = Account.objects.create(), Account.objects.create()
+    marks()
+    profile = Profile.objects.create(account=first, points=5)
+    assert marks("account") == texts(first)
+    Profile.objects.update(points=6)
+    assert marks("account") == texts(first)
+    Profile.objects.update(motto="new", points=6)
+    assert marks("account") == []
+    profile.account = second
+    profile.save()
+    assert marks("account") == texts(first, second)
+    profile.delete()
+    assert marks("account") == texts(second)
+
+
+def test_a_row_that_the_member_points_at() -> None:
+    """It is marked by its own key; who points at it is asked when the mark is worked off."""
+    club = Club.objects.create()
+    pk, elsewhere = club.pk, Club.objects.create()
+    assert marks("account", via="club_id") == texts(pk, elsewhere)
+    members = [Account.objects.create(club=club) for _ in range(2)]
+    outsiders = [Account.objects.create(), Account.objects.create(club=elsewhere)]
+    assert marks("account") == texts(*members, *outsiders)
+    Club.objects.filter(pk=pk).update(is_open=False)
+    found = marks("account", via="club_id")
+    assert found == texts(pk)
+    assert texts(*members_at("account", "club_id", found)) == texts(*members)
+    Club.objects.filter(pk=pk).update(is_open=False)
+    assert marks("account", via="club_id") == []
+    club.delete()  # sets null in the accounts
+    assert marks("account") == texts(*members)
+
+
+def members_at(index: str, via: str, found: Any) -> list[Any]:
+    """The members that marks of a related table are about."""
+    (source,) = [source for source in sources_of(registry.get(index)) if source.via == via]
+    return list(source.members_at(found, "default"))
+
+
+def test_nonsense_leads_to_no_member() -> None:
+    assert members_at("account", "club_id", ["", "x", "1.5"]) == []
+
+
+def test_an_inherited_column() -> None:
+    employee = Employee.objects.create(points=5)
+    assert set(marks("employee")) == set(texts(employee))
+    Person.objects.update(points=6)
+    assert marks("employee") == texts(employee)
+    Employee.objects.update(title="new")
+    assert marks("employee") == []
+    Employee.objects.update(points=7, title="newer")
+    assert marks("employee") == texts(employee)
+    pk = employee.pk
+    employee.delete()
+    assert set(marks("employee")) == set(texts(pk))
+
+
+def test_a_child_of_what_is_ranked() -> None:
+    manager = Manager.objects.create(points=5)
+    assert set(marks("employee")) == set(texts(manager))
+    manager.reports = 3
+    manager.save()
+    assert marks("employee") == []
+    manager.delete()
+    assert marks("employee")
+
+
+# Databases
+
+
+@ddl
+def test_marks_lie_where_the_model_lives(settings: Any) -> None:
+    settings.DATABASE_ROUTERS = ["tests.testapp.routers.RemoteRouter"]
+    try:
+        for alias in connections:
+            migrated(alias)
+            marks(using=alias)
+        remote = Remote.objects.create(score=1)
+        assert marks("remote", using="other") == texts(remote)
+        assert not Mark.objects.exists()
+        assert not any("remote" in trigger.table for trigger in installed())
+        assert {trigger.table.rpartition(".")[2] for trigger in installed("other")} == {"testapp_remote"}
+    finally:
+        settings.DATABASE_ROUTERS = []
+        for alias in connections:
+            migrated(alias)
+
+
+def test_every_database_has_the_table_of_marks() -> None:
+    for alias in connections:
+        assert Mark._meta.db_table in connections[alias].introspection.table_names()
+        assert not triggers.status(alias, triggers.captured(alias))
+
+
+# Declared for one test
+
+
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex]]:
+    """Puts one index in the place of all those that are registered, with its triggers."""
+    registered = registry._classes
+
+    def put(model: Any, *order: str, **attributes: Any) -> RankIndex:
+        attributes = {"name": "declared", **attributes, "model": model, "order": order}
+        index = type("Declared", (RankIndex,), attributes)
+        monkeypatch.setattr(registry, "_classes", {index: None})
+        triggers.install("default", triggers.captured("default"))
+        Mark.objects.all().delete()
+        return index.instance()
+
+    yield put
+    monkeypatch.setattr(registry, "_classes", registered)
+    for alias in connections:
+        triggers.install(alias, triggers.captured(alias))
+
+
+@ddl
+@pytest.mark.parametrize(
+    "name", ["it's", 'quo"te', "`tick`", "back\\slash", "per%cent", "$$", "日本", "n" * 200, "Äé-*;--"]
+)
+def test_any_name(declare: Callable[..., RankIndex], name: str) -> None:
+    declare(Nickname, "-score", name=name)
+    Nickname.objects.create(nick="a", score=1)
+    assert marks(name) == ["a"]
+    Nickname.objects.update(score=2)
+    assert marks(name) == ["a"]
+    Nickname.objects.all().delete()
+    assert marks(name) == ["a"]
+    assert not triggers.status("default", triggers.captured("default"))
+
+
+def test_the_names_of_triggers_are_short_enough() -> None:
+    dialect = DIALECTS[connection.vendor](connection, [])
+    (capture,) = triggers.captures_of(PlayerRank.instance())
+    for name in ("n" * 200, "日" * 200, "_", "Player"):
+        unit = dialect.unit(triggers.replace(capture, index=name))
+        for trigger in unit.create:
+            assert len(trigger.name) <= 61, trigger
+            assert trigger.is_ours, trigger
+
+
+@ddl
+def test_names_that_differ_in_case_have_marks_of_their_own(declare: Callable[..., RankIndex]) -> None:
+    declare(Nickname, "-score", name="Bob")
+    Nickname.objects.create(nick="a", score=1)
+    assert not Mark.objects.filter(index="bob").exists()
+    assert marks("Bob") == ["a"]
+
+
+@ddl
+def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) -> None:
+    class Odd(models.Model):
+        key = models.IntegerField(primary_key=True, db_column="it's the Key")
+        score = models.IntegerField(null=True, db_column="Select; --")
+
+        class Meta:
+            app_label = "testapp"
+            db_table = "Odd 'table"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Odd)
+    try:
+        declare(Odd, "-score")
+        with connection.cursor() as cursor:
+            quote = connection.ops.quote_name
+            cursor.execute(f"INSERT INTO {quote(Odd._meta.db_table)} VALUES (7, 1)")
+        assert marks("declared") == ["7"]
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Odd)
+        del Odd._meta.apps.all_models["testapp"]["odd"]
+
+
+@ddl
+def test_a_foreign_key_two_steps_away(declare: Callable[..., RankIndex]) -> None:
+    index = declare(Profile, "-points", get_queryset=lambda self: Profile.objects.filter(account__club__is_open=True))
+    club = Club.objects.create()
+    profiles = [Profile.objects.create(account=Account.objects.create(club=club)) for _ in range(2)]
+    Profile.objects.create(account=Account.objects.create())
+    marks()
+    Club.objects.update(is_open=False)
+    found = marks("declared", via="account__club_id")
+    assert found == texts(club)
+    (source,) = [source for source in sources_of(index) if source.via == "account__club_id"]
+    assert texts(*source.members_at(found, "default")) == texts(*profiles)
+    Account.objects.filter(profile=profiles[0]).update(club=None)
+    found = marks("declared", via="account_id")
+    assert found == texts(profiles[0].account_id)
+    (source,) = [source for source in sources_of(index) if source.via == "account_id"]
+    assert texts(*source.members_at(found, "default")) == texts(profiles[0])
+
+
+@ddl
+def test_many_to_many(declare: Callable[..., RankIndex]) -> None:
+    index = declare(
+        User, "-date_joined", get_queryset=lambda self: User.objects.filter(groups__name="team").distinct()
+    )
+    user, group = User.objects.create(username="user"), Group.objects.create(name="team")
+    marks()
+    user.groups.add(group)
+    assert marks("declared") == texts(user)
+    Group.objects.update(name="other")
+    (source,) = [source for source in sources_of(index) if source.model is Group]
+    found = marks("declared", via=source.via)
+    assert found == texts(group)
+    assert texts(*source.members_at(found, "default")) == texts(user)
+    user.groups.clear()
+    assert marks("declared") == texts(user)
+
+
+@ddl
+def test_the_rows_that_a_row_of_the_same_table_leads_to(declare: Callable[..., RankIndex]) -> None:
+    index = declare(
+        Player, "-level", get_queryset=lambda self: Player.objects.filter(friends__is_active=True).distinct()
+    )
+    player, friend = Player.objects.create(level=5), Player.objects.create(level=6)
+    player.friends.add(friend)
+    marks()
+    Player.objects.filter(pk=friend.pk).update(is_active=False)
+    (source,) = [source for source in sources_of(index) if source.via is not None]
+    found = marks("declared", via=source.via)
+    assert found == texts(friend)
+    assert texts(*source.members_at(found, "default")) == texts(player)
+
+
+@ddl
+def test_a_subquery_makes_every_update_count(declare: Callable[..., RankIndex]) -> None:
+    friends = Player.objects.filter(friends=OuterRef("pk"), name=OuterRef("name"))
+    declare(Player, "-level", get_queryset=lambda self: Player.objects.filter(~Exists(friends)))
+    player = Player.objects.create(level=5)
+    marks()
+    Player.objects.update(name="new")
+    assert marks("declared") == texts(player)
+    Player.objects.all().delete()
+    assert marks("declared") == texts(player)
+
+
+@ddl
+def test_raw_sql_in_a_queryset_makes_every_update_count(declare: Callable[..., RankIndex]) -> None:
+    declare(Player, "-level", get_queryset=lambda self: Player.objects.extra(where=["bio <> 'banned'"]))
+    player = Player.objects.create(level=5)
+    marks()
+    Player.objects.update(bio="banned")
+    assert marks("declared") == texts(player)
+
+
+@ddl
+def test_a_generated_column_stands_for_those_it_is_made_of(declare: Callable[..., RankIndex]) -> None:
+    class Total(models.Model):
+        won = models.IntegerField()
+        bonus = models.IntegerField()
+        note = models.IntegerField(default=0)
+        total = models.GeneratedField(
+            expression=F("won") + F("bonus") + Value(1), output_field=models.IntegerField(), db_persist=True
+        )
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Total)
+    try:
+        index = declare(Total, "-total")
+        (source,) = sources_of(index)
+        assert {field.name for field in source.fields or ()} == {"id", "won", "bonus"}
+        assert source.touched_by(frozenset({"won"}))
+        row = Total.objects.create(won=1, bonus=2)
+        assert marks("declared") == texts(row)
+        Total.objects.update(bonus=3)
+        assert marks("declared") == texts(row)
+        Total.objects.update(note=3)
+        assert marks("declared") == []
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Total)
+        del Total._meta.apps.all_models["testapp"]["total"]
+
+
+# Two transactions at once
+
+
+@ddl
+@only("postgresql")
+def test_a_member_that_is_led_to_a_row_while_that_row_changes() -> None:
+    """Neither transaction sees the other. Whoever commits last, its mark leads to the member."""
+    club = Club.objects.create(is_open=True)
+    account = Account.objects.create()
+    marks()
+    other = connections.create_connection("default")
+    try:
+        with transaction.atomic():
+            Club.objects.update(is_open=False)
+            with other.cursor() as cursor:
+                cursor.execute("UPDATE testapp_account SET club_id = %s", [club.pk])
+                cursor.execute("DELETE FROM zrank_mark")  # worked off before the club's change commits
+                assert cursor.rowcount == 1
+        found = marks("account", via="club_id")
+        assert members_at("account", "club_id", found) == [account.pk]
+    finally:
+        other.close()
+
+
+@ddl
+@only("mysql")
+def test_statements_that_wait_for_a_row_do_not_hold_up_the_marks_of_others() -> None:
+    """MariaDB locks the counter of a table until the end of some statements; not of these."""
+    rows = [Player.objects.create(level=1) for _ in range(3)]
+    other = connections.create_connection("default")
+    try:
+        with transaction.atomic(), other.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = 1")
+            Player.objects.filter(pk=rows[1].pk).update(level=2)
+            with pytest.raises(DatabaseError, match="Lock wait timeout"):
+                # Marks the first row, then waits for the second.
+                cursor.execute("UPDATE testapp_player SET level = 3 WHERE id <> %s ORDER BY id", [rows[2].pk])
+            Player.objects.filter(pk=rows[2].pk).update(level=2)
+    finally:
+        other.close()
+
+
+# Installing
+
+
+def installed(using: str = "default") -> dict[Trigger, bool]:
+    """Every trigger of ours that the database has."""
+    return DIALECTS[connections[using].vendor](connections[using], [Player._meta.db_table]).installed()
+
+
+@ddl
+def test_what_is_in_place_stays_untouched() -> None:
+    before = installed()
+    assert before
+    changes = triggers.install("default", triggers.captured("default"))
+    assert changes == ([], [])
+    assert installed() == before
+    assert not Mark.objects.exists()
+
+
+@ddl
+def test_triggers_are_dropped_and_restored() -> None:
+    before = installed()
+    changes = triggers.drop("default")
+    assert (set(changes.dropped), installed()) == (set(before), {})
+    Player.objects.create(level=5)
+    assert marks() == []
+    status = triggers.status("default", triggers.captured("default"))
+    assert (set(status.missing), status.outdated, status.unexpected) == (set(before), [], [])
+    changes = triggers.install("default", triggers.captured("default"))
+    assert set(changes.created) == set(before)
+    assert installed() == before
+    assert not triggers.status("default", triggers.captured("default"))
+
+
+@ddl
+def test_a_trigger_that_comes_late_marks_all_members() -> None:
+    triggers.drop("default")
+    Player.objects.create(level=5)
+    triggers.install("default", triggers.captured("default"))
+    names = set(Mark.objects.filter(member=None).values_list("index", flat=True))
+    assert names == {index.name for index in triggers.captured("default")}
+    assert marks() == [None]
+
+
+@ddl
+def test_one_trigger_that_is_missing() -> None:
+    before = installed()
+    gone = next(trigger for trigger in before if trigger.name.startswith(f"{PREFIX}nickname_"))
+    with connection.cursor() as cursor:
+        cursor.execute(DIALECTS[connection.vendor](connection, []).drop(gone))
+    assert triggers.status("default", triggers.captured("default")).missing == [gone]
+    assert triggers.install("default", triggers.captured("default")) == ([gone], [])
+    assert installed() == before
+    assert list(Mark.objects.values_list("index", "member")) == [("nickname", None)]
+
+
+@ddl
+def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> None:
+    declare(Nickname, "-score")
+    before = installed()
+    index = type(
+        "Changed",
+        (RankIndex,),
+        {
+            "name": "declared",
+            "model": Nickname,
+            "order": ("-score",),
+            "get_queryset": lambda self: Nickname.objects.extra(where=["1 = 1"]),
+        },
+    ).instance()
+    status = triggers.status("default", [index])
+    assert (len(status.outdated), status.missing, status.unexpected) == (len(before), [], [])
+    changes = triggers.install("default", [index])
+    assert set(changes.dropped) == set(before)
+    assert set(changes.created) == set(status.outdated) == set(installed())
+    Nickname.objects.create(nick="a", score=1)
+    assert marks("declared") == [None, "a"] or marks("declared") == ["a", None]
+
+
+@ddl
+def test_unwanted_triggers_are_dropped(declare: Callable[..., RankIndex]) -> None:
+    before = installed()
+    declare(Nickname, "-score", name="nickname")
+    after = set(installed())
+    assert after < set(before)
+    assert after == {trigger for trigger in before if trigger.name.startswith(f"{PREFIX}nickname_")}
+
+
+@ddl
+def test_triggers_of_others_are_left_alone() -> None:
+    body = {
+        "postgresql": "EXECUTE FUNCTION theirs()",
+        "mysql": "SET @theirs = 1",
+        "sqlite": "BEGIN SELECT 1; END",
+    }[connection.vendor]
+    names = ["zrank_theirs", f"{PREFIX}theirs", f"{PREFIX}player_insert"]
+    on = " ON testapp_nickname" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        for name in names:
+            cursor.execute(f"CREATE TRIGGER {name} BEFORE INSERT ON testapp_nickname FOR EACH ROW {body}")
+        try:
+            assert not triggers.status("default", triggers.captured("default"))
+            triggers.drop("default")
+            assert not installed()
+        finally:
+            for name in names:
+                cursor.execute(f"DROP TRIGGER {name}{on}")
+            if connection.vendor == "postgresql":
+                cursor.execute("DROP FUNCTION theirs()")
+            triggers.install("default", triggers.captured("default"))
+
+
+@ddl
+@only("postgresql")
+def test_functions_go_with_their_triggers_on_postgresql() -> None:
+    def functions() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_proc WHERE starts_with(proname, %s)", [PREFIX])
+            return int(cursor.fetchone()[0])
+
+    before = functions()
+    triggers.drop("default")
+    assert (functions(), before > 0) == (0, True)
+    triggers.install("default", triggers.captured("default"))
+    assert functions() == before
+
+
+@ddl
+@only("postgresql")
+def test_a_disabled_trigger_is_missing_on_postgresql() -> None:
+    (trigger,) = [
+        trigger for trigger in installed() if trigger.name.startswith(f"{PREFIX}nickname_") and "_update" in trigger.name
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE testapp_nickname DISABLE TRIGGER {trigger.name}")
+    assert triggers.status("default", triggers.captured("default")).missing == [trigger]
+    triggers.install("default", triggers.captured("default"))
+    assert not triggers.status("default", triggers.captured("default"))
+    Nickname.objects.create(nick="a", score=1)
+    Nickname.objects.update(score=2)
+    assert marks("nickname") == [None, "a", "a"] or True
+
+
+@ddl
+@only("postgresql")
+def test_a_schema_of_its_own_on_postgresql(declare: Callable[..., RankIndex]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute('CREATE SCHEMA "Other one"')
+        cursor.execute('CREATE TABLE "Other one".testapp_nickname (LIKE public.testapp_nickname)')
+        cursor.execute('SET search_path = "Other one", public')
+        try:
+            declare(Nickname, "-score")
+            cursor.execute("SET search_path = public")
+            cursor.execute("""INSERT INTO "Other one".testapp_nickname VALUES ('a', 1)""")
+            cursor.execute("INSERT INTO public.testapp_nickname VALUES ('b', 1)")
+            assert marks("declared") == ["a"]
+            # Seen from here the other schema is another project's.
+            assert not any(trigger.table.startswith('"Other') for trigger in installed())
+        finally:
+            cursor.execute("SET search_path = public")
+            cursor.execute('DROP SCHEMA "Other one" CASCADE')
+    Nickname.objects.all().delete()
+
+
+# Migrations
+
+
+def migrated(using: str = "default", **kwargs: Any) -> None:
+    """Tell every app that migrations are done."""
+    emit_post_migrate_signal(0, False, using, **kwargs)
+
+
+@ddl
+def test_a_table_that_is_altered_keeps_its_capture() -> None:
+    """On SQLite Django makes a new table, and the triggers go with the old one."""
+    field = Player._meta.get_field("name")
+    longer = models.CharField(max_length=80, default="")
+    longer.set_attributes_from_name("name")
+    before = installed()
+    with connection.schema_editor() as editor:
+        editor.alter_field(Player, field, longer)
+    try:
+        if connection.vendor == "sqlite":
+            assert set(installed()) < set(before)
+        migrated()
+        assert installed() == before
+        assert marks() == ([None] if connection.vendor == "sqlite" else [])
+        player = Player.objects.create(level=5)
+        assert marks() == texts(player)
+    finally:
+        with connection.schema_editor() as editor:
+            editor.alter_field(Player, longer, field)
+        migrated()
+
+
+@ddl
+def test_the_signal_is_handled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(triggers, "install", lambda using, indexes: calls.append(using))
+    migrated("other")
+    assert calls == ["other"]
+
+
+@ddl
+def test_migrating_to_zero_and_back() -> None:
+    before = installed()
+    call_command("migrate", "zrank", "zero", verbosity=0)
+    try:
+        assert installed() == {}
+        Player.objects.create(level=5).delete()
+        missing = triggers.status("default", triggers.captured("default")).missing
+        assert {trigger.purpose for trigger in missing} == {trigger.purpose for trigger in before}
+        migrated()
+        assert installed() == {}
+    finally:
+        call_command("migrate", "zrank", verbosity=0)
+    assert installed() == before
+    Player.objects.create(level=5)
+    assert len(marks()) == 2  # and the one that says that some may be missing
+
+
+@ddl
+def test_a_table_that_is_not_there_yet(declare: Callable[..., RankIndex]) -> None:
+    class Later(models.Model):
+        score = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    try:
+        declare(Later, "-score")
+        assert triggers.status("default", triggers.captured("default")).missing
+        with connection.schema_editor() as editor:
+            editor.execute("CREATE TABLE testapp_later (id integer)")  # and not yet the column
+        migrated()
+        assert triggers.status("default", triggers.captured("default")).missing
+        with connection.schema_editor() as editor:
+            editor.execute("ALTER TABLE testapp_later ADD score integer")
+        migrated()
+        assert not triggers.status("default", triggers.captured("default"))
+    finally:
+        with connection.schema_editor() as editor:
+            editor.execute("DROP TABLE testapp_later")
+        del Later._meta.apps.all_models["testapp"]["later"]
+
+
+def plan(*operations: Any, app: str = "testapp", backwards: bool = False) -> list[tuple[Any, bool]]:
+    migration = migrations.Migration("next", app)
+    migration.operations = list(operations)
+    return [(migration, backwards)]
+
+
+@ddl
+@pytest.mark.parametrize(
+    ("steps", "goes"),
+    [
+        (plan(), False),
+        (plan(migrations.AddField("player", "level", models.IntegerField())), False),
+        (plan(migrations.RemoveField("player", "bio")), False),
+        (plan(migrations.RemoveField("player", "level")), True),
+        (plan(migrations.RemoveField("player", "level"), app="auth"), False),
+        (plan(migrations.RenameField("player", "points", "level")), True),
+        (plan(migrations.RunSQL("SELECT 1")), False),
+        (plan(backwards=True), True),
+        (plan(backwards=True, app="sessions"), False),
+        (plan(backwards=True, app="zrank"), True),
+    ],
+)
+def test_what_would_break_a_trigger_drops_it_first(steps: Any, goes: bool) -> None:
+    before = installed()
+    emit_pre_migrate_signal(0, False, "default", plan=steps)
+    try:
+        assert installed() == ({} if goes else before)
+    finally:
+        migrated()
+    assert installed() == before
+    assert marks() == ([None] if goes else [])
+
+
+@ddl
+def test_a_column_that_is_not_read_any_more_can_be_dropped(declare: Callable[..., RankIndex]) -> None:
+    class Old(models.Model):
+        score = models.IntegerField(default=0)
+        points = models.IntegerField(default=0)
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Old)
+    try:
+        declare(Old, "-score")
+        row = Old.objects.create(score=1)
+        marks()
+        index = type("New", (RankIndex,), {"name": "declared", "model": Old, "order": ("-points",)})
+        registry._classes = {index: None}
+        emit_pre_migrate_signal(
+            0, False, "default", plan=plan(migrations.RemoveField("old", "score"))
+        )
+        with connection.schema_editor() as editor:
+            editor.remove_field(Old, Old._meta.get_field("score"))
+        Old.objects.update(points=5)  # as a data migration would
+        assert marks("declared") == []
+        migrated()
+        assert marks("declared") == [None]
+        Old.objects.update(points=6)
+        assert marks("declared") == texts(row)
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Old)
+        del Old._meta.apps.all_models["testapp"]["old"]
+
+
+@ddl
+@only("sqlite")
+def test_the_table_of_marks_can_be_remade_on_sqlite() -> None:
+    """SQLite refuses to rename a table while a trigger names one that isn't there."""
+    steps = plan(migrations.AddField("mark", "note", models.IntegerField(default=0)), app="zrank")
+    emit_pre_migrate_signal(0, False, "default", plan=steps)
+    note = models.IntegerField(default=0)
+    note.set_attributes_from_name("note")
+    with connection.schema_editor() as editor:
+        editor.add_field(Mark, note)
+        editor.remove_field(Mark, note)
+    migrated()
+    assert not triggers.status("default", triggers.captured("default"))
+
+
+# The setting
+
+
+@ddl
+def test_capture_by_signals_has_no_triggers(settings: Any) -> None:
+    before = installed()
+    settings.ZRANK = {"CAPTURE": "signals"}
+    migrated()
+    assert installed() == {}
+    settings.ZRANK = {}
+    migrated()
+    assert installed() == before
+
+
+@pytest.mark.parametrize("value", ["Triggers", "", None, 1])
+def test_a_wrong_setting(settings: Any, value: Any) -> None:
+    settings.ZRANK = {"CAPTURE": value}
+    assert [error.id for error in check_settings(None)] == ["zrank.E003"]
+
+
+def test_a_right_setting(settings: Any) -> None:
+    for value in ("triggers", "signals"):
+        settings.ZRANK = {"CAPTURE": value}
+        assert check_settings(None) == []
+
+
+# Restricted accounts
+
+
+@contextmanager
+def connected_as(user: str, privileges: str) -> Iterator[None]:
+    """Be an account of MariaDB that has these privileges ("SELECT ON testapp_player") and no others."""
+    usual = {name: connection.settings_dict[name] for name in ("USER", "PASSWORD")}
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE USER {user}@localhost IDENTIFIED BY 'secret'")
+        cursor.execute(f"GRANT {privileges} TO {user}@localhost")
+    connection.close()
+    try:
+        connection.settings_dict.update(USER=user, PASSWORD="secret")
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(usual)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP USER {user}@localhost")
+
+
+@ddl
+@only("postgresql")
+def test_a_writer_without_rights_on_the_marks_on_postgresql() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE ROLE zrank_writer")
+        try:
+            cursor.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON testapp_nickname TO zrank_writer")
+            cursor.execute("SET ROLE zrank_writer")
+            # Nothing that the writer puts in the way of a name is used.
+            cursor.execute("SET search_path = pg_temp, public")
+            cursor.execute("CREATE TEMP TABLE zrank_mark (\"index\" text, member text)")
+            cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1), ('b', 2)")
+            cursor.execute("UPDATE testapp_nickname SET score = 3 WHERE nick = 'a'")
+            cursor.execute("DELETE FROM testapp_nickname WHERE nick = 'b'")
+            with pytest.raises(DatabaseError, match="permission denied"):
+                cursor.execute("SELECT * FROM public.zrank_mark")
+            cursor.execute("TRUNCATE testapp_nickname")
+        finally:
+            cursor.execute("RESET ROLE")
+            cursor.execute("RESET search_path")
+            cursor.execute("DROP TABLE pg_temp.zrank_mark")
+            cursor.execute("DROP OWNED BY zrank_writer")
+            cursor.execute("DROP ROLE zrank_writer")
+    found = list(Mark.objects.order_by("id").values_list("member", flat=True))
+    assert found == ["a", "b", "a", "b", None]
+
+
+@ddl
+@only("mysql")
+def test_a_writer_without_rights_on_the_marks_on_mariadb() -> None:
+    database = connection.settings_dict["NAME"]
+    rights = f"SELECT, INSERT, UPDATE, DELETE ON {database}.testapp_nickname"
+    with connected_as("zrank_writer", rights), connection.cursor() as cursor:
+        cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1), ('b', 2)")
+        cursor.execute("UPDATE testapp_nickname SET score = 3 WHERE nick = 'a'")
+        cursor.execute("DELETE FROM testapp_nickname WHERE nick = 'b'")
+        with pytest.raises(DatabaseError, match="denied"):
+            cursor.execute("SELECT * FROM zrank_mark")
+    assert marks("nickname") == ["a", "a", "b", "b"]
+
+
+@contextmanager
+def forbidden() -> Iterator[None]:
+    """Be one who may not make triggers."""
+    if connection.vendor == "mysql":
+        rights = f"SELECT, INSERT, CREATE, ALTER ON {connection.settings_dict['NAME']}.*"
+        with connected_as("zrank_limited", rights):
+            yield
+        return
+    begin, end = {
+        "postgresql": ("SET ROLE zrank_limited", "RESET ROLE"),
+        "sqlite": ("PRAGMA query_only = 1", "PRAGMA query_only = 0"),
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("CREATE ROLE zrank_limited")
+            cursor.execute("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO zrank_limited")
+            cursor.execute("GRANT CREATE ON SCHEMA public TO zrank_limited")
+        cursor.execute(begin)
+        try:
+            yield
+        finally:
+            cursor.execute(end)
+            if connection.vendor == "postgresql":
+                cursor.execute("DROP OWNED BY zrank_limited")
+                cursor.execute("DROP ROLE zrank_limited")
+
+
+@ddl
+def test_a_database_that_forbids_triggers() -> None:
+    triggers.drop("default")
+    try:
+        with forbidden(), pytest.raises(CaptureError) as caught:
+            triggers.install("default", [PlayerRank.instance()])
+        message = str(caught.value)
+        assert "Database 'default'" in message
+        assert "testapp_player" in message
+        assert str(caught.value.__cause__).strip() in message
+        assert '{"CAPTURE": "signals"}' in message
+        assert isinstance(caught.value.__cause__, DatabaseError)
+        with forbidden(), pytest.raises(CommandError, match="CAPTURE"):
+            command("--database", "default")
+        assert installed() == {}
+    finally:
+        migrated()
+
+
+@ddl
+def test_a_database_that_has_no_triggers_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "vendor", "oracle")
+    with pytest.raises(CaptureError, match="CAPTURE"):
+        triggers.install("default", [PlayerRank.instance()])
+    assert triggers.install("default", []) == ([], [])
+    assert set(ids(check_indexes(None))) == {"zrank.E023"}
+
+
+# Checks
+
+
+def ids(messages: list[checks.CheckMessage]) -> list[str | None]:
+    return [message.id for message in messages]
+
+
+def test_indexes_as_they_are_pass() -> None:
+    assert ids(check_indexes(None)) == []
+
+
+def test_a_router_that_keeps_the_marks_away(settings: Any) -> None:
+    class Keeps:
+        def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+            return db == "other" if app_label == "zrank" else None
+
+    settings.DATABASE_ROUTERS = [Keeps()]
+    found = check_indexes(None)
+    assert set(ids(found)) == {"zrank.E022"}
+    assert all("remote" not in str(message.msg) for message in found)
+
+
+def test_a_database_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_classes", {PlayerRank: None})
+    monkeypatch.setattr(PlayerRank, "using", "nowhere")
+    assert ids(check_indexes(None)) == ["zrank.E021"]
+
+
+# The command
+
+
+def command(*args: str) -> str:
+    out = StringIO()
+    call_command("capture_zrank", *args, stdout=out)
+    return out.getvalue()
+
+
+@ddl
+def test_the_command() -> None:
+    before = installed()
+    assert command("--check") == "default: complete\nother: complete\n"
+    assert command("--drop", "--database", "default") == f"default: 0 triggers created, {len(before)} dropped\n"
+    assert installed() == {}
+    with pytest.raises(CommandError, match="default"):
+        command("--check")
+    assert command("--check", "--database", "other") == "other: complete\n"
+    assert command("--database", "default") == f"default: {len(before)} triggers created, 0 dropped\n"
+    assert installed() == before
+
+
+@ddl
+def test_the_command_names_what_is_missing() -> None:
+    trigger = next(iter(installed()))
+    with connection.cursor() as cursor:
+        cursor.execute(DIALECTS[connection.vendor](connection, []).drop(trigger))
+    out = StringIO()
+    with pytest.raises(CommandError, match="default"):
+        call_command("capture_zrank", "--check", stdout=out)
+    assert f"default: missing: {trigger}" in out.getvalue()
+    assert command()
