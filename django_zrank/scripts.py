@@ -18,6 +18,7 @@ __all__ = [
     "CHECK_HEALTH",
     "FINISH_REPLAY",
     "LOAD_ROWS",
+    "READ_MEMBERS",
     "SAMPLE_NEARBY",
     "START_REBUILD",
     "SWAP_REBUILT",
@@ -50,6 +51,7 @@ BEGIN_WRITE: Final = Script("begin_write")
 CHECK_HEALTH: Final = Script("check_health")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
+READ_MEMBERS: Final = Script("read_members")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -103,7 +103,10 @@ class Store:
                 raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
         except RedisError as error:
-            raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: RedisError) -> IndexUnavailable:
+        return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
 
     def _not_built(self) -> NotBuilt:
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {self.name}")
@@ -187,6 +190,54 @@ class Store:
         args = (*epoch, _WINDOW, *chain.from_iterable(pairs))
         reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
         return None if reply is None else int(reply)
+
+    # Verifying
+
+    def scores(self, members: Iterable[str]) -> list[float | None]:
+        """The score of each member, None for one that isn't ranked. One round trip."""
+        asked = list(members)
+        found: list[float | None] = self._call(Redis.zmscore, self.keys.live, asked) if asked else []
+        return found
+
+    def scan(self, size: int) -> Iterator[list[bytes]]:
+        """Every member, in batches of about ``size`` and in no order, perhaps one twice.
+
+        Those that are there from the beginning to the end are among them, whatever comes and goes meanwhile,
+        unless another generation takes their place.
+        """
+        cursor, ended = 0, False
+        while not ended:
+            cursor, found = self._call(Redis.zscan, self.keys.live, cursor, None, size)
+            yield [member for member, _ in found]
+            ended = cursor == 0
+
+    def read_members(
+        self, generation: str, members: Iterable[str | bytes]
+    ) -> list[tuple[float | None, float | None]] | None:
+        """Score and newest token of each member, None for what there is not. A member with the same token
+        as before was not written in between.
+
+        None: the server holds another generation, or is not the one that was written to.
+        """
+        keys = self.keys
+        reply = self._call(scripts.READ_MEMBERS, (keys.live, keys.recent, keys.meta), (generation, *members))
+        if reply is None:
+            return None
+        numbers = [None if value is None else float(value) for value in reply]
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def eviction_policy(self) -> str | None:
+        """What Redis does when its memory is full: ``noeviction``, ``allkeys-lru``; None where it won't say.
+
+        INFO tells it to those who may not use CONFIG.
+        """
+        try:
+            policy: str | None = self.client.info("memory").get("maxmemory_policy")
+        except ResponseError:
+            return None
+        except RedisError as error:
+            raise self._unreachable(error) from error
+        return policy
 
     # Health
 

@@ -45,7 +45,10 @@ class Command(BaseCommand):
                 if options["dry_run"]:
                     self.describe(index)
                 else:
-                    self.rebuild(index, options["batch_size"], options["no_progress"])
+                    quiet = options["no_progress"] or not options["verbosity"]
+                    members, seconds = self.rebuild(index, options["batch_size"], quiet)
+                    if options["verbosity"]:
+                        self.stdout.write(f"{index.name}: {members} members ranked in {seconds:.1f} s")
             except ZRankError as error:
                 raise CommandError(str(error)) from error
 
@@ -58,14 +61,15 @@ class Command(BaseCommand):
             f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})"
         )
 
-    def rebuild(self, index: RankIndex, batch_size: int, no_progress: bool) -> None:
+    def rebuild(self, index: RankIndex, batch_size: int, quiet: bool) -> tuple[int, float]:
+        """Returns the members, and the seconds it took."""
         began = monotonic()
         with tqdm(
             desc=index.name,
             total=count_rows(index),
             unit=" rows",
             unit_scale=True,
-            disable=True if no_progress else None,  # None: silent where stderr is not a terminal
+            disable=True if quiet else None,  # None: silent where stderr is not a terminal
         ) as bar:
             members = rebuild(index, batch_size=batch_size, progress=bar.update)
-        self.stdout.write(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")
+        return members, monotonic() - began

@@ -1,0 +1,9 @@
+"""For a server other than Django's own."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arena.settings")
+
+application = get_wsgi_application()

@@ -1,0 +1,16 @@
+from django.contrib import admin
+
+from .models import Player
+
+
+@admin.register(Player)
+class PlayerAdmin(admin.ModelAdmin):
+    """A level changed here is a ``save()`` like any other: the ranking follows."""
+
+    list_display = ["name", "level", "region", "is_active"]
+    list_editable = ["level", "is_active"]
+    list_filter = ["region", "is_active"]
+    search_fields = ["name"]
+    autocomplete_fields = ["friends"]
+    raw_id_fields = ["user"]
+    show_full_result_count = False

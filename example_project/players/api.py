@@ -1,0 +1,38 @@
+"""The arena's own endpoint: recommendations with what a game client shows of a player."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+from rest_framework.routers import SimpleRouter
+from rest_framework.serializers import ModelSerializer
+
+from django_zrank.rest_framework.viewsets import RecommendationViewSet
+
+from .models import Player
+from .zrank import PlayerRank
+
+__all__ = ["Opponents", "PlayerSerializer", "urlpatterns"]
+
+
+class PlayerSerializer(ModelSerializer):
+    """What each result carries beside pk, score and rank."""
+
+    class Meta:
+        model = Player
+        fields = ["name", "level", "region"]
+
+
+class Opponents(RecommendationViewSet):
+    """``GET /api/opponents/``: ten random players near me."""
+
+    index = PlayerRank
+    serializer_class = PlayerSerializer
+
+    def get_queryset(self):
+        return Player.objects.all()
+
+
+router = SimpleRouter()
+router.register("opponents", Opponents, basename="opponents")
+
+urlpatterns = [path("", include(router.urls))]

@@ -1,0 +1,98 @@
+"""The whole app in one command: server, players, index, recommendations, site and API."""
+
+from __future__ import annotations
+
+import json
+import logging
+from io import StringIO
+from time import perf_counter
+from typing import Any
+
+from django.core.management import BaseCommand, CommandError, CommandParser, call_command
+
+from arena.server import is_free, running_server
+from players.population import match_population
+from players.report import as_plain, change_line, scene_lines
+from players.showcase import cast_players, change_level, is_complete, is_lost, show
+
+HOST = "127.0.0.1"
+STEP = 10
+"""Levels that the player in the middle gains in the demo."""
+
+
+class Command(BaseCommand):
+    """Steps and words; what they do is in the modules of this app."""
+
+    help = "Fill the arena, show what django-zrank does with it, and serve it on localhost."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--players", type=int, default=100_000, help="how many (default: 100,000)")
+        parser.add_argument("--no-serve", action="store_true", help="stop after the tables")
+        parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
+        parser.add_argument("--port", type=int, default=8000, help="of the site (default: 8000)")
+
+    def handle(self, *, players: int, no_serve: bool, port: int, **options: Any) -> None:
+        self.quiet = options["json"]
+        if self.quiet:
+            logging.getLogger("django_zrank").setLevel(logging.ERROR)
+        if players < 3:
+            raise CommandError("--players: three are needed: the lowest, the middle and the highest")
+        if not no_serve and not is_free(port):
+            raise CommandError(f"--port: something listens on port {port} already; choose another one")
+        with running_server() as url:
+            self.say(f"Valkey runs at {url}")
+            prepared = self.prepare(players)
+            self.perform(prepared)
+            if not no_serve:
+                self.serve(port)
+
+    def say(self, line: str = "") -> None:
+        if not self.quiet:
+            self.stdout.write(line)
+
+    def prepare(self, players: int) -> dict[str, Any]:
+        """Database, players and index, each only as far as it isn't there."""
+        call_command("migrate", verbosity=0)
+        began = perf_counter()
+        created, deleted = match_population(players)
+        if created or deleted:
+            self.say(f"{created:,} players created, {deleted:,} deleted in {perf_counter() - began:.1f} s")
+        else:
+            self.say(f"{players:,} players are there from the last run")
+        rebuilt = bool(created or deleted) or is_lost()
+        if not rebuilt:
+            self.run("sync_zrank", "player")
+            rebuilt = not is_complete()
+        if rebuilt:
+            self.run("rebuild_zrank", "player", no_progress=self.quiet)
+            # What the database noted down while the players were created is in the index already: tick it off.
+            self.run("sync_zrank", "player")
+        return {"players": players, "created": created, "deleted": deleted, "rebuilt": rebuilt}
+
+    def run(self, *words: str, **options: Any) -> None:
+        """A command of django-zrank, heard or not."""
+        call_command(*words, stdout=StringIO() if self.quiet else self.stdout, **options)
+
+    def perform(self, prepared: dict[str, Any]) -> None:
+        """Three players with ten opponents each, and one who levels up."""
+        cast = cast_players()
+        scenes = [show(role, player) for role, player in cast.items()]
+        change = change_level(cast["middle"], by=STEP)
+        for scene in scenes:
+            for line in ("", *scene_lines(scene)):
+                self.say(line)
+        self.say()
+        self.say(change_line(change))
+        if self.quiet:
+            self.stdout.write(json.dumps(prepared | as_plain(scenes, change)))
+            self.stdout.flush()
+
+    def serve(self, port: int) -> None:
+        """The site and the API, until Ctrl-C."""
+        self.say()
+        self.say(f"Arena:  http://{HOST}:{port}/")
+        self.say(f"API:    http://{HOST}:{port}/api/recommendations/  (sign in on the page first)")
+        self.say("Ctrl-C ends it.")
+        self.stdout.flush()
+        # What runserver says of itself would only repeat this, or spoil the JSON.
+        call_command("runserver", f"{HOST}:{port}", use_reloader=False, stdout=StringIO())

@@ -1,0 +1,152 @@
+"""What the demo shows: three players, ten opponents for each, and a level that changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from random import Random
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import CharField, F
+from django.db.models.functions import Abs, Cast
+
+from django_zrank import IndexUnavailable, NotRanked
+from django_zrank.sync.health import examine
+
+from .models import Player
+from .zrank import PlayerRank
+
+__all__ = [
+    "CAST",
+    "WIDEN",
+    "LevelChange",
+    "Line",
+    "Scene",
+    "cast_players",
+    "change_level",
+    "is_complete",
+    "is_lost",
+    "show",
+]
+
+CAST = ("lowest", "middle", "highest")
+"""User names of the three players that one can play as."""
+
+WIDEN = (25, 100, 400, 1600)
+"""Bands tried where fewer than ten stand within ten levels: at the top, or in a small population."""
+
+FRIENDS = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """One player as a line of a table."""
+
+    rank: int
+    pk: int
+    name: str
+    level: int
+    region: str
+
+    @classmethod
+    def of(cls, player: Player, rank: int) -> Line:
+        return cls(rank, player.pk, player.name, player.level, player.get_region_display())
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A player and ten opponents nearby, best rank first."""
+
+    role: str
+    player: Line
+    band: tuple[float, float]
+    candidates: int
+    opponents: list[Line]
+
+    def ladder(self) -> list[Line]:
+        """The player where it stands, between those before it and those behind it."""
+        return sorted([self.player, *self.opponents], key=attrgetter("rank"))
+
+
+@dataclass(frozen=True)
+class LevelChange:
+    """What a ``save()`` did. Pairs are (before, after); a rank is None where there is none to be had."""
+
+    pk: int
+    name: str
+    level: tuple[int, int]
+    rank: tuple[int | None, int | None]
+
+
+def is_lost() -> bool:
+    """Whether there is nothing to go on from: the index was never built, or its server was emptied."""
+    return examine(PlayerRank.instance()).wants_rebuild
+
+
+def is_complete() -> bool:
+    """Whether the index has as many members as there are rows to rank."""
+    try:
+        return PlayerRank.ranking.count() == PlayerRank.instance().get_ranked().count()
+    except IndexUnavailable:
+        return False
+
+
+@transaction.atomic
+def cast_players() -> dict[str, Player]:
+    """The players of the lowest, the middle and the highest level, each with a user of that name and friends.
+
+    Levels change from run to run, so the users are handed to whoever stands there now.
+    """
+    # From the last rank to the first: among equal levels, the index goes by the primary key as text.
+    ranked = PlayerRank.instance().get_ranked().order_by("level", Cast("pk", CharField()))
+    total = ranked.count()
+    players = {role: ranked[place] for role, place in zip(CAST, (0, total // 2, total - 1), strict=True)}
+    Player.objects.filter(user__username__in=CAST).update(user=None)
+    for role, player in players.items():
+        player.user, _ = get_user_model().objects.get_or_create(username=role)
+        player.save(update_fields=["user"])
+        if not player.friends.exists():
+            player.friends.set(_neighbours(player))
+    return players
+
+
+def show(role: str, player: Player, *, n: int = 10) -> Scene:
+    """Draw ``n`` opponents for the player. Raises ``NotRanked`` and ``IndexUnavailable``."""
+    drawn = PlayerRank.ranking.recommend(player, n=n, widen=WIDEN)
+    ranks = {entry.pk: entry.rank for entry in drawn}
+    return Scene(
+        role=role,
+        player=Line.of(player, PlayerRank.ranking.rank(player)),
+        band=drawn.band,
+        candidates=drawn.candidates,
+        opponents=[Line.of(opponent, ranks[opponent.pk]) for opponent in drawn.objects()],
+    )
+
+
+def change_level(player: Player, by: int) -> LevelChange:
+    """Raise the player's level with an ordinary ``save()``; when the transaction is over, the index knows."""
+    rank = _rank(player)
+    # The row is read again and locked, where the database can, so that two clicks are two levels.
+    with transaction.atomic():
+        current = Player.objects.select_for_update().get(pk=player.pk)
+        level = current.level
+        current.level += by
+        current.save()
+    return LevelChange(current.pk, current.name, (level, current.level), (rank, _rank(current)))
+
+
+def _neighbours(player: Player) -> list[Player]:
+    """A few of those nearest in level: they become friends, whom ``recommend()`` leaves out."""
+    nearest = Player.objects.exclude(pk=player.pk).order_by(Abs(F("level") - player.level), "pk")[
+        : FRIENDS * 10
+    ]
+    return Random(player.pk).sample(list(nearest), min(FRIENDS, len(nearest)))
+
+
+def _rank(player: Player) -> int | None:
+    """The rank, where it can be had: a level is saved whether Redis is up or not."""
+    try:
+        return PlayerRank.ranking.rank(player)
+    except (IndexUnavailable, NotRanked):
+        return None

@@ -1,0 +1,10 @@
+from django.urls import path
+
+from . import views
+
+urlpatterns = [
+    path("", views.arena, name="arena"),
+    path("level-up/", views.level_up, name="level-up"),
+    path("play-as/<str:role>/", views.play_as, name="play-as"),
+    path("leave/", views.leave, name="leave"),
+]

@@ -1,0 +1,22 @@
+"""What is ranked, found by autodiscovery."""
+
+from django_zrank import RankIndex, register
+
+from .models import Player
+
+
+@register
+class PlayerRank(RankIndex):
+    """Active players, the highest level first."""
+
+    model = Player
+    order = ("-level",)
+    band = 10
+    owner = "user"
+
+    def get_queryset(self):
+        return Player.objects.filter(is_active=True)
+
+    def get_excluded(self, player):
+        """Friends know each other already."""
+        return Player.objects.filter(friends=player).values_list("pk", flat=True)

@@ -1,0 +1,64 @@
+"""Real input: half a year of tennis rankings, week after week."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from django.core.management import BaseCommand, CommandError, CommandParser, call_command
+
+from arena.server import running_server
+from tennis.atp import Week, compare, load_players, namesakes, play_week, read_weeks
+
+SHOWN = 5
+"""Disagreements of one week that are spelled out."""
+
+
+class Command(BaseCommand):
+    """Steps and words; what they do is in ``tennis/atp.py``."""
+
+    help = (
+        "Load players.csv and replay the weekly tables in rankings.csv of FOLDER as ordinary saves; "
+        "after every week, hold the index against what was published. Exit status 1 if they disagree."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("folder", type=Path, metavar="FOLDER")
+
+    def handle(self, *, folder: Path, **options: Any) -> None:
+        with running_server():
+            call_command("migrate", verbosity=0)
+            try:
+                weeks = read_weeks(folder)
+                players = load_players(folder, weeks)
+            except (OSError, ValueError) as error:
+                raise CommandError(str(error)) from error
+            self.stdout.write(f"{players:,} players, {len(weeks)} weekly tables")
+            for atp_id, people in namesakes(weeks):
+                self.stdout.write(f"  id {atp_id} has {people} lines in a table: counted as {people} players")
+            call_command("rebuild_zrank", "atp", no_progress=True, stdout=StringIO())
+            self.replay(weeks)
+
+    def replay(self, weeks: list[Week]) -> None:
+        began, saves, places, agreeing, wrong = perf_counter(), 0, 0, 0, 0
+        for week in weeks:
+            changed = play_week(week)
+            compared = compare(week)
+            self.stdout.write(
+                f"{week.day}  {len(week.places):5,} players  {changed:5,} changed  "
+                f"{compared.agreeing:5,} agree"
+            )
+            for line in compared.disagreements[:SHOWN]:
+                self.stdout.write(f"  {line}")
+            saves += changed
+            places += len(week.places)
+            agreeing += compared.agreeing
+            wrong += len(compared.disagreements)
+        self.stdout.write(
+            f"{len(weeks)} weeks, {saves:,} saves, {agreeing:,} of {places:,} ranks agree, "
+            f"{perf_counter() - began:.1f} s"
+        )
+        if wrong:
+            raise CommandError(f"{wrong:,} disagreements between the index and the published tables")

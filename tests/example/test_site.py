@@ -1,0 +1,184 @@
+"""The page and the API, as a browser and a program ask for them."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.cookiejar import CookieJar
+
+import pytest
+import redis
+
+
+class Client:
+    """A browser without a screen: it keeps cookies and sends the token of the page's forms."""
+
+    def __init__(self, site):
+        self.site = site
+        self.cookies = CookieJar()
+        self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+
+    def get(self, path):
+        return self._open(urllib.request.Request(self.site.url + path))
+
+    def post(self, path, *, token=True):
+        form = {"csrfmiddlewaretoken": self._token()} if token else {}
+        return self._open(urllib.request.Request(self.site.url + path, urllib.parse.urlencode(form).encode()))
+
+    def json(self, path):
+        status, _, body = self.get(path)
+        return status, json.loads(body)
+
+    def _token(self):
+        if not any(cookie.name == "csrftoken" for cookie in self.cookies):
+            self.get("/")
+        return next(cookie.value for cookie in self.cookies if cookie.name == "csrftoken")
+
+    def _open(self, request):
+        try:
+            with self.opener.open(request, timeout=20) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            with answer:
+                return answer.status, answer.headers, answer.read().decode()
+
+
+@pytest.fixture
+def client(site):
+    return Client(site)
+
+
+def shown(body):
+    """Level, rank and opponents on the page."""
+    level, rank = (int(re.search(rf'data-{name}="(\d+)"', body)[1]) for name in ("level", "rank"))
+    return level, rank, [int(pk) for pk in re.findall(r'data-opponent="(\d+)"', body)]
+
+
+def test_nobody_has_signed_in(client):
+    status, _, body = client.get("/")
+    assert status == 200
+    assert "Play as" in body
+    assert "data-opponent" not in body
+    assert client.get("/api/recommendations/")[0] == 403
+    assert client.get("/api/opponents/")[0] == 403
+
+
+def test_play_draw_again_and_level_up(client):
+    status, _, body = client.post("/play-as/middle/")
+    assert status == 200
+    level, rank, opponents = shown(body)
+    assert len(set(opponents)) == 10
+    assert any(shown(client.get("/")[2])[2] != opponents for _ in range(5))
+
+    status, _, body = client.post("/level-up/")
+    new_level, new_rank, _ = shown(body)
+    assert new_level == level + 1
+    assert new_rank <= rank
+    assert f"from level {level:,} to {new_level:,}" in body
+
+    status, _, body = client.post("/leave/")
+    assert status == 200
+    assert "data-level" not in body
+
+
+def test_posts_need_the_token(client):
+    assert client.post("/play-as/middle/", token=False)[0] == 403
+    client.post("/play-as/middle/")
+    assert client.post("/level-up/", token=False)[0] == 403
+    assert client.get("/level-up/")[0] == 405
+
+
+def test_only_the_three_can_be_played(client):
+    assert client.post("/play-as/admin/")[0] == 404
+
+
+def test_the_api(client, site):
+    client.post("/play-as/lowest/")
+    page_level, page_rank, _ = shown(client.get("/")[2])
+
+    status, answer = client.json("/api/recommendations/?n=5&format=json")
+    assert status == 200
+    assert len(answer["results"]) == 5
+    assert set(answer["results"][0]) == {"pk", "score", "rank"}
+    assert all(abs(entry["score"] - page_level) <= 10 for entry in answer["results"])
+
+    status, answer = client.json("/api/opponents/?format=json")
+    assert status == 200
+    assert len(answer["results"]) == 10
+    assert set(answer["results"][0]) == {"pk", "score", "rank", "name", "level", "region"}
+    assert all(entry["level"] == entry["score"] for entry in answer["results"])
+    assert page_rank not in {entry["rank"] for entry in answer["results"]}
+
+    status, answer = client.json("/api/recommendations/?n=none&format=json")
+    assert status == 400
+    assert "n" in answer
+    assert client.get("/api/atp/recommendations/?format=json")[0] == 404  # Nobody here plays tennis.
+    assert client.get("/api/recommendations/")[0] == 200  # The browsable one.
+
+
+def test_assets_and_admin_are_there(client):
+    _, _, body = client.get("/")
+    for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', body):
+        assert client.get(path)[0] == 200
+    assert not re.search(r'(?:href|src)="(?:https?:)?//', body)
+    assert client.get("/admin/login/")[0] == 200
+
+
+def test_no_index(serve):
+    """503 with Retry-After, on the page and in the API; a level can be won all the same."""
+    with serve() as site:
+        client = Client(site)
+        client.post("/play-as/middle/")
+        with redis.Redis(port=site.valkey_port) as server:
+            server.flushall()
+        status, headers, body = client.get("/")
+        assert status == 503, body
+        assert int(headers["Retry-After"]) > 0
+        assert "There is no ranking just now" in body
+        assert client.get("/api/recommendations/?format=json")[0] == 503
+
+        before = sum(site.arena.levels().values())
+        status, _, body = client.post("/level-up/")
+        assert status == 503
+        assert "from level" in body
+        assert sum(site.arena.levels().values()) == before + 1
+
+
+def test_no_play_as_without_debug(serve):
+    with serve(ARENA_DEBUG="0") as site:
+        client = Client(site)
+        status, _, body = client.get("/")
+        assert status == 200
+        assert "Play as" not in body
+
+
+def test_killed_with_its_server_left_behind(serve):
+    """The next run ends the server that nobody owns, and builds the index from the database."""
+    with serve() as site:
+        site.process.kill()
+        site.process.wait()
+        port = site.valkey_port
+        assert site.arena.valkey_answers(port)
+        after = site.arena.manage("demo", "--no-serve", "--json", "--players", 2000)
+        assert after.returncode == 0, after.stderr
+        assert json.loads(after.stdout)["rebuilt"] is True
+        assert not site.arena.valkey_answers(port)
+
+
+def test_it_ends_when_it_is_told_to(serve):
+    with serve() as site:
+        port = site.valkey_port
+        again = site.arena.manage("demo", "--no-serve", "--json", "--players", 2000)
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["rebuilt"] is False
+        assert site.arena.valkey_answers(port)
+        assert site.valkey_port == port  # The second run used the first one's server, and left it alone.
+
+        site.stop()
+        assert not (site.arena.var / "valkey" / "running").exists()
+        assert not site.arena.valkey_answers(port)
+        assert (site.arena.var / "out").read_text().count("\n") <= 1
+        json.loads((site.arena.var / "out").read_text())
