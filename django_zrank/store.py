@@ -103,10 +103,7 @@ class Store:
                 raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
         except RedisError as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: RedisError) -> IndexUnavailable:
-        return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
+            raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
 
     def _not_built(self) -> NotBuilt:
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {self.name}")
@@ -182,7 +179,9 @@ class Store:
             raise self._not_built()
         return Epoch(*map(bytes.decode, reply))
 
-    def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str, Number | None]]) -> int | None:
+    def apply_changes(
+        self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None]]
+    ) -> int | None:
         """Write members with their scores, None to remove. Returns the place of this write among all;
         None, with nothing written: begin again."""
         keys = self.keys
@@ -227,16 +226,11 @@ class Store:
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     def eviction_policy(self) -> str | None:
-        """What Redis does when its memory is full: ``noeviction``, ``allkeys-lru``; None where it won't say.
+        """What Redis does when its memory is full, such as ``noeviction``; None where it doesn't say.
 
-        INFO tells it to those who may not use CONFIG.
+        INFO tells it to those who may not use CONFIG, too.
         """
-        try:
-            policy: str | None = self.client.info("memory").get("maxmemory_policy")
-        except ResponseError:
-            return None
-        except RedisError as error:
-            raise self._unreachable(error) from error
+        policy: str | None = self._call(Redis.info, "memory").get("maxmemory_policy")
         return policy
 
     # Health

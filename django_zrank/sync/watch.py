@@ -60,7 +60,7 @@ def watch(
                 logger.warning(
                     "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
                 )
-                connections[index.get_using()].close()
+                _disconnect(index)
             else:
                 pauses[index] = 0.0
                 if marks:
@@ -86,8 +86,17 @@ def _pause(indexes: Sequence[RankIndex], seconds: float, stop: Event) -> None:
             if any(True for _ in driver.notifies(timeout=min(left, _TURN), stop_after=1)):
                 return
     except driver.Error:  # the connection broke
-        connection.close()
+        connection.connection = None
         stop.wait(seconds)
+
+
+def _disconnect(index: RankIndex) -> None:
+    """Let the next try open a new connection to the database. Closing a broken one may fail too."""
+    connection = connections[index.get_using()]
+    try:
+        connection.close()
+    except (DatabaseError, InterfaceError):
+        connection.connection = None
 
 
 def _listen(index: RankIndex) -> None:

@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Sourced by every lane: bash .ci/lanes/NAME, started by .ci/run, which sets CI_DIR, RUN, CHECKOUT, LANE_DIR
+# and CANNOT_RUN. A lane is a process of its own: what it traps and exports ends with it.
+set -euo pipefail
+
+cannot_run() {
+    echo "cannot run: $*"
+    exit "$CANNOT_RUN"
+}
+
+# need COMMAND PACKAGE...: install Debian packages unless the command is there.
+need() {
+    local command=$1
+    shift
+    command -v "$command" >/dev/null && return
+    command -v apt-get >/dev/null || cannot_run "$command is missing, and there is no apt-get"
+    [[ $EUID == 0 ]] || cannot_run "$command is missing: apt-get install $*"
+    export DEBIAN_FRONTEND=noninteractive
+    local apt=(apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
+    if [[ ! -e $RUN/apt-updated ]]; then
+        "${apt[@]}" update || cannot_run "apt-get update failed"
+        touch "$RUN/apt-updated"
+    fi
+    echo "installing $*"
+    "${apt[@]}" install --no-install-recommends --yes "$@" >"$LANE_DIR/apt.log" 2>&1 || {
+        tail -n 30 "$LANE_DIR/apt.log"
+        cannot_run "apt-get install $* failed"
+    }
+    command -v "$command" >/dev/null || cannot_run "$* installed, but there is no $command"
+}
+
+# venv GROUP...: the virtual environment that the lanes share (VENV), with these dependency groups added.
+# The tests lane makes it with the README's command; a lane that runs without that one makes it here.
+venv() {
+    VENV=$CHECKOUT/.venv
+    [[ -x $VENV/bin/pytest ]] || {
+        python3 -m venv "$VENV"
+        "$VENV/bin/pip" install -q -e "${CHECKOUT}[test]"
+    }
+    (($#)) || return 0
+    # The pip that Python 3.11 brings knows no dependency groups.
+    "$VENV/bin/pip" install --help | grep -- --group >/dev/null || "$VENV/bin/pip" install -q --upgrade pip
+    (cd "$CHECKOUT" && "$VENV/bin/pip" install -q "${@/#/--group=}")
+}
+
+# suite COMMAND...: run pytest by this command. No test at all is a failure: pytest says so by its exit status 5,
+# but is content when every one was skipped.
+suite() {
+    "$@" | tee "$LANE_DIR/pytest.log"
+    grep -qE '[0-9]+ passed' "$LANE_DIR/pytest.log" || {
+        echo "no test passed"
+        exit 5
+    }
+}
+
+# answers SECONDS COMMAND...: wait until a server's own ping succeeds.
+answers() {
+    local deadline=$((SECONDS + $1))
+    until "${@:2}" >/dev/null 2>&1; do
+        ((SECONDS < deadline)) || return 1
+        sleep 0.1
+    done
+}
