@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from django.db import models
@@ -158,14 +159,21 @@ def _distances(index: RankIndex, name: str, band: tuple[Any, Any]) -> tuple[Numb
         raise ValueError(f"{name}: {error}") from None
 
 
-def _excluded(index: RankIndex, member: Any, exclude: Iterable[Any]) -> set[str]:
+def _excluded(index: RankIndex, member: Any, exclude: Iterable[Any]) -> Iterable[str]:
     """Whom not to offer, as stored."""
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
         raise ValueError(f"exclude: expected members, not {exclude!r}")
-    return {
-        *(index.to_text(one, "exclude") for one in exclude),
-        *(index.to_text(one, "get_excluded()") for one in _excluded_by_index(index, member)),
-    }
+    return chain(
+        _texts(index, exclude, "exclude"),
+        _texts(index, _excluded_by_index(index, member), "get_excluded()"),
+    )
+
+
+def _texts(index: RankIndex, members: Iterable[Any], parameter: str) -> Iterable[str]:
+    members = list(members)
+    if set(map(type, members)) <= {int}:  # by far the most common, and there may be thousands
+        return map(str, members)
+    return (index.to_text(one, parameter) for one in members)
 
 
 def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:

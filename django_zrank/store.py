@@ -125,8 +125,8 @@ class Store:
         ``bands``: distances below and above, tried in turn. ``numbers``: a function from a count of bytes to
         random bytes. One round trip.
         """
-        barred = "\0".join(excluded)
-        misses = 2 * (wanted + 17) if barred else 0
+        barred = "\0".join(("", *excluded, ""))
+        misses = 2 * (wanted + 17) if len(barred) > 1 else 0
         keys = self.keys
         args = (
             member,
@@ -179,9 +179,7 @@ class Store:
             raise self._not_built()
         return Epoch(*map(bytes.decode, reply))
 
-    def apply_changes(
-        self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None]]
-    ) -> int | None:
+    def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None]]) -> int | None:
         """Write members with their scores, None to remove. Returns the place of this write among all;
         None, with nothing written: begin again."""
         keys = self.keys
@@ -192,7 +190,7 @@ class Store:
 
     # Verifying
 
-    def scores(self, members: Iterable[str]) -> list[float | None]:
+    def scores(self, members: Iterable[str | bytes]) -> list[float | None]:
         """The score of each member, None for one that isn't ranked. One round trip."""
         asked = list(members)
         found: list[float | None] = self._call(Redis.zmscore, self.keys.live, asked) if asked else []

@@ -6,7 +6,7 @@
 --       wanted    how many, at least 1
 --       reverse   '1' where a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
---       excluded  members never to offer, NUL bytes between them
+--       excluded  members never to offer, a NUL byte before, between and after them; or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 -- Returns {size of live, position, score, band used (from 1), members in it, then position, member, score of
 --         each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
@@ -29,11 +29,23 @@ end
 local size = call('ZCARD', live)
 local position = call('ZRANK', live, member)
 
-local barred = {}
-if excluded ~= '' then
-  for text in string.gmatch(excluded, '%Z+') do
-    barred[text] = true
+-- To look a few members up, searching the text costs less than making a table of it.
+local barred
+local function is_barred(who)
+  if barred then
+    return barred[who]
   end
+  return string.find(excluded, '\0' .. who .. '\0', 1, true)
+end
+
+local function make_table()
+  barred = {}
+  for who in string.gmatch(excluded, '%Z+') do
+    barred[who] = true
+  end
+end
+if wanted > 50 then
+  make_table()
 end
 
 -- A number below m, every one equally likely: what would favour the low ones is drawn again. math.fmod is
@@ -74,6 +86,9 @@ end
 
 local function read(side)
   local members, cards = call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
+  if not barred then
+    make_table()
+  end
   for i = 1, #members, 2 do
     if not barred[members[i]] and not dealt[members[i]] then
       cards[#cards + 1] = {side.first + (i - 1) / 2, members[i], members[i + 1]}
@@ -96,7 +111,7 @@ local function take(side, n)
     else
       local at = side.first + deal(side)
       local found = call('ZRANGE', live, at, at, 'WITHSCORES')
-      if not barred[found[1]] then
+      if not is_barred(found[1]) then
         choose(at, found[1], found[2])
         dealt[found[1]] = true
         got = got + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -230,13 +231,41 @@ class _Replaced(Exception):
     """Another generation, or another server, has taken the place of what was being compared."""
 
 
-class _Comparison:
-    """One pass over both sides. Every batch of the database is looked up in Redis, which finds what is missing
-    or different; then every batch of Redis in the database, which finds what is extra."""
+class _Balance:
+    """Whether Redis has members that were not found to be in both, as far as a few megabytes can tell.
 
-    def __init__(
-        self, report: Report, repair: bool, batch_size: int, progress: Callable[[int], Any]
-    ) -> None:
+    A hash of each member is added to one of a million cells when it is found in both, and subtracted when it
+    is met in Redis. Where a cell is not zero again, it takes a closer look.
+    """
+
+    _CELLS: Final = 1 << 20
+    _WRAP: Final = (1 << 64) - 1
+
+    def __init__(self) -> None:
+        self.cells = array("Q", bytes(8 * self._CELLS))
+
+    def add(self, members: Iterable[bytes], sign: int = 1) -> None:
+        cells, last, wrap = self.cells, self._CELLS - 1, self._WRAP
+        for member in members:
+            number = hash(member)
+            cells[number & last] = (cells[number & last] + sign * number) & wrap
+
+    def subtract(self, members: Iterable[bytes]) -> None:
+        self.add(members, -1)
+
+    def doubtful(self, members: Iterable[bytes]) -> list[bytes]:
+        """Those of ``members`` whose cell isn't even."""
+        cells, last = self.cells, self._CELLS - 1
+        return [member for member in members if cells[hash(member) & last]]
+
+    def __bool__(self) -> bool:
+        return any(self.cells)
+
+
+class _Comparison:
+    """One pass over both sides."""
+
+    def __init__(self, report: Report, repair: bool, batch_size: int, progress: Callable[[int], Any]) -> None:
         self.report = report
         self.repair = repair
         self.size = batch_size
@@ -248,35 +277,47 @@ class _Comparison:
         self.suspects: dict[bytes, Any] = {}
 
     def run(self) -> None:
-        for rows in self.database_pages():
-            self.report.rows += len(rows)
-            found = self.store.scores(rows)
-            for (text, (pk, score)), in_redis in zip(rows.items(), found, strict=True):
-                if in_redis != score:
-                    self.suspects[text.encode()] = pk
-            self.settle(at_least=self.size)
-        for batch in self.store.scan(self.size):
-            self.report.members += len(batch)
-            pks = {member: self.pk_of(member) for member in batch}
-            expected = self.expected(pks)
-            self.suspects.update((member, pk) for member, pk in pks.items() if expected.get(member) is None)
-            self.settle(at_least=self.size)
-            self.progress(len(batch))
-        self.settle()
+        balance = _Balance()
+        self.look_up_rows(balance)
+        for members in self.store.scan(self.size):
+            balance.subtract(members)
+            self.report.members += len(members)
+            self.progress(len(members))
+        if balance:
+            self.look_up_members(balance)
         health = self.store.check_health()
         if health.generation != self.generation or not health.same_server:
             raise _Replaced
 
-    def database_pages(self) -> Iterator[dict[str, tuple[Any, Number]]]:
+    def look_up_rows(self, balance: _Balance) -> None:
+        """Every row of the database in Redis: finds what is missing or different there."""
+        for rows in self.pages():
+            found = dict(zip(rows, self.store.scores(rows), strict=True))
+            self.suspects.update((member, pk) for member, (pk, score) in rows.items() if found[member] != score)
+            balance.add(member for member, score in found.items() if score is not None)
+            self.report.rows += len(rows)
+            self.settle(at_least=self.size)
+        self.settle()
+
+    def look_up_members(self, balance: _Balance) -> None:
+        """Every doubtful member of Redis in the database: finds what is extra."""
+        for members in self.store.scan(self.size):
+            pks = {member: self.pk_of(member) for member in balance.doubtful(members)}
+            expected = self.expected(pks)
+            self.suspects.update((member, pk) for member, pk in pks.items() if expected.get(member) is None)
+            self.settle(at_least=self.size)
+        self.settle()
+
+    def pages(self) -> Iterator[dict[bytes, tuple[Any, Number]]]:
         """Member -> (primary key, score), batch by batch, in the order of primary keys.
 
         Each batch is a query of its own: a long one would keep the database from clearing away old rows, and
-        on some drivers no other can run meanwhile.
+        on some no other can run meanwhile.
         """
         rows = self.index.get_ranked().order_by("pk").values_list("pk", *self.index.ordering.paths)
         page = list(rows[: self.size])
         while page:
-            yield {self.index.to_text(pk): (pk, score) for pk, score in encode(self.index, page)}
+            yield {self.index.to_text(pk).encode(): (pk, score) for pk, score in encode(self.index, page)}
             self.progress(len(page))
             page = list(rows.filter(pk__gt=page[-1][0])[: self.size])
 
@@ -315,7 +356,9 @@ class _Comparison:
                 # Nothing tells of a change that is on its way: who stays wrong for a while is wrong.
                 moving |= {member for member, example in wrong.items() if before.get(member) != example}
                 before = wrong
-            self.count({member: example for member, example in wrong.items() if member not in moving}, pending)
+            self.count(
+                {member: example for member, example in wrong.items() if member not in moving}, pending
+            )
             pending = {member: pending[member] for member in moving}
             if not pending:
                 return

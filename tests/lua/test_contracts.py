@@ -27,6 +27,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "apply_changes": lambda store: store.apply_changes(Epoch("a", "b", "1"), [("1", 5), ("2", None)]),
     "begin_write": lambda store: store.begin_write(),
     "load_rows": lambda store: store.load_rows("b", [(1, "1"), (2.5, "2")]),
+    "read_members": lambda store: store.read_members("a", ["1", "2"]),
     "sample_nearby": lambda store: store.sample_nearby(
         "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes
     ),

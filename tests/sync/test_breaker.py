@@ -18,7 +18,7 @@ from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import Clock, use_redis
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Nickname, Person, Player
+from tests.testapp.models import Club, Nickname, Player
 from tests.testapp.zrank import NicknameRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("undrained")]
@@ -135,7 +135,7 @@ def test_a_save_that_has_nothing_to_push_ends_no_outage(
     caplog.set_level(logging.INFO, logger="django_zrank")
     Nickname.objects.create(nick="a", score=1)
     clock.advance(5.1)
-    Person.objects.create(points=1)  # the parent of no ranked child
+    Club.objects.create()  # of nobody
     assert messages(caplog, logging.INFO) == []
 
 
