@@ -44,7 +44,7 @@ local function make_table()
     barred[who] = true
   end
 end
-if wanted > 50 then
+if wanted > 50 or #excluded < 3 then
   make_table()
 end
 
