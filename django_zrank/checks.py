@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from django.apps.config import AppConfig
 from django.conf import settings
@@ -33,7 +33,7 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """The ``ZRANK`` dictionary."""
     raw = raw_settings()
     if not isinstance(raw, dict):
-        return [Error("ZRANK must be a dictionary.", id="zrank.E001")]
+        return [Error("ZRANK must be a dictionary.", hint="ZRANK = {…}; every key is optional.", id="zrank.E001")]
     known = {field.name.upper(): field.name for field in fields(Settings)}
     types = get_type_hints(Settings)
     errors: list[CheckMessage] = []
@@ -42,7 +42,8 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             hint = f"Known keys: {', '.join(sorted(known))}."
             errors.append(Error(f"ZRANK has no key {key!r}.", hint=hint, id="zrank.E002"))
         elif problem := _problem(known[key], value, types[known[key]]):
-            errors.append(Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", id="zrank.E003"))
+            hint = f"The default is {getattr(Settings(), known[key])!r}."
+            errors.append(Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", hint=hint, id="zrank.E003"))
     return errors
 
 
@@ -52,12 +53,14 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return f"must be {getattr(expected, '__name__', expected)}"
     if name == "max_n" and value < 1:
         return "must be at least 1"
-    if name == "retry_after" and not 0 < value < float("inf"):
+    if name in ("retry_after", "database_timeout", "keep_marks") and not 0 < value < float("inf"):
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
     if name == "capture" and value not in ("triggers", "signals"):
         return "must be 'triggers' or 'signals'"
+    if name == "unhealthy" and value not in ("raise", "serve_stale", "database"):
+        return "must be 'raise', 'serve_stale' or 'database'"
     return None
 
 
@@ -106,7 +109,8 @@ def _place(config: dict[str, Any]) -> tuple[Any, ...]:
     if not url.scheme.startswith(("redis", "valkey", "unix")):
         return (object(),)
     options = config.get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {})
-    database = options.get("db") or url.path.strip("/") or "0"
+    asked = parse_qs(url.query).get("db", [url.path.strip("/")])[-1]
+    database = options.get("db") or asked or "0"
     if url.scheme == "unix":
         database = url.query
     return url.hostname, url.port or 6379, str(database), url.path if url.scheme == "unix" else ""
@@ -146,7 +150,8 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             errors.append(Error(f"{times} indexes are called {name!r}.", hint=hint, id="zrank.E011"))
     default = None if check_settings(app_configs) else get_settings().default_index
     if default is not None and default not in {index.name for index in indexes}:
-        errors.append(Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", id="zrank.E012"))
+        hint = f"Registered: {', '.join(sorted(index.name for index in indexes)) or 'none'}."
+        errors.append(Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012"))
     for index in indexes:
         errors.extend(_check_index(index))
     return errors
@@ -162,7 +167,8 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
         yield Error(f"{cls.__name__}.name is {index.name!r}.", hint=hint, obj=cls, id="zrank.E013")
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
-        yield Error(f"{cls.__name__}: a composite primary key can't be ranked.", obj=cls, id="zrank.E014")
+        hint = "Give the model a primary key of one column."
+        yield Error(f"{cls.__name__}: a composite primary key can't be ranked.", hint=hint, obj=cls, id="zrank.E014")
         return
     try:
         ordering = index.ordering
@@ -204,18 +210,18 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     cls, owner = type(index), index.get_owner()
     if owner is None:
         return
+    user_model = get_user_model()
+    hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
     try:
         *_, last = follow(index.model, owner)
     except (FieldDoesNotExist, FieldError) as error:
-        yield Error(f"{cls.__name__}.owner: {error}", obj=cls, id="zrank.E017")
+        yield Error(f"{cls.__name__}.owner: {error}", hint=hint, obj=cls, id="zrank.E017")
         return
-    user_model = get_user_model()
     if last.is_relation:
         ends_at_user = last.related_model is not None and issubclass(user_model, last.related_model)
     else:
         ends_at_user = owner == "pk" and issubclass(user_model, index.model)
     if not ends_at_user:
-        hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
         yield Error(
             f"{cls.__name__}.owner {owner!r} does not end at the user model.",
             hint=hint,
@@ -225,13 +231,18 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
 
 
 def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
-    cls, queryset = type(index), index.get_queryset()
+    cls, queryset, failed = type(index), None, ""
+    try:
+        queryset = index.get_queryset()
+    except (FieldDoesNotExist, FieldError) as error:
+        failed = f" It fails: {error}"
     if not isinstance(queryset, models.QuerySet) or not issubclass(
         queryset.model,
         index.model._meta.concrete_model,  # type: ignore[arg-type]
     ):
         yield Error(
-            f"{cls.__name__}.get_queryset() must return a QuerySet of {index.model._meta.label}.",
+            f"{cls.__name__}.get_queryset() must return a QuerySet of {index.model._meta.label}.{failed}",
+            hint="Return the model's rows, filtered: Player.objects.filter(is_active=True).",
             obj=cls,
             id="zrank.E019",
         )
@@ -247,7 +258,8 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
 def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
     cls, using = type(index), index.get_using()
     if using not in connections:
-        yield Error(f"{cls.__name__}: there is no database {using!r}.", obj=cls, id="zrank.E021")
+        hint = f"Known: {', '.join(connections)}."
+        yield Error(f"{cls.__name__}: there is no database {using!r}.", hint=hint, obj=cls, id="zrank.E021")
         return
     if not router.allow_migrate_model(using, Mark):
         yield Error(

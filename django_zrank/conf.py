@@ -52,8 +52,8 @@ class Settings:
     ``signals``, for databases that forbid triggers."""
 
 
-def raw_settings() -> dict[str, Any]:
-    """The dictionary as the project wrote it."""
+def raw_settings() -> Any:
+    """What the project wrote; a dictionary if it is right."""
     return getattr(settings, "ZRANK", {})
 
 
@@ -61,6 +61,8 @@ def raw_settings() -> dict[str, Any]:
 def get_settings() -> Settings:
     """The settings in force. Unknown keys are left to ``manage.py check``."""
     raw = raw_settings()
+    if not isinstance(raw, dict):
+        return Settings()
     return Settings(**{f.name: raw[f.name.upper()] for f in fields(Settings) if f.name.upper() in raw})
 
 

@@ -118,7 +118,7 @@ class RankIndex:
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self.get_queryset().filter(**{owner or "pk": user.pk})
+        rows = self._scored(self.get_queryset()).filter(**{owner or "pk": user.pk})
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
@@ -147,7 +147,9 @@ class RankIndex:
 
     def get_ranked(self) -> models.QuerySet[Any]:
         """The rows that have a rank, in the writer database: the queryset without null scores."""
-        queryset = self.get_queryset().using(self.get_using())
+        return self._scored(self.get_queryset().using(self.get_using()))
+
+    def _scored(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
         return queryset.filter(**{f"{self.ordering.first.path}__isnull": False})
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
@@ -174,7 +176,9 @@ class RankIndex:
             raise ValueError(" ".join(error.messages)) from None
         except (OverflowError, TypeError):
             pk = None
-        if pk is None or (isinstance(pk, str) and "\0" in pk):
+        # to_python() makes 7 of 7.5 and 1 of True.
+        cut = isinstance(text, (bool, float)) and (pk != text or isinstance(text, bool))
+        if pk is None or cut or (isinstance(pk, str) and "\0" in pk):
             raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
         return pk
 

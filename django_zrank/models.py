@@ -33,12 +33,12 @@ class ExactTextField(_Exact, models.TextField):  # type: ignore[type-arg]
 class Clock(Now):
     """The database's clock: on SQLite by the second, since a finer one costs it as much as all else of a mark."""
 
-    def as_sqlite(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:  # type: ignore[override]
+    def as_sqlite(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:
         return self.as_sql(compiler, connection, **extra)
 
 
 class Mark(models.Model):
-    """ "This member changed": appended in the transaction that changed it, by whatever wrote.
+    """A note that a member has changed: appended in the transaction that changed it, by whatever wrote.
 
     The table lies in every database that holds a ranked model. Its rows are written by triggers, so each column
     has its default in the database, and the table has one index beside its key: a mark is paid for by a save.

@@ -276,6 +276,8 @@ class Order:
         """Django's ordering syntax over ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         if isinstance(order, str) or not order:
             raise FieldError('expected a sequence of criteria such as ("-level",)')
+        if not all(isinstance(text, str) for text in order):
+            raise FieldError(f'expected text such as "-level", not {order!r}')
         if len(order) > 1:
             raise FieldError("several criteria are not supported yet")
         return cls(tuple(Criterion.parse(model, text) for text in order))

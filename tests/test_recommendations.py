@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.ranking import Ranking
 from tests.populations import fill
 from tests.testapp.models import Player
 from tests.testapp.zrank import NicknameRank, PlayerRank
@@ -66,23 +67,38 @@ distances = st.one_of(st.integers(0, 12), st.just(1000))
 bands = st.tuples(distances, distances)
 
 
-@pytest.mark.usefixtures("zrank")
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    index=st.sampled_from([Descending, Ascending]),
-    scores=st.dictionaries(members, st.integers(-10, 10), min_size=1),
-    me=members,
-    excluded=st.lists(members),
-    n=st.integers(1, 12),
-    steps=st.lists(bands, min_size=1, max_size=3),
-    seed=st.integers(),
-)
-@example(Descending, {1: 0}, 1, [], 10, [(5, 5)], 0)  # alone
-@example(Ascending, dict.fromkeys(range(1, 31), 0), 15, [], 10, [(0, 0)], 0)  # all tied
-@example(Descending, dict.fromkeys(range(1, 31), 7), 1, list(range(1, 31)), 10, [(9, 9)], 0)  # all excluded
-@example(Descending, {pk: pk for pk in range(1, 31)}, 30, [], 12, [(1000, 0)], 0)  # nobody before me
-def test_agrees_with_the_oracle(
-    index: type[RankIndex],
+QUESTION = ("index", "scores", "me", "excluded", "n", "steps", "seed")
+EDGES = [
+    (Descending, {1: 0}, 1, [], 10, [(5, 5)], 0),  # alone
+    (Ascending, dict.fromkeys(range(1, 31), 0), 15, [], 10, [(0, 0)], 0),  # all tied
+    (Descending, dict.fromkeys(range(1, 31), 7), 1, list(range(1, 31)), 10, [(9, 9)], 0),  # all excluded
+    (Descending, {pk: pk for pk in range(1, 31)}, 30, [], 12, [(1000, 0)], 0),  # nobody before me
+]
+
+
+def questions(max_examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Puts populations, and what is asked of them, to a test: see ``assert_agrees()``."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        for edge in EDGES:
+            test = example(**dict(zip(QUESTION, edge, strict=True)))(test)
+        test = given(
+            index=st.sampled_from([Descending, Ascending]),
+            scores=st.dictionaries(members, st.integers(-10, 10), min_size=1),
+            me=members,
+            excluded=st.lists(members),
+            n=st.integers(1, 12),
+            steps=st.lists(bands, min_size=1, max_size=3),
+            seed=st.integers(),
+        )(test)
+        health = [HealthCheck.function_scoped_fixture]
+        return settings(max_examples=max_examples, deadline=None, suppress_health_check=health)(test)
+
+    return decorate
+
+
+def assert_agrees(
+    ranking: Ranking,
     scores: dict[int, int],
     me: int,
     excluded: list[int],
@@ -90,9 +106,8 @@ def test_agrees_with_the_oracle(
     steps: list[tuple[int, int]],
     seed: int,
 ) -> None:
-    fill(index, scores)
-    ranking, oracle = index.ranking, Oracle(index, scores, me, excluded)
-
+    """What ``ranking`` says of ``scores`` is what the oracle allows."""
+    oracle = Oracle(type(ranking.index), scores, me, excluded)
     if me not in scores:
         with pytest.raises(NotRanked):
             ranking.recommend(me, n, band=steps[0])
@@ -116,6 +131,13 @@ def test_agrees_with_the_oracle(
     assert ranking.rank(me) == oracle.ranked.index(me) + 1
     assert ranking.score(me) == mine
     assert ranking.count() == len(scores)
+
+
+@pytest.mark.usefixtures("zrank")
+@questions(max_examples=400)
+def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], **asked: Any) -> None:
+    fill(index, scores)
+    assert_agrees(index.ranking, scores, **asked)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -41,7 +41,7 @@ class Breaker:
         self._closes_at = 0.0
         if self._failing:
             self._failing = False
-            logger.info("Pushes work again. What was saved meanwhile is not in Redis: run rebuild_zrank.")
+            logger.info("Pushes work again. What was saved meanwhile is worked off by drains.")
 
 
 breaker = Breaker()

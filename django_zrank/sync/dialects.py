@@ -63,7 +63,7 @@ class Capture:
     @property
     def columns(self) -> list[models.Field[Any, Any]]:
         """Every column that a trigger names."""
-        named = {self.column, *self.model._meta.pk_fields, *(self.watched or ())}  # type: ignore[attr-defined]
+        named = {self.column, *self.model._meta.pk_fields, *(self.watched or ())}
         return sorted(named, key=lambda field: field.column)
 
 
@@ -123,6 +123,10 @@ class Dialect(ABC):
 
     def quote(self, name: str) -> str:
         return str(self.connection.ops.quote_name(name))
+
+    def column(self, field: models.Field[Any, Any]) -> str:
+        """The quoted name of a field's column."""
+        return self.quote(str(field.column))
 
     def text(self, text: str) -> str:
         """``text`` as a literal."""
@@ -195,7 +199,7 @@ class SQLite(_ByRow):
         }
 
     def insert(self, capture: Capture, row: str, condition: str = "") -> str:
-        member = f"{row}.{self.quote(capture.column.column)}"
+        member = f"{row}.{self.column(capture.column)}"
         columns, values = self.mark(capture, member)
         conditions = [condition, f"{member} IS NOT NULL" if capture.column.null else ""]
         where = " AND ".join(filter(None, conditions))
@@ -203,7 +207,7 @@ class SQLite(_ByRow):
         return f"INSERT INTO {self.marks} ({columns}) SELECT {values}{' WHERE ' + where if where else ''};"
 
     def differs(self, field: models.Field[Any, Any]) -> str:
-        column = self.quote(field.column)
+        column = self.column(field)
         return f"OLD.{column} COLLATE BINARY IS NOT NEW.{column}"
 
 
@@ -251,13 +255,13 @@ class MySQL(_ByRow):
         return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
 
     def insert(self, capture: Capture, row: str) -> str:
-        member = f"{row}.{self.quote(capture.column.column)}"
+        member = f"{row}.{self.column(capture.column)}"
         columns, values = self.mark(capture, member)
         insert = f"INSERT INTO {self.marks} ({columns}) VALUES ({values});"
         return f"IF {member} IS NOT NULL THEN {insert} END IF;" if capture.column.null else insert
 
     def same(self, field: models.Field[Any, Any]) -> str:
-        column = self.quote(field.column)
+        column = self.column(field)
         old, new = f"OLD.{column}", f"NEW.{column}"
         if re.search("char|text", str(field.db_type(self.connection))):
             # By its collation 'Bob' is 'bob'. A primary key is its bytes, to Redis.
@@ -315,8 +319,10 @@ class PostgreSQL(Dialect):
         prepare = [
             # Of two that migrate at once the second waits, instead of failing.
             f"SELECT pg_advisory_xact_lock(hashtext('{PREFIX}'))",
-            f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
-            f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {tag}{body}{tag}",
+            (
+                f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
+                f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {tag}{body}{tag}"
+            ),
             f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC",
         ]
         create = {
@@ -348,7 +354,7 @@ END
 """
 
     def insert(self, capture: Capture, value: str, rows: str, conditions: Sequence[str] = ()) -> str:
-        member = value.format(self.quote(capture.column.column))
+        member = value.format(self.column(capture.column))
         columns, values = self.mark(capture, f"({member})::text")
         if capture.column.null:
             conditions = [*conditions, f"{member} IS NOT NULL"]
@@ -357,11 +363,11 @@ END
 
     def insert_changed(self, capture: Capture) -> str:
         # Rows are one if they agree in the key and in whose they are; else they are a new and an old one.
-        keys = [*capture.model._meta.pk_fields]  # type: ignore[attr-defined]
+        keys = [*capture.model._meta.pk_fields]
         if capture.column not in keys:
             keys.append(capture.column)
         on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
-        unmatched = [f"{row}.{self.quote(keys[0].column)} IS NULL" for row in "no"]
+        unmatched = [f"{row}.{self.column(keys[0])} IS NULL" for row in "no"]
         differ = [
             f"{self.value('n', field)} IS DISTINCT FROM {self.value('o', field)}"
             for field in capture.columns
@@ -374,7 +380,7 @@ END
 
     def value(self, row: str, field: models.Field[Any, Any]) -> str:
         """A column, in a type in which nothing but the same is equal."""
-        column = f"{row}.{self.quote(field.column)}"
+        column = f"{row}.{self.column(field)}"
         if self._COMPARABLE.match(str(field.db_type(self.connection))):
             return column
         return f'{column}::text COLLATE "C"'

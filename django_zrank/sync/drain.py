@@ -6,7 +6,7 @@ import logging
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.models import Exists, Max, QuerySet
 from django.db.models.functions import Greatest
 
@@ -18,6 +18,7 @@ from ..store import Store
 from .push import push
 from .rebuild import rebuild
 from .sources import sources_of
+from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -41,8 +42,7 @@ def drain(index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH
     where an old snapshot might be read.
     """
     using = index.get_using()
-    if connections[using].in_atomic_block:
-        raise transaction.TransactionManagementError("Marks can't be drained inside a transaction.")
+    refuse_transaction(connections[using], "Draining")
     store = Store(index.name)
     behind = store.check_health().behind
     done, last = 0, 0

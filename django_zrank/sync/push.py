@@ -53,12 +53,13 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[str, int]:
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
     """Push, unless the breaker is open. Failures of Redis are logged and signalled, never raised."""
-    if breaker.is_open:
+    if breaker.is_open or not pks:
         return False
     try:
         push(index, pks)
     except IndexUnavailable as error:
-        if isinstance(error, NotBuilt):
+        if isinstance(error, NotBuilt):  # the server is there, and has nothing
+            breaker.reset()
             logger.warning("Not pushed. %s", error)
         else:
             breaker.trip(error)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from django.db import connections, transaction
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import IndexUnavailable, RebuildSuperseded
@@ -17,6 +17,7 @@ from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .push import encode
+from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -54,8 +55,8 @@ def rebuild(
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     using = index.get_using()
     connection = connections[using]
-    if connection.in_atomic_block and not uncommitted:
-        raise transaction.TransactionManagementError("An index can't be rebuilt inside a transaction.")
+    if not uncommitted:
+        refuse_transaction(connection, "A rebuild")
     store, building, members = Store(index.name), uuid4().hex, 0
     # Begun before the query: what commits after its snapshot is written with a higher token.
     if not store.start_rebuild(building, polite=polite):

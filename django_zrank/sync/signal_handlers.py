@@ -20,6 +20,7 @@ from ..registry import registry
 from .drain import drain_soon
 from .push import try_push
 from .sources import Source, sources_of
+from .transactions import belongs_to
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -88,9 +89,9 @@ class Touched:
         if get_settings().capture == "signals":
             Mark.objects.using(self.using).bulk_create(self.marks())
         connection = connections[self.using]
-        for _, hook, *_ in connection.run_on_commit:
+        for savepoints, hook, *_ in connection.run_on_commit:
             first = getattr(hook, "__self__", None)
-            if isinstance(first, Touched):
+            if isinstance(first, Touched) and belongs_to(connection, savepoints):
                 first.merge(self)
                 return
         if connection.in_atomic_block or connection.get_autocommit():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.db import models
+from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, RawSQL
 from django.db.models.sql import Query
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..index import RankIndex
 
 __all__ = ["Link", "Source", "sources_of"]
+
+_BATCH: Final = 1000
 
 
 class Link(NamedTuple):
@@ -62,21 +64,22 @@ class Source:
             return True
         return any(field.name in update_fields or field.attname in update_fields for field in self.fields)
 
-    def members_at(self, texts: Iterable[str], using: str) -> models.QuerySet[Any, Any]:
+    def members_at(self, texts: Iterable[str], using: str) -> Iterator[Any]:
         """The primary keys of all members whose ``via`` holds one of these values (as marks store them).
 
         The links are followed when the mark is worked off, not by the trigger that wrote it: a transaction
         that gives a row another value doesn't see a member that one beside it is just leading there.
         """
-        values: Any = list(_parse(self.links[-1].near, texts))
-        column = "pk"
-        for position in range(len(self.links) - 1, -1, -1):
-            model, near, _ = self.links[position]
-            column = self.links[position - 1].far.attname if position else "pk"
-            rows = model._base_manager.using(using).filter(**{f"{near.attname}__in": values})
-            values = rows.order_by().values_list(column, flat=True)
-        members: models.QuerySet[Any, Any] = values
-        return members
+        values = list(_parse(self.links[-1].near, texts))
+        size = min(_BATCH, connections[using].features.max_query_params or _BATCH)
+        for start in range(0, len(values), size):
+            found: Any = values[start : start + size]
+            for position in range(len(self.links) - 1, -1, -1):
+                model, near, _ = self.links[position]
+                column = self.links[position - 1].far.attname if position else "pk"
+                rows = model._base_manager.using(using).filter(**{f"{near.attname}__in": found})
+                found = rows.order_by().values_list(column, flat=True)
+            yield from found
 
 
 def sources_of(index: RankIndex) -> list[Source]:
@@ -87,7 +90,8 @@ def sources_of(index: RankIndex) -> list[Source]:
     query = index.get_ranked().values_list("pk", *index.ordering.paths).query
     query.get_initial_alias()
     # Joins that a later filter made superfluous stay in the map, without a reference.
-    tables = {alias: table for alias, table in query.alias_map.items() if query.alias_refcount.get(alias)}
+    used = query.alias_refcount
+    tables: dict[str, Any] = {alias: table for alias, table in query.alias_map.items() if used.get(alias)}
     nodes = list(_nodes(query))
     fields: dict[str, set[models.Field[Any, Any]]] = {alias: set() for alias in tables}
     for node in nodes:
@@ -96,7 +100,7 @@ def sources_of(index: RankIndex) -> list[Source]:
     for alias, table in tables.items():
         if isinstance(table, Join):
             # The key that leads to a table decides which of its rows is read.
-            for near, far in table.join_fields:
+            for near, far in _joined(table):
                 fields[table.parent_alias].add(near)
                 fields[alias].add(far)
     opaque = bool(query.extra) or any(map(_is_opaque, nodes))
@@ -106,7 +110,7 @@ def sources_of(index: RankIndex) -> list[Source]:
 def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> Source:
     relations, links = _way_to(query, alias)
     model = _model_of(query, alias)
-    pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr, assignment]
+    pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr]
     column = links[-1].far if links else pk
     path = LOOKUP_SEP.join(relation.name for relation in relations)
     inherited = bool(relations) and all(
@@ -130,9 +134,8 @@ def _is_opaque(node: Any) -> bool:
 def _nodes(query: Query) -> Iterator[Any]:
     """Every expression in the filters and columns of ``query``. Subqueries are named, not entered."""
     pending: list[Any] = [query.where, *query.select, *query.annotations.values()]
-    for table in query.alias_map.values():
-        if getattr(table, "filtered_relation", None) is not None:
-            pending.append(table.filtered_relation.resolved_condition)
+    joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
+    pending.extend(join.filtered_relation.resolved_condition for join in joins if join.filtered_relation)
     yield from _walk(pending)
 
 
@@ -153,7 +156,9 @@ def _stored(fields: Iterable[models.Field[Any, Any]]) -> frozenset[models.Field[
     stored: set[models.Field[Any, Any]] = set()
     for field in fields:
         if isinstance(field, models.GeneratedField):
-            expression = field.expression.resolve_expression(Query(field.model, alias_cols=False))
+            expression = field.expression.resolve_expression(  # type: ignore[attr-defined]
+                Query(field.model, alias_cols=False)
+            )
             nodes = list(_walk([expression]))
             if any(map(_is_opaque, nodes)):
                 return None
@@ -180,14 +185,20 @@ def _way_to(query: Query, alias: str) -> tuple[list[Any], list[Link]]:
     """The relations, and the joins, that lead from the query's model to the table that ``alias`` stands for."""
     relations: list[Any] = []
     links: list[Link] = []
-    table = query.alias_map[alias]
+    table: Any = query.alias_map[alias]
     while isinstance(table, Join):
         # Of a join on several columns one is enough to find the rows, and perhaps some more.
-        near, far = table.join_fields[0]
+        near, far = _joined(table)[0]
         relations.insert(0, table.join_field)
         links.insert(0, Link(_model_of(query, table.parent_alias), near, far))
         table = query.alias_map[table.parent_alias]
     return relations, links
+
+
+def _joined(table: Any) -> Sequence[tuple[models.Field[Any, Any], models.Field[Any, Any]]]:
+    """The pairs of columns that a join compares, the nearer one first."""
+    pairs: Sequence[tuple[models.Field[Any, Any], models.Field[Any, Any]]] = table.join_fields
+    return pairs
 
 
 def _parse(field: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 
     from ..index import RankIndex
 
-__all__ = ["CHANNEL", "Changes", "Status", "captured", "captures_of", "drop", "install", "release", "renew", "status"]
+__all__ = [
+    "CHANNEL",
+    "Changes",
+    "Status",
+    "captured",
+    "captures_of",
+    "drop",
+    "install",
+    "release",
+    "renew",
+    "status",
+]
 
 
 class Changes(NamedTuple):
@@ -137,7 +148,7 @@ def release(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs
         return
     found = dialect.installed()
     if not _breaks(plan, [unit.capture for unit in units], dialect):
-        found = {trigger: True for trigger in found.keys() - {wish for unit in units for wish in unit.create}}
+        found = dict.fromkeys(found.keys() - {wish for unit in units for wish in unit.create}, True)
     _drop(dialect, found)
 
 
@@ -146,9 +157,7 @@ def renew(*, using: str, **kwargs: Any) -> None:
     install(using, captured(using))
 
 
-def _breaks(
-    plan: Sequence[tuple[Migration, bool]], captures: Sequence[Capture], dialect: Dialect
-) -> bool:
+def _breaks(plan: Sequence[tuple[Migration, bool]], captures: Sequence[Capture], dialect: Dialect) -> bool:
     """Whether a migration of ``plan`` may take away what triggers of these captures name."""
     named = {field for capture in captures for field in capture.columns}
     labels = {field.model._meta.app_label for field in named}
@@ -159,7 +168,7 @@ def _breaks(
             return True
         for operation in migration.operations:
             if isinstance(operation, (RemoveField, RenameField)) and any(
-                operation.references_field(field.model._meta.model_name, field.name, migration.app_label)
+                operation.references_field(str(field.model._meta.model_name), field.name, migration.app_label)
                 for field in named
                 if field.model._meta.app_label == migration.app_label
             ):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, transaction
 
@@ -18,133 +16,32 @@ from ..exceptions import CaptureError, IndexUnavailable
 from ..models import Mark
 from ..signals import drift_found
 from ..store import Number, Store
+from .balance import Balance
 from .drain import drain, waiting_marks
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .push import encode, read
+from .report import CaptureState, Example, Report
 from .triggers import captured, status
 from .watch import sync
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Capture", "Drift", "Example", "Report", "verify"]
+__all__ = ["verify"]
 
 BATCH_SIZE: Final = 2000
-_EXAMPLES: Final = 5
+
 _ATTEMPTS: Final = 3
 
 _LOOKS: Final = 6
 """How often a suspect that keeps changing is looked at."""
 
+_PAUSE: Final = 0.1
+"""Seconds before the second look; before each further one, so many more."""
+
 _FEW: Final = 1000
 """How many waiting marks are told apart."""
-
-
-class Example(NamedTuple):
-    """One member that is wrong, with its score on either side, None where it has none."""
-
-    member: str
-    database: Number | None
-    redis: float | None
-
-
-@dataclass
-class Drift:
-    """Members that are wrong in the same way."""
-
-    count: int = 0
-
-    examples: list[Example] = field(default_factory=list)
-    """The first few of them."""
-
-    def add(self, example: Example) -> None:
-        self.count += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(example)
-
-
-@dataclass(frozen=True)
-class Capture:
-    """What writes down changes of an index, and what is amiss with it."""
-
-    mode: str
-    """``triggers`` or ``signals``."""
-
-    missing: list[str]
-    """Triggers that aren't there, or are disabled: what they should see is lost."""
-
-    outdated: list[str]
-    """Triggers that watch what an older declaration of the index asked for."""
-
-    unexpected: list[str]
-    """Triggers of ours in this database that no index asks for. They cost, and do no harm."""
-
-    error: str | None = None
-    """Why the database can't have triggers at all."""
-
-    @property
-    def works(self) -> bool:
-        return not (self.missing or self.outdated or self.error)
-
-
-@dataclass
-class Report:
-    """What ``verify()`` found."""
-
-    index: RankIndex
-
-    capture: Capture
-
-    waiting: int
-    """Marks that waited when it began."""
-
-    oldest: float
-    """Seconds since the oldest of them was left, by the database's clock; 0 where none waited."""
-
-    warnings: list[str]
-    """Settings of Redis that endanger the index."""
-
-    verdict: Verdict
-    """Whether the index can be believed, when it ended."""
-
-    mended: Verdict | None = None
-    """Why the index could not be believed, until it was repaired."""
-
-    compared: bool = False
-    """Whether the members were compared. What can't be believed anyway is not."""
-
-    rows: int = 0
-    """Rows that the database ranks."""
-
-    members: int = 0
-    """Members in Redis."""
-
-    missing: Drift = field(default_factory=Drift)
-    """Ranked in the database, and not in Redis."""
-
-    extra: Drift = field(default_factory=Drift)
-    """In Redis, and not ranked in the database."""
-
-    different: Drift = field(default_factory=Drift)
-    """In Redis with another score."""
-
-    unsettled: int = 0
-    """Members that changed whenever they were looked at: neither right nor wrong."""
-
-    repaired: int = 0
-    """Of the missing, extra and different ones, how many are right now."""
-
-    @property
-    def drift(self) -> int:
-        """How many members were found wrong."""
-        return self.missing.count + self.extra.count + self.different.count
-
-    @property
-    def ok(self) -> bool:
-        """Whether the index is right, as it is now, and can be expected to stay right."""
-        believed = self.compared and self.verdict is Verdict.HEALTHY and self.capture.works
-        return believed and self.drift == self.repaired
 
 
 def verify(
@@ -156,11 +53,11 @@ def verify(
 ) -> Report:
     """Compare what Redis holds of ``index`` with what the database ranks.
 
-    Both sides pass through in batches: memory does not grow with their number, and no query or transaction is
-    long. Whoever looks wrong is looked at again, so a change that is on its way is never taken for drift; for
-    that, marks that wait are worked off. ``progress`` is called with the rows, then the members, of each
-    batch. ``repair``: mend the index where it isn't healthy, and leave and work off a mark for every member
-    that is wrong.
+    Both sides pass through in batches: memory doesn't grow with their number, and no query or transaction is
+    long. Whoever looks wrong is looked at again, so that a change on its way is not taken for drift; for that,
+    marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
+    batch. ``repair``: mend an index that isn't healthy, leave a mark for each member that is wrong, and work the
+    marks off.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, and ``TransactionManagementError`` inside a transaction,
     where an old snapshot might be read.
@@ -173,7 +70,7 @@ def verify(
     for _ in range(_ATTEMPTS):
         report = Report(
             index,
-            capture=examine_capture(index),
+            capture=_examine_capture(index),
             waiting=gauges.waiting,
             oldest=gauges.oldest,
             warnings=list(_warnings(index)),
@@ -185,11 +82,9 @@ def verify(
                 report.compared = True
             break
     else:
-        raise IndexUnavailable(
-            f"Index {index.name!r}: rebuilds or restarts came too often for it to be verified"
-        )
+        raise IndexUnavailable(f"Index {index.name!r}: rebuilds came too often for it to be verified")
     report.verdict = examine(index)
-    if repair and report.verdict is not found:
+    if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
         report.mended = found
     if report.drift:
         drift_found.send(
@@ -201,19 +96,16 @@ def verify(
     return report
 
 
-def examine_capture(index: RankIndex) -> Capture:
-    """Whether the triggers that ``index`` asks for are there."""
+def _examine_capture(index: RankIndex) -> CaptureState:
     using, mode = index.get_using(), get_settings().capture
-    missing: list[str] = []
-    outdated: list[str] = []
     try:
-        if mode == "triggers":
-            own = status(using, [index])
-            missing, outdated = list(map(str, own.missing)), list(map(str, own.outdated))
-        unexpected = status(using, captured(using)).unexpected
+        unexpected = list(map(str, status(using, captured(using)).unexpected))
+        if mode != "triggers":
+            return CaptureState(mode, unexpected=unexpected)
+        own = status(using, [index])
     except CaptureError as error:
-        return Capture(mode, [], [], [], error=str(error))
-    return Capture(mode, missing, outdated, list(map(str, unexpected)))
+        return CaptureState(mode, error=str(error))
+    return CaptureState(mode, list(map(str, own.missing)), list(map(str, own.outdated)), unexpected)
 
 
 def _warnings(index: RankIndex) -> Iterator[str]:
@@ -222,62 +114,36 @@ def _warnings(index: RankIndex) -> Iterator[str]:
     with suppress(IndexUnavailable):
         policy = Store(index.name).eviction_policy()
     if policy is None:
-        yield "Redis's maxmemory-policy could not be read: make sure that it is none of allkeys-…"
+        yield "Redis's maxmemory-policy could not be read: make sure that it is none of allkeys-*."
     elif policy.startswith("allkeys"):
-        yield f"Redis evicts keys when its memory is full (maxmemory-policy {policy}): use noeviction."
+        yield f"Redis throws away any key when its memory is full (maxmemory-policy {policy}): set noeviction."
 
 
 class _Replaced(Exception):
-    """Another generation, or another server, has taken the place of what was being compared."""
-
-
-class _Balance:
-    """Whether Redis has members that were not found to be in both, as far as a few megabytes can tell.
-
-    A hash of each member is added to one of a million cells when it is found in both, and subtracted when it
-    is met in Redis. Where a cell is not zero again, it takes a closer look.
-    """
-
-    _CELLS: Final = 1 << 20
-    _WRAP: Final = (1 << 64) - 1
-
-    def __init__(self) -> None:
-        self.cells = array("Q", bytes(8 * self._CELLS))
-
-    def add(self, members: Iterable[bytes], sign: int = 1) -> None:
-        cells, last, wrap = self.cells, self._CELLS - 1, self._WRAP
-        for member in members:
-            number = hash(member)
-            cells[number & last] = (cells[number & last] + sign * number) & wrap
-
-    def subtract(self, members: Iterable[bytes]) -> None:
-        self.add(members, -1)
-
-    def doubtful(self, members: Iterable[bytes]) -> list[bytes]:
-        """Those of ``members`` whose cell isn't even."""
-        cells, last = self.cells, self._CELLS - 1
-        return [member for member in members if cells[hash(member) & last]]
-
-    def __bool__(self) -> bool:
-        return any(self.cells)
+    """Another generation, or another server, took the place of the one that was being compared."""
 
 
 class _Comparison:
-    """One pass over both sides."""
+    """One pass over both sides.
 
-    def __init__(self, report: Report, repair: bool, batch_size: int, progress: Callable[[int], Any]) -> None:
+    Every row is looked up in Redis: that finds what is missing or different. A :class:`Balance` of what was found
+    there with what is there tells whether anything is extra; if so, it is looked for in the database.
+    """
+
+    def __init__(self, report: Report, repair: bool, size: int, progress: Callable[[int], Any]) -> None:
         self.report = report
         self.repair = repair
-        self.size = batch_size
+        self.size = size
         self.progress = progress
         self.index = report.index
         self.using = self.index.get_using()
         self.store = Store(self.index.name)
         self.generation = self.store.check_health().generation
+        # Member as Redis stores it -> its primary key, None where no row can have it.
         self.suspects: dict[bytes, Any] = {}
 
     def run(self) -> None:
-        balance = _Balance()
+        balance = Balance()
         self.look_up_rows(balance)
         for members in self.store.scan(self.size):
             balance.subtract(members)
@@ -289,22 +155,14 @@ class _Comparison:
         if health.generation != self.generation or not health.same_server:
             raise _Replaced
 
-    def look_up_rows(self, balance: _Balance) -> None:
-        """Every row of the database in Redis: finds what is missing or different there."""
+    def look_up_rows(self, balance: Balance) -> None:
         for rows in self.pages():
-            found = dict(zip(rows, self.store.scores(rows), strict=True))
-            self.suspects.update((member, pk) for member, (pk, score) in rows.items() if found[member] != score)
-            balance.add(member for member, score in found.items() if score is not None)
+            scores = dict(zip(rows, self.store.scores(rows), strict=True))
+            self.suspects.update(
+                (member, pk) for member, (pk, score) in rows.items() if scores[member] != score
+            )
+            balance.add(member for member, score in scores.items() if score is not None)
             self.report.rows += len(rows)
-            self.settle(at_least=self.size)
-        self.settle()
-
-    def look_up_members(self, balance: _Balance) -> None:
-        """Every doubtful member of Redis in the database: finds what is extra."""
-        for members in self.store.scan(self.size):
-            pks = {member: self.pk_of(member) for member in balance.doubtful(members)}
-            expected = self.expected(pks)
-            self.suspects.update((member, pk) for member, pk in pks.items() if expected.get(member) is None)
             self.settle(at_least=self.size)
         self.settle()
 
@@ -312,7 +170,7 @@ class _Comparison:
         """Member -> (primary key, score), batch by batch, in the order of primary keys.
 
         Each batch is a query of its own: a long one would keep the database from clearing away old rows, and
-        on some no other can run meanwhile.
+        with some drivers none could be asked meanwhile.
         """
         rows = self.index.get_ranked().order_by("pk").values_list("pk", *self.index.ordering.paths)
         page = list(rows[: self.size])
@@ -321,24 +179,53 @@ class _Comparison:
             self.progress(len(page))
             page = list(rows.filter(pk__gt=page[-1][0])[: self.size])
 
+    def look_up_members(self, balance: Balance) -> None:
+        for members in self.store.scan(self.size):
+            pks = {member: self.pk_of(member) for member in balance.uneven(members)}
+            scores = self.read_database(pks)
+            self.suspects.update((member, pk) for member, pk in pks.items() if scores.get(member) is None)
+            self.settle(at_least=self.size)
+        self.settle()
+
     def pk_of(self, member: bytes) -> Any:
-        """The primary key of the row that ``member`` stands for; None where no row can have it."""
+        """The primary key of the row that ``member`` stands for, None where no row can have it."""
         try:
             pk = self.index.parse_pk(member.decode())
         except ValueError:
             return None
-        if isinstance(pk, int) and pk.bit_length() > 63:  # which not every database takes in a query
+        if isinstance(pk, int) and pk.bit_length() > 63:  # SQLite can't even be asked for it
             return None
         return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
 
-    def expected(self, pks: dict[bytes, Any]) -> dict[bytes, Number | None]:
-        """The score of each member in the database now, None for what has no rank."""
-        possible = (pk for pk in pks.values() if pk is not None)
+    # Both sides, of some members
+
+    def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, Number]:
+        """The score of each member that is ranked now."""
+        asked = (pk for pk in pks.values() if pk is not None)
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
-        scores: dict[bytes, Number | None] = {}
-        while chunk := list(islice(possible, limit)):
-            scores.update((text.encode(), score) for text, score in read(self.index, chunk))
+        scores: dict[bytes, Number] = {}
+        while chunk := list(islice(asked, limit)):
+            found = read(self.index, chunk)
+            scores.update((text.encode(), score) for text, score in found if score is not None)
         return scores
+
+    def read_redis(self, members: Iterable[bytes]) -> list[tuple[float | None, float | None]]:
+        """The score and the newest token of each member."""
+        found = self.store.read_members(self.generation, members)
+        if found is None:
+            raise _Replaced
+        return found
+
+    def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
+        """Those that a waiting mark is about, or may be."""
+        marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
+        if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
+            return suspects
+        members: set[bytes] = set()
+        for mark in marks:
+            with suppress(ValueError):  # one that can't be worked off
+                members.add(self.index.to_text(mark.member).encode())
+        return members
 
     # Suspects
 
@@ -347,93 +234,60 @@ class _Comparison:
         if len(self.suspects) < at_least:
             return
         pending, self.suspects = self.suspects, {}
+        # Where every change leaves a mark, that tells what is on its way. Else what stays wrong a while is wrong.
+        certain = self.report.capture.mode == "triggers" and self.report.capture.works
         before: dict[bytes, Example] = {}
         for look in range(_LOOKS):
-            if look:
-                sleep(0.02 * 2**look)
+            sleep(_PAUSE * look)
             wrong, moving = self.look(pending)
-            if not self.is_certain:
-                # Nothing tells of a change that is on its way: who stays wrong for a while is wrong.
+            if not certain:
                 moving |= {member for member, example in wrong.items() if before.get(member) != example}
                 before = wrong
-            self.count(
-                {member: example for member, example in wrong.items() if member not in moving}, pending
+            self.judge(
+                {member: pk for member, pk in pending.items() if member in wrong.keys() - moving}, wrong
             )
-            pending = {member: pending[member] for member in moving}
+            pending = {member: pk for member, pk in pending.items() if member in moving}
             if not pending:
-                return
+                break
         self.report.unsettled += len(pending)
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether every change leaves a mark with its commit."""
-        return self.report.capture.mode == "triggers" and self.report.capture.works
+    def look(self, suspects: Mapping[bytes, Any]) -> tuple[dict[bytes, Example], set[bytes]]:
+        """Which of the suspects are wrong, and which are just changing.
 
-    def look(self, suspects: dict[bytes, Any]) -> tuple[dict[bytes, Example], set[bytes]]:
-        """Which ones are wrong, and which are just changing.
-
-        Marks drained, Redis, database, marks, Redis again: the order is the proof. If no mark of a member
-        waits after its row was read, what the row holds was written to Redis before; by the second reading of
-        Redis at the latest. If no write came between the two readings of Redis, what it holds was read from
-        the database before the row was. So both are of the same moment, and if they differ, one is wrong.
+        Redis, the row, marks, Redis again: the order is the proof. Take a member that no mark waits for. The
+        last change that its row had when it was read was worked off by then, and what was written to Redis had it.
+        If nothing was written to Redis between the two readings of it, then what stands there was read from the
+        database before the row was, and has that change too. So nothing came between: if they differ, one is wrong.
         """
         drain(self.index)
         before = self.read_redis(suspects)
-        expected = self.expected(suspects)
+        scores = self.read_database(suspects)
         in_flight = self.in_flight(suspects)
+        after = self.read_redis(suspects)
         wrong: dict[bytes, Example] = {}
         moving: set[bytes] = set()
-        for member, old, new in zip(suspects, before, self.read_redis(suspects), strict=True):
-            score, _ = new
-            if score == expected.get(member):
+        for member, first, second in zip(suspects, before, after, strict=True):
+            expected, (found, _) = scores.get(member), second
+            if found == expected:
                 continue
-            if old != new or member in in_flight:
+            if first[0] != second[0] or member in in_flight:
                 moving.add(member)
             else:
-                wrong[member] = Example(member.decode(errors="backslashreplace"), expected.get(member), score)
+                wrong[member] = Example(member.decode(errors="backslashreplace"), expected, found)
         return wrong, moving
 
-    def read_redis(self, members: Iterable[bytes]) -> list[tuple[float | None, float | None]]:
-        found = self.store.read_members(self.generation, members)
-        if found is None:
-            raise _Replaced
-        return found
+    def judge(self, guilty: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
+        """Report what is wrong, and mend it where that is wanted."""
+        for member in guilty:
+            self.report.add(examples[member])
+        if guilty and self.repair:
+            self.mend(guilty)
+            self.report.repaired += len(guilty) - len(self.look(guilty)[0])
 
-    def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
-        """Members that a waiting mark is about, or may be."""
-        marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
-        if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
-            return suspects
-        members: set[bytes] = set()
-        for mark in marks:
-            with suppress(ValueError):  # one that can't be worked off
-                members.add(self.index.to_text(self.index.parse_pk(mark.member)).encode())
-        return members
-
-    def count(self, wrong: dict[bytes, Example], pks: dict[bytes, Any]) -> None:
-        """Report members that are wrong, and mend them if that is wanted."""
-        if not wrong:
-            return
-        for example in wrong.values():
-            if example.redis is None:
-                self.report.missing.add(example)
-            elif example.database is None:
-                self.report.extra.add(example)
-            else:
-                self.report.different.add(example)
-        if self.repair:
-            self.mend({member: pks[member] for member in wrong})
-            still_wrong, _ = self.look({member: pks[member] for member in wrong})
-            self.report.repaired += len(wrong) - len(still_wrong)
-
-    def mend(self, wrong: dict[bytes, Any]) -> None:
-        """Leave a mark for each. What no row can have is taken out: no mark could tell of it."""
-        marks = [
-            Mark(index=self.index.name, member=self.index.to_text(pk))
-            for pk in wrong.values()
-            if pk is not None
-        ]
-        Mark.objects.using(self.using).bulk_create(marks)
-        impossible = [(member, None) for member, pk in wrong.items() if pk is None]
+    def mend(self, guilty: Mapping[bytes, Any]) -> None:
+        """Leave a mark for each; but what no row can have is taken out: no mark could tell of it."""
+        texts = (self.index.to_text(pk) for pk in guilty.values() if pk is not None)
+        Mark.objects.using(self.using).bulk_create(Mark(index=self.index.name, member=text) for text in texts)
+        impossible = [(member, None) for member, pk in guilty.items() if pk is None]
         if impossible and self.store.apply_changes(self.store.begin_write(), impossible) is None:
             raise _Replaced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Any
 
@@ -16,7 +16,6 @@ from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrat
 from django.db import DatabaseError, connection, connections, migrations, models, transaction
 from django.db.models import Exists, F, OuterRef, Value
 from django.db.models.functions import Now
-from django.db.utils import ConnectionHandler
 
 from django_zrank import RankIndex
 from django_zrank.checks import check_indexes, check_settings
@@ -49,7 +48,9 @@ ddl = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
 def only(*vendors: str) -> pytest.MarkDecorator:
     """Run the test on these databases."""
-    return pytest.mark.skipif(f"{connection.vendor!r} not in {vendors!r}", reason=f"on {', '.join(vendors)} alone")
+    return pytest.mark.skipif(
+        f"{connection.vendor!r} not in {vendors!r}", reason=f"on {', '.join(vendors)} alone"
+    )
 
 
 class Undone(Exception):
@@ -87,8 +88,9 @@ def test_a_saved_row() -> None:
     assert marks() == texts(player)
     player.save(update_fields=["level"])
     assert marks() == []
+    pk = player.pk
     player.delete()
-    assert marks() == texts(player.pk or 0) or marks() == []
+    assert marks() == texts(pk)
 
 
 def test_a_mark_is_complete_and_waits() -> None:
@@ -288,7 +290,7 @@ def test_a_cascade_of_the_database() -> None:
 
 
 def test_a_rollback_leaves_none() -> None:
-    with pytest.raises(Undone), transaction.atomic():
+    with suppress(Undone), transaction.atomic():
         Player.objects.create(level=5)
         raise Undone
     assert marks() == []
@@ -297,7 +299,7 @@ def test_a_rollback_leaves_none() -> None:
 def test_a_savepoint() -> None:
     with transaction.atomic():
         kept = Player.objects.create(level=1)
-        with pytest.raises(Undone), transaction.atomic():
+        with suppress(Undone), transaction.atomic():
             Player.objects.create(level=2)
             raise Undone
         also = Player.objects.create(level=3)
@@ -307,7 +309,9 @@ def test_a_savepoint() -> None:
 # Primary keys
 
 
-@pytest.mark.parametrize("nick", ["a", "Ä", "日本", "it's", 'quo"te', "back\\slash", "per%cent", "*", " a ", "🎲"])
+@pytest.mark.parametrize(
+    "nick", ["a", "Ä", "日本", "it's", 'quo"te', "back\\slash", "per%cent", "*", " a ", "🎲"]
+)
 def test_a_text_primary_key(nick: str) -> None:
     Nickname.objects.create(nick=nick, score=1)
     assert marks("nickname") == [nick]
@@ -534,7 +538,7 @@ def test_names_that_differ_in_case_have_marks_of_their_own(declare: Callable[...
 
 @ddl
 def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) -> None:
-    class Odd(models.Model):
+    class Odd(models.Model):  # noqa: DJ008
         key = models.IntegerField(primary_key=True, db_column="it's the Key")
         score = models.IntegerField(null=True, db_column="Select; --")
 
@@ -558,7 +562,9 @@ def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) 
 
 @ddl
 def test_a_foreign_key_two_steps_away(declare: Callable[..., RankIndex]) -> None:
-    index = declare(Profile, "-points", get_queryset=lambda self: Profile.objects.filter(account__club__is_open=True))
+    index = declare(
+        Profile, "-points", get_queryset=lambda self: Profile.objects.filter(account__club__is_open=True)
+    )
     club = Club.objects.create()
     profiles = [Profile.objects.create(account=Account.objects.create(club=club)) for _ in range(2)]
     Profile.objects.create(account=Account.objects.create())
@@ -631,7 +637,7 @@ def test_raw_sql_in_a_queryset_makes_every_update_count(declare: Callable[..., R
 
 @ddl
 def test_a_generated_column_stands_for_those_it_is_made_of(declare: Callable[..., RankIndex]) -> None:
-    class Total(models.Model):
+    class Total(models.Model):  # noqa: DJ008
         won = models.IntegerField()
         bonus = models.IntegerField()
         note = models.IntegerField(default=0)
@@ -778,7 +784,7 @@ def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> No
     assert set(changes.dropped) == set(before)
     assert set(changes.created) == set(status.outdated) == set(installed())
     Nickname.objects.create(nick="a", score=1)
-    assert marks("declared") == [None, "a"] or marks("declared") == ["a", None]
+    assert marks("declared") == [None, "a"]
 
 
 @ddl
@@ -801,7 +807,9 @@ def test_triggers_of_others_are_left_alone() -> None:
     on = " ON testapp_nickname" if connection.vendor == "postgresql" else ""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute("CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+            cursor.execute(
+                "CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
+            )
         for name in names:
             cursor.execute(f"CREATE TRIGGER {name} BEFORE INSERT ON testapp_nickname FOR EACH ROW {body}")
         try:
@@ -835,16 +843,19 @@ def test_functions_go_with_their_triggers_on_postgresql() -> None:
 @only("postgresql")
 def test_a_disabled_trigger_is_missing_on_postgresql() -> None:
     (trigger,) = [
-        trigger for trigger in installed() if trigger.name.startswith(f"{PREFIX}nickname_") and "_update" in trigger.name
+        trigger
+        for trigger in installed()
+        if trigger.name.startswith(f"{PREFIX}nickname_") and "_update" in trigger.name
     ]
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE testapp_nickname DISABLE TRIGGER {trigger.name}")
     assert triggers.status("default", triggers.captured("default")).missing == [trigger]
     triggers.install("default", triggers.captured("default"))
     assert not triggers.status("default", triggers.captured("default"))
-    Nickname.objects.create(nick="a", score=1)
+    marks()
+    Nickname.objects.bulk_create([Nickname(nick="a", score=1)])
     Nickname.objects.update(score=2)
-    assert marks("nickname") == [None, "a", "a"] or True
+    assert marks("nickname") == ["a", "a"]
 
 
 @ddl
@@ -927,7 +938,7 @@ def test_migrating_to_zero_and_back() -> None:
 
 @ddl
 def test_a_table_that_is_not_there_yet(declare: Callable[..., RankIndex]) -> None:
-    class Later(models.Model):
+    class Later(models.Model):  # noqa: DJ008
         score = models.IntegerField()
 
         class Meta:
@@ -985,7 +996,7 @@ def test_what_would_break_a_trigger_drops_it_first(steps: Any, goes: bool) -> No
 
 @ddl
 def test_a_column_that_is_not_read_any_more_can_be_dropped(declare: Callable[..., RankIndex]) -> None:
-    class Old(models.Model):
+    class Old(models.Model):  # noqa: DJ008
         score = models.IntegerField(default=0)
         points = models.IntegerField(default=0)
 
@@ -1000,9 +1011,7 @@ def test_a_column_that_is_not_read_any_more_can_be_dropped(declare: Callable[...
         marks()
         index = type("New", (RankIndex,), {"name": "declared", "model": Old, "order": ("-points",)})
         registry._classes = {index: None}
-        emit_pre_migrate_signal(
-            0, False, "default", plan=plan(migrations.RemoveField("old", "score"))
-        )
+        emit_pre_migrate_signal(0, False, "default", plan=plan(migrations.RemoveField("old", "score")))
         with connection.schema_editor() as editor:
             editor.remove_field(Old, Old._meta.get_field("score"))
         Old.objects.update(points=5)  # as a data migration would
@@ -1085,11 +1094,13 @@ def test_a_writer_without_rights_on_the_marks_on_postgresql() -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE ROLE zrank_writer")
         try:
-            cursor.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON testapp_nickname TO zrank_writer")
+            cursor.execute(
+                "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON testapp_nickname TO zrank_writer"
+            )
             cursor.execute("SET ROLE zrank_writer")
             # Nothing that the writer puts in the way of a name is used.
             cursor.execute("SET search_path = pg_temp, public")
-            cursor.execute("CREATE TEMP TABLE zrank_mark (\"index\" text, member text)")
+            cursor.execute('CREATE TEMP TABLE zrank_mark ("index" text, member text)')
             cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1), ('b', 2)")
             cursor.execute("UPDATE testapp_nickname SET score = 3 WHERE nick = 'a'")
             cursor.execute("DELETE FROM testapp_nickname WHERE nick = 'b'")
@@ -1216,7 +1227,9 @@ def command(*args: str) -> str:
 def test_the_command() -> None:
     before = installed()
     assert command("--check") == "default: complete\nother: complete\n"
-    assert command("--drop", "--database", "default") == f"default: 0 triggers created, {len(before)} dropped\n"
+    assert (
+        command("--drop", "--database", "default") == f"default: 0 triggers created, {len(before)} dropped\n"
+    )
     assert installed() == {}
     with pytest.raises(CommandError, match="default"):
         command("--check")

@@ -1,0 +1,128 @@
+"""Reading a database for so long and no longer, and from one state of it where it can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final
+
+from django.db import OperationalError, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["Deadline", "reading"]
+
+_OPCODES: Final = 10_000
+"""After how many steps SQLite looks at the clock: less than a millisecond."""
+
+
+class Deadline:
+    def __init__(self, seconds: float) -> None:
+        self._end = monotonic() + seconds
+        self._seconds = seconds
+
+    def left(self) -> float:
+        """The seconds left. Raises ``OperationalError`` where there are none."""
+        left = self._end - monotonic()
+        if left <= 0:
+            raise OperationalError(f"no answer within {self._seconds:g} s")
+        return left
+
+    def milliseconds(self) -> int:
+        """At least one: to databases 0 means for ever."""
+        return int(1000 * self.left()) + 1
+
+    def has_passed(self) -> bool:
+        return monotonic() >= self._end
+
+
+@contextmanager
+def reading(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
+    """Let the statements in this block take ``seconds`` in all, then raise ``OperationalError``.
+
+    They read one state of the database, and leave no trace in the transaction that they are part of, if they
+    are: of one that is READ COMMITTED (Django's default) each statement sees the state at its own begin.
+
+    The time is kept by the database itself, so a network that hangs is not bounded by it. Databases other than
+    SQLite, PostgreSQL, MariaDB and MySQL look at the clock only between two statements.
+    """
+    deadline = Deadline(seconds)
+    block = _on_sqlite if connection.vendor == "sqlite" else _in_transaction
+    with block(connection, deadline):
+        yield
+
+
+@contextmanager
+def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[None]:
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        patience = cursor.fetchone()[0]
+        cursor.execute(f"PRAGMA busy_timeout = {min(patience, deadline.milliseconds())}")
+        # A handler that somebody else has set can't be asked for, and so not put back.
+        driver.set_progress_handler(deadline.has_passed, _OPCODES)
+        try:
+            # Outside a transaction this begins one, and a deferred one: atomic() may be set to take the lock of
+            # writers, whom a reader need not wait for.
+            cursor.execute("SAVEPOINT zrank_reading")
+            try:
+                with connection.execute_wrapper(_between_statements(connection, deadline)):
+                    yield
+            finally:
+                driver.set_progress_handler(None, 0)
+                cursor.execute("RELEASE zrank_reading")
+        finally:
+            driver.set_progress_handler(None, 0)
+            cursor.execute(f"PRAGMA busy_timeout = {patience}")
+
+
+@contextmanager
+def _in_transaction(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[None]:
+    using = connection.alias
+    is_ours = not connection.in_atomic_block and connection.get_autocommit()
+    limit = _LIMITS.get(connection.vendor, _between_statements)(connection, deadline)
+    with transaction.atomic(using):
+        if is_ours and connection.vendor in _LIMITS:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with connection.execute_wrapper(limit):
+            yield
+        # Nothing was written. In a caller's transaction this goes back to a savepoint, and with it goes SET LOCAL.
+        transaction.set_rollback(True, using)
+
+
+Wrapper = Callable[..., Any]
+
+
+def _between_statements(connection: BaseDatabaseWrapper, deadline: Deadline) -> Wrapper:
+    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        deadline.left()
+        return execute(sql, params, many, context)
+
+    return limit
+
+
+def _on_postgresql(connection: BaseDatabaseWrapper, deadline: Deadline) -> Wrapper:
+    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        context["cursor"].cursor.execute(f"SET LOCAL statement_timeout = {deadline.milliseconds()}")
+        return execute(sql, params, many, context)
+
+    return limit
+
+
+def _on_mysql(connection: Any, deadline: Deadline) -> Wrapper:
+    is_mariadb = connection.mysql_is_mariadb
+
+    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if is_mariadb:
+            sql = f"SET STATEMENT max_statement_time={deadline.milliseconds() / 1000:.3f} FOR {sql}"
+        else:
+            hint = f"SELECT /*+ MAX_EXECUTION_TIME({deadline.milliseconds()}) */"
+            sql = sql.replace("SELECT", hint, 1)
+        return execute(sql, params, many, context)
+
+    return limit
+
+
+_LIMITS: Final[dict[str, Callable[..., Wrapper]]] = {"postgresql": _on_postgresql, "mysql": _on_mysql}

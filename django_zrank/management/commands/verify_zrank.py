@@ -1,0 +1,179 @@
+"""``manage.py verify_zrank``: compare indexes with the database, and repair them.
+
+``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …]}``. Of each index it tells:
+
+``index``, ``database``
+    Its name, and the alias of the database that it mirrors.
+``ok``
+    Whether it is right, and can be expected to stay so.
+``error``
+    Why it could not be verified, or null. If there is one, nothing but the above is told.
+``verdict``, ``mended``
+    ``"healthy"`` or why it can't be believed (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
+    case), when all is done; and what it was before ``--repair`` mended that, or null.
+``compared``
+    Whether members were compared. They aren't where the index can't be believed anyway.
+``rows``, ``members``
+    How many the database ranks, and how many Redis holds.
+``missing``, ``extra``, ``different``
+    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …}, …]}``: members that are wrong, and of the
+    first few the scores on both sides, as Redis stores them. No score is null, an infinite one is text.
+``repaired``
+    How many of these are right by now.
+``unsettled``
+    Members that changed whenever they were looked at.
+``marks``
+    ``{"waiting": …, "oldest": …}`` at the beginning; the age in seconds.
+``triggers``
+    ``{"capture": "triggers" or "signals", "missing": […], "outdated": […], "unexpected": […], "error": …}``
+``warnings``
+    Settings of Redis that endanger the index, as text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from tqdm import tqdm
+
+from ...exceptions import ZRankError
+from ...index import RankIndex
+from ...registry import registry
+from ...sync.health import Verdict
+from ...sync.rebuild import count_rows
+from ...sync.report import Drift, Report
+from ...sync.verify import verify
+
+
+class Command(BaseCommand):
+    help = "Compares indexes with the database, member by member. Exits with 1 where one is not right."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        parser.add_argument("--repair", action="store_true", help="Mend what is wrong.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON document, for machines.")
+        parser.add_argument(
+            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            indexes = registry.named(options["index"])
+        except LookupError as error:
+            raise CommandError(str(error.args[0])) from None
+        told: list[dict[str, Any]] = []
+        for index in indexes:
+            try:
+                report = self.verify(index, options["repair"], options["no_progress"])
+            except ZRankError as error:
+                self.stderr.write(str(error))
+                told.append(_failed(index, error))
+            else:
+                told.append(_document(report))
+                if not options["json"]:
+                    for line in _lines(report):
+                        self.stdout.write(f"{index.name}: {line}")
+        wrong = [document["index"] for document in told if not document["ok"]]
+        if options["json"]:
+            self.stdout.write(json.dumps({"ok": not wrong, "indexes": told}, allow_nan=False))
+        if wrong:
+            raise CommandError(f"Not right: {', '.join(wrong)}.")
+
+    def verify(self, index: RankIndex, repair: bool, no_progress: bool) -> Report:
+        with tqdm(
+            desc=index.name,
+            unit=" rows",
+            unit_scale=True,
+            disable=True if no_progress else None,  # None: silent where stderr is not a terminal
+        ) as bar:
+            if not bar.disable:
+                bar.total = 2 * count_rows(index)  # both sides, if they are equal
+            return verify(index, repair=repair, progress=bar.update)
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """What a person wants to know."""
+    if report.mended:
+        yield f"was mended: {report.mended.value}"
+    if report.verdict is not Verdict.HEALTHY:
+        yield f"can't be believed: {report.verdict.value}"
+    if not report.compared:
+        yield "not compared"
+    elif not report.drift:
+        yield f"{report.members} members, as the database has them"
+    for kind in ("missing", "extra", "different"):
+        drift: Drift = getattr(report, kind)
+        if drift.count:
+            examples = ", ".join(
+                f"{member} ({_score(database)} in the database, {_score(redis)} in Redis)"
+                for member, database, redis in drift.examples
+            )
+            yield f"{drift.count} {kind}: {examples}{', …' if drift.count > len(drift.examples) else ''}"
+    if report.repaired:
+        yield f"{report.repaired} repaired"
+    if report.unsettled:
+        yield f"{report.unsettled} members changed whenever they were looked at"
+    if report.waiting:
+        yield f"{report.waiting} marks waited, the oldest for {report.oldest:.1f} s"
+    if report.capture.mode != "triggers":
+        yield f"capture is by {report.capture.mode}: not every change is noticed"
+    if report.capture.error:
+        yield report.capture.error
+    for state in ("missing", "outdated", "unexpected"):
+        for trigger in getattr(report.capture, state):
+            yield f"trigger {state}: {trigger}"
+    for warning in report.warnings:
+        yield f"warning: {warning}"
+
+
+def _score(score: float | None) -> str:
+    return "none" if score is None else f"{score:.17g}"
+
+
+def _failed(index: RankIndex, error: ZRankError) -> dict[str, Any]:
+    return {"index": index.name, "database": index.get_using(), "ok": False, "error": str(error)}
+
+
+def _document(report: Report) -> dict[str, Any]:
+    """What a machine wants to know."""
+    return {
+        "index": report.index.name,
+        "database": report.index.get_using(),
+        "ok": report.ok,
+        "error": None,
+        "verdict": report.verdict.name.lower(),
+        "mended": report.mended and report.mended.name.lower(),
+        "compared": report.compared,
+        "rows": report.rows,
+        "members": report.members,
+        "missing": _drift(report.missing),
+        "extra": _drift(report.extra),
+        "different": _drift(report.different),
+        "repaired": report.repaired,
+        "unsettled": report.unsettled,
+        "marks": {"waiting": report.waiting, "oldest": report.oldest},
+        "triggers": {
+            "capture": report.capture.mode,
+            "missing": report.capture.missing,
+            "outdated": report.capture.outdated,
+            "unexpected": report.capture.unexpected,
+            "error": report.capture.error,
+        },
+        "warnings": report.warnings,
+    }
+
+
+def _drift(drift: Drift) -> dict[str, Any]:
+    examples = [
+        {
+            "member": member,
+            "database": database,
+            "redis": str(redis) if redis in (math.inf, -math.inf) else redis,
+        }
+        for member, database, redis in drift.examples
+    ]
+    return {"count": drift.count, "examples": examples}

@@ -1,0 +1,131 @@
+"""What a verification tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..store import Number
+from .health import Verdict
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["CaptureState", "Drift", "Example", "Report"]
+
+_EXAMPLES: Final = 5
+
+
+class Example(NamedTuple):
+    """A member with its score on either side, None where it has none."""
+
+    member: str
+    database: Number | None
+    redis: float | None
+
+
+@dataclass
+class Drift:
+    """Members that are wrong in the same way."""
+
+    count: int = 0
+
+    examples: list[Example] = field(default_factory=list)
+    """The first few of them."""
+
+    def add(self, example: Example) -> None:
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(example)
+
+
+@dataclass(frozen=True)
+class CaptureState:
+    """What writes down changes of an index, and what is amiss with it."""
+
+    mode: str
+    """``triggers`` or ``signals``."""
+
+    missing: Sequence[str] = ()
+    """Triggers that aren't there, or are disabled: changes that they should see are not noticed."""
+
+    outdated: Sequence[str] = ()
+    """Triggers that see what an older declaration of the index asked for."""
+
+    unexpected: Sequence[str] = ()
+    """Triggers of ours in the index's database that no index asks for. They cost time, and do no harm."""
+
+    error: str | None = None
+    """Why the database can't have triggers at all."""
+
+    @property
+    def works(self) -> bool:
+        return not (self.missing or self.outdated or self.error)
+
+
+@dataclass
+class Report:
+    """How an index and its database compare."""
+
+    index: RankIndex
+    capture: CaptureState
+
+    waiting: int
+    """Marks that waited at the beginning."""
+
+    oldest: float
+    """Seconds since the oldest of them was left, by the database's clock; 0 where none waited."""
+
+    warnings: Sequence[str]
+    """Settings of Redis that endanger the index."""
+
+    verdict: Verdict
+    """Whether the index can be believed, at the end."""
+
+    mended: Verdict | None = None
+    """Why it could not be believed, before it was mended."""
+
+    compared: bool = False
+    """Whether members were compared. They aren't where the index can't be believed anyway."""
+
+    rows: int = 0
+    """Rows that the database ranks."""
+
+    members: int = 0
+    """Members in Redis."""
+
+    missing: Drift = field(default_factory=Drift)
+    """Ranked in the database, and not in Redis."""
+
+    extra: Drift = field(default_factory=Drift)
+    """In Redis, and not ranked in the database."""
+
+    different: Drift = field(default_factory=Drift)
+    """In Redis with another score."""
+
+    repaired: int = 0
+    """How many of these are not wrong any more."""
+
+    unsettled: int = 0
+    """Members that were changing whenever they were looked at: not known to be right, nor to be wrong."""
+
+    @property
+    def drift(self) -> int:
+        """How many members were found wrong."""
+        return self.missing.count + self.extra.count + self.different.count
+
+    @property
+    def ok(self) -> bool:
+        """Whether the index is right now, and can be expected to stay right."""
+        believed = self.compared and self.verdict is Verdict.HEALTHY
+        return believed and self.capture.works and self.drift == self.repaired
+
+    def add(self, example: Example) -> None:
+        """A member that is wrong."""
+        if example.redis is None:
+            self.missing.add(example)
+        elif example.database is None:
+            self.extra.add(example)
+        else:
+            self.different.add(example)

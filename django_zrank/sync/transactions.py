@@ -1,0 +1,30 @@
+"""What may not happen inside a transaction, and what a transaction is in a test."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["belongs_to", "refuse_transaction"]
+
+
+def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
+    """Raise ``TransactionManagementError`` inside a transaction.
+
+    Its snapshot may be older than what others have written, and what it reads of its own may be rolled back.
+    """
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise transaction.TransactionManagementError(f"{what} can't be done inside a transaction.")
+
+
+def belongs_to(connection: BaseDatabaseWrapper, savepoints: set[str]) -> bool:
+    """Whether a commit hook that was registered under ``savepoints`` is of the transaction that is open now.
+
+    It always is, except inside a ``TestCase``. Its outer blocks stand for autocommit: there each save is a
+    transaction of its own, as ``captureOnCommitCallbacks()`` expects.
+    """
+    blocks = connection.atomic_blocks
+    outer = sum(getattr(block, "_from_testcase", False) for block in blocks)
+    if not outer:
+        return True
+    return outer < len(blocks) and connection.savepoint_ids[outer - 1] in savepoints

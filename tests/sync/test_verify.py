@@ -1,0 +1,859 @@
+"""What is wrong is found, all of it and nothing else, whatever changes meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Event
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connections, transaction
+from django.db.models import F
+from redis import Redis
+from redis.exceptions import NoPermissionError
+
+from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.models import Generation, Mark
+from django_zrank.signals import drift_found
+from django_zrank.store import Store
+from django_zrank.sync import verify as verify_module
+from django_zrank.sync.balance import Balance
+from django_zrank.sync.drain import drain, waiting_marks
+from django_zrank.sync.health import Verdict
+from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.report import Drift, Example, Report
+from django_zrank.sync.signal_handlers import disable_sync
+from django_zrank.sync.triggers import captured, drop, install
+from django_zrank.sync.verify import verify
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors, contents, ranked
+from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket
+from tests.testapp.zrank import (
+    AccountRank,
+    ByFlag,
+    ByInteger,
+    ByReal,
+    EmployeeRank,
+    NicknameRank,
+    PlayerAscending,
+    PlayerRank,
+    RemoteRank,
+)
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank", "undrained"),
+]
+
+INDEX = PlayerAscending.instance()
+
+
+def settle(*indexes: type[RankIndex]) -> None:
+    """Indexes as the database has them, and no mark."""
+    for index in indexes:
+        rebuild(index.instance())
+        Mark.objects.using(index.instance().get_using()).all().delete()
+
+
+def live(index: type[RankIndex]) -> str:
+    return Store(index.instance().name).keys.live
+
+
+def players(number: int = 20, **values: Any) -> list[int]:
+    """Players at rest in both of their indexes. Returns their primary keys."""
+    with disable_sync():
+        Player.objects.bulk_create(Player(**{"level": level, **values}) for level in range(number))
+    settle(PlayerAscending, PlayerRank)
+    return list(Player.objects.order_by("pk").values_list("pk", flat=True))
+
+
+def counts(report: Report) -> tuple[int, int, int]:
+    """Missing, extra, different."""
+    return report.missing.count, report.extra.count, report.different.count
+
+
+def named(drift: Drift) -> set[str]:
+    return {example.member for example in drift.examples}
+
+
+@pytest.fixture
+def every_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report names every member that is wrong."""
+    monkeypatch.setattr("django_zrank.sync.report._EXAMPLES", 10**6)
+
+
+# What is found
+
+
+def test_at_rest() -> None:
+    players(20)
+    report = verify(INDEX)
+    assert report.ok
+    assert report.compared
+    assert (report.rows, report.members, counts(report)) == (20, 20, (0, 0, 0))
+    assert (report.verdict, report.mended, report.unsettled, report.repaired) == (Verdict.HEALTHY, None, 0, 0)
+    assert (report.waiting, report.oldest) == (0, 0.0)
+    assert (report.capture.mode, report.capture.works, list(report.warnings)) == ("triggers", True, [])
+
+
+@pytest.mark.usefixtures("every_example")
+def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
+    pks = players(4000)
+    lots = random.Random(300)
+    faulty = lots.sample(pks, 200)
+    missing, different = {str(pk) for pk in faulty[:100]}, {str(pk) for pk in faulty[100:]}
+    extra = {str(max(pks) + number): lots.randrange(4000) for number in range(1, 101)}
+    zrank.zrem(live(PlayerAscending), *missing)
+    zrank.zadd(live(PlayerAscending), extra)
+    for member in different:
+        zrank.zincrby(live(PlayerAscending), lots.choice((-1, 1, 0.5, 10**6)), member)
+
+    report = verify(INDEX, batch_size=500)
+    assert counts(report) == (100, 100, 100)
+    assert named(report.missing) == missing
+    assert named(report.extra) == set(extra)
+    assert named(report.different) == different
+    rows = ranked(PlayerAscending)
+    assert all(example.database == rows[example.member] for example in report.different.examples)
+    assert (report.ok, report.repaired, report.rows, report.members) == (False, 0, 4000, 4000)
+    assert not Mark.objects.filter(drained=None).exists()
+
+    report = verify(INDEX, repair=True, batch_size=500)
+    assert (report.drift, report.repaired, report.ok) == (300, 300, True)
+    assert_mirrors(PlayerAscending)
+    report = verify(INDEX)
+    assert (report.ok, report.drift, report.waiting) == (True, 0, 0)
+
+
+def test_a_small_index_is_an_ordinary_one(zrank: Redis) -> None:
+    pks = players(3)
+    zrank.zrem(live(PlayerAscending), pks[0])
+    zrank.zadd(live(PlayerAscending), {pks[1]: 50, pks[2] + 1: 7})
+    report = verify(INDEX)
+    assert report.missing.examples == [Example(str(pks[0]), 0, None)]
+    assert report.different.examples == [Example(str(pks[1]), 1, 50)]
+    assert report.extra.examples == [Example(str(pks[2] + 1), None, 7)]
+
+
+def test_nothing_on_either_side() -> None:
+    players(0)
+    report = verify(INDEX)
+    assert (report.ok, report.rows, report.members) == (True, 0, 0)
+
+
+def test_an_empty_database(zrank: Redis) -> None:
+    players(0)
+    zrank.zadd(live(PlayerAscending), {str(number): number for number in range(25)})
+    report = verify(INDEX, batch_size=10)
+    assert counts(report) == (0, 25, 0)
+    assert verify(INDEX, repair=True).repaired == 25
+    assert_mirrors(PlayerAscending)
+
+
+def test_an_empty_redis(zrank: Redis) -> None:
+    """Built, and nobody in it: not the same as emptied."""
+    players(25)
+    zrank.delete(live(PlayerAscending))
+    report = verify(INDEX, batch_size=10)
+    assert (counts(report), report.verdict) == ((25, 0, 0), Verdict.HEALTHY)
+    assert verify(INDEX, repair=True, batch_size=10).repaired == 25
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.parametrize("index", [PlayerAscending, PlayerRank])
+def test_all_scores_tied(zrank: Redis, index: type[RankIndex]) -> None:
+    pks = players(500, level=5)
+    zrank.zrem(live(index), *pks[100:103])
+    zrank.zadd(live(index), {max(pks) + 1: 5, pks[200]: 6})
+    assert counts(verify(index.instance(), batch_size=50)) == (3, 1, 1)
+    assert verify(index.instance(), repair=True).ok
+    assert_mirrors(index)
+
+
+def test_members_beyond_all_others(zrank: Redis) -> None:
+    pks = players(300)
+    last = max(pks)
+    zrank.zadd(live(PlayerAscending), {str(last + 1): "inf", str(last + 2): "-inf", str(pks[0]): "inf"})
+    report = verify(INDEX, batch_size=50)
+    assert set(report.extra.examples) == {
+        Example(str(last + 1), None, float("inf")),
+        Example(str(last + 2), None, float("-inf")),
+    }
+    assert report.different.examples == [Example(str(pks[0]), 0, float("inf"))]
+    assert verify(INDEX, repair=True).ok
+
+
+IMPOSSIBLE = [b"x", b"", b"\xff\xfe", b"9" * 30, b"-" + b"9" * 19, b" 1", b"01", b"1_0", b"1.0", "१".encode()]
+
+
+@pytest.mark.usefixtures("every_example")
+@pytest.mark.parametrize("number", [5, 500])
+def test_members_that_no_row_can_be(zrank: Redis, number: int) -> None:
+    players(number)
+    zrank.zadd(live(PlayerAscending), dict.fromkeys(IMPOSSIBLE, 3))
+    report = verify(INDEX)
+    assert counts(report) == (0, len(IMPOSSIBLE), 0)
+    assert {r"\xff\xfe", "x", "01"} < named(report.extra)
+    report = verify(INDEX, repair=True)
+    assert (report.repaired, report.ok) == (len(IMPOSSIBLE), True)
+    assert_mirrors(PlayerAscending)
+    assert not waiting_marks(INDEX).exists()
+
+
+def test_a_value_without_a_place_is_ranked_on_neither_side(
+    zrank: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL, "django_zrank.sync"):
+        tickets = Ticket.objects.bulk_create(Ticket(integer=number) for number in (1, 2**60, 3, None))
+        settle(ByInteger)
+        report = verify(ByInteger.instance())
+        assert (report.ok, report.rows, report.members) == (True, 2, 2)
+        zrank.zadd(live(ByInteger), {str(tickets[1].pk): 2.0**60, str(tickets[3].pk): 0})
+        assert counts(verify(ByInteger.instance())) == (0, 2, 0)
+        assert verify(ByInteger.instance(), repair=True).ok
+        assert len(contents(ByInteger)) == 2
+
+
+def test_a_page_of_nothing_but_such_values(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.CRITICAL, "django_zrank.sync"):
+        Ticket.objects.bulk_create([Ticket(integer=2**60) for _ in range(12)] + [Ticket(integer=1)])
+        settle(ByInteger)
+        report = verify(ByInteger.instance(), batch_size=2)
+    assert (report.ok, report.rows) == (True, 1)
+
+
+@pytest.mark.usefixtures("every_example")
+@pytest.mark.parametrize("index", [ByInteger, ByReal, ByFlag])
+def test_uuids(zrank: Redis, index: type[RankIndex]) -> None:
+    Ticket.objects.bulk_create(
+        Ticket(integer=number, real=number / 3, flag=number % 2) for number in range(300)
+    )
+    settle(index)
+    pks = [str(pk) for pk in Ticket.objects.values_list("pk", flat=True)]
+    strangers = {str(uuid4()): 1, pks[0].replace("-", ""): 1, pks[1].upper(): 1, "no uuid": 1}
+    zrank.zrem(live(index), pks[2], pks[3])
+    zrank.zincrby(live(index), 0.25, pks[4])
+    zrank.zadd(live(index), strangers)
+    report = verify(index.instance(), batch_size=64)
+    assert named(report.missing) == {pks[2], pks[3]}
+    assert named(report.different) == {pks[4]}
+    assert named(report.extra) == set(strangers)
+    assert verify(index.instance(), repair=True).ok
+    assert verify(index.instance()).ok
+
+
+@pytest.mark.usefixtures("every_example")
+def test_texts_as_primary_keys(zrank: Redis) -> None:
+    nicks = [
+        "Bob",
+        "alice",
+        "",
+        "007",
+        "o'hara",
+        '"',
+        "%s",
+        "back\\slash",
+        "ünïcode",
+        "愛",
+        "🦊",
+        "a b",
+        "b_b",
+        "🦊🦊",
+    ]
+    with disable_sync():
+        Nickname.objects.bulk_create(Nickname(nick=nick, score=number) for number, nick in enumerate(nicks))
+    settle(NicknameRank)
+    assert verify(NicknameRank.instance(), batch_size=3).ok
+    assert set(contents(NicknameRank)) == set(nicks)
+    zrank.zrem(live(NicknameRank), "Bob", "🦊", "back\\slash")
+    zrank.zadd(live(NicknameRank), {"bob": 0, "愛愛": 1, "nul\0": 2, "ünïcode ": 8, b"\xfc": 3})
+    zrank.zadd(live(NicknameRank), {"": 50, "%s": 51})
+    report = verify(NicknameRank.instance(), batch_size=3)
+    assert named(report.missing) == {"Bob", "🦊", "back\\slash"}
+    assert named(report.extra) == {"bob", "愛愛", "nul\0", "ünïcode ", "\\xfc"}
+    assert named(report.different) == {"", "%s"}
+    assert verify(NicknameRank.instance(), repair=True).ok
+    assert_mirrors(NicknameRank)
+
+
+def test_another_database(zrank: Redis) -> None:
+    with disable_sync():
+        Remote.objects.bulk_create(Remote(score=number) for number in range(50))
+    settle(RemoteRank)
+    pks = list(Remote.objects.values_list("pk", flat=True))
+    zrank.zrem(live(RemoteRank), pks[0])
+    zrank.zadd(live(RemoteRank), {max(pks) + 1: 1, pks[1]: 99})
+    assert counts(verify(RemoteRank.instance(), batch_size=7)) == (1, 1, 1)
+    assert verify(RemoteRank.instance(), repair=True).ok
+    assert Mark.objects.using("other").filter(index="remote").count() == 3
+    assert verify(RemoteRank.instance()).ok
+
+
+def test_related_columns_and_inherited_ones(zrank: Redis) -> None:
+    with disable_sync():
+        clubs = [Club.objects.create(is_open=is_open) for is_open in (True, False)]
+        for number in range(40):
+            account = Account.objects.create(club=[*clubs, None][number % 3])
+            Profile.objects.create(account=account, points=number)
+            Employee.objects.create(points=number)
+    settle(AccountRank, EmployeeRank)
+    for index in (AccountRank, EmployeeRank):
+        report = verify(index.instance(), batch_size=7)
+        assert (report.ok, report.rows) == (True, len(ranked(index)))
+        first, second, *_ = ranked(index)
+        zrank.zrem(live(index), first)
+        zrank.zadd(live(index), {second: -5, "1000": 4})
+        assert counts(verify(index.instance(), batch_size=7)) == (1, 1, 1)
+        assert verify(index.instance(), repair=True).ok
+
+
+def test_rows_that_left_the_queryset(zrank: Redis) -> None:
+    pks = players(10)
+    Player.objects.filter(pk__in=pks[:3]).update(is_active=False, level=77)
+    Player.objects.filter(pk__in=pks[3:5]).update(level=None)
+    Mark.objects.all().delete()  # as if nothing had told of it
+    assert counts(verify(PlayerRank.instance())) == (0, 5, 0)
+    assert counts(verify(INDEX)) == (0, 2, 3)
+    assert verify(INDEX, repair=True).ok
+    assert verify(PlayerRank.instance(), repair=True).ok
+    assert_mirrors(PlayerAscending, PlayerRank)
+
+
+def test_examples_are_few(zrank: Redis) -> None:
+    players(200)
+    zrank.delete(live(PlayerAscending))
+    report = verify(INDEX)
+    assert (report.missing.count, len(report.missing.examples)) == (200, 5)
+
+
+def test_progress(zrank: Redis) -> None:
+    players(200)
+    seen: list[int] = []
+    verify(INDEX, batch_size=50, progress=seen.append)
+    assert seen[:4] == [50, 50, 50, 50]
+    assert sum(seen) == 400
+
+
+# What changes meanwhile
+
+
+def test_a_mark_that_waits_is_worked_off_and_nothing_is_wrong() -> None:
+    pks = players(20)
+    Player.objects.filter(pk__in=pks[:5]).update(level=F("level") + 100)
+    Player.objects.filter(pk__in=pks[5:8])._raw_delete("default")
+    Player.objects.bulk_create([Player(level=7)])
+    report = verify(INDEX)
+    assert (report.ok, report.drift) == (True, 0)
+    assert report.waiting == 9
+    assert 0 <= report.oldest < 3000
+    assert_mirrors(PlayerAscending)
+
+
+def test_the_age_of_the_oldest_mark() -> None:
+    players(3)
+    Player.objects.update(level=F("level") + 1)
+    Mark.objects.filter(pk=Mark.objects.order_by("pk")[0].pk).update(at=F("at") - timedelta(seconds=90))
+    assert 89 < verify(INDEX).oldest < 3000
+
+
+def save(pk: int) -> None:
+    """A change that is pushed."""
+    player = Player.objects.get(pk=pk)
+    player.level = (player.level or 0) + 100
+    player.save()
+
+
+def update(pk: int) -> None:
+    """A change that only a mark tells of."""
+    Player.objects.filter(pk=pk).update(level=F("level") + 100)
+
+
+def update_and_drain(pk: int) -> None:
+    update(pk)
+    drain(INDEX)
+
+
+def there_and_back(pk: int) -> None:
+    """Two changes, worked off one after the other: nothing looks changed."""
+    update_and_drain(pk)
+    Player.objects.filter(pk=pk).update(level=F("level") - 100)
+    drain(INDEX)
+
+
+def delete(pk: int) -> None:
+    Player.objects.filter(pk=pk).delete()
+
+
+def leave(pk: int) -> None:
+    """The row leaves the index, and stays."""
+    Player.objects.filter(pk=pk).update(level=None)
+
+
+def enter(pk: int) -> None:
+    """A row enters the index."""
+    Player.objects.bulk_create([Player(level=50)])
+
+
+def hook(monkeypatch: pytest.MonkeyPatch, where: str, act: Callable[[], Any], at: int, after: bool) -> None:
+    """Call ``act`` before, or after, the call number ``at`` of a function; 0: of each."""
+    owner: Any = Store if hasattr(Store, where) else verify_module
+    function, calls, busy = getattr(owner, where), [0], [False]
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if busy[0]:
+            return function(*args, **kwargs)
+        calls[0] += 1
+        due = at in (0, calls[0])
+        busy[0] = True
+        if due and not after:
+            act()
+        result = function(*args, **kwargs)
+        if due and after:
+            result = list(result) if where == "read" else result
+            act()
+        busy[0] = False
+        return result
+
+    monkeypatch.setattr(owner, where, hooked)
+
+
+POINTS = [
+    *[(where, at) for where in ("scores", "drain", "read", "waiting_marks") for at in (1, 2)],
+    *[("read_members", at) for at in (1, 2, 3, 4)],
+]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("where", "at"), POINTS)
+@pytest.mark.parametrize(
+    "change", [save, update, update_and_drain, there_and_back, delete, leave, enter], ids=lambda f: f.__name__
+)
+def test_a_change_at_any_step_is_not_drift(
+    monkeypatch: pytest.MonkeyPatch,
+    zrank: Redis,
+    change: Callable[[int], Any],
+    where: str,
+    at: int,
+    after: bool,
+) -> None:
+    pks = players(8)
+    # Three suspects, so that every step is taken: one is on its way, and two are wrong.
+    update(pks[0])
+    zrank.zrem(live(PlayerAscending), pks[6])
+    zrank.zadd(live(PlayerAscending), {max(pks) + 1000: 3})
+    with monkeypatch.context() as patch:
+        hook(patch, where, lambda: change(pks[0]), at, after)
+        report = verify(INDEX, batch_size=4)
+    assert (counts(report), report.unsettled) == ((1, 1, 0), 0)
+    assert named(report.missing) == {str(pks[6])}
+    assert named(report.extra) == {str(max(pks) + 1000)}
+    verify(INDEX, repair=True)
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.parametrize("where", ["drain", "read", "waiting_marks", "read_members"])
+@pytest.mark.parametrize("change", [save, update, update_and_drain, there_and_back], ids=lambda f: f.__name__)
+def test_a_member_that_changes_all_the_time_is_not_drift(
+    monkeypatch: pytest.MonkeyPatch, zrank: Redis, change: Callable[[int], Any], where: str
+) -> None:
+    pks = players(8)
+    monkeypatch.setattr(verify_module, "_PAUSE", 0)
+    update(pks[0])
+    with monkeypatch.context() as patch:
+        hook(patch, where, lambda: change(pks[0]), at=0, after=True)
+        report = verify(INDEX)
+    assert report.drift == 0
+    assert report.ok
+
+
+def test_writers_during_the_verification(zrank: Redis, elsewhere: Callable[..., Any]) -> None:
+    """Other connections save, update, delete, insert and roll back; nothing of it is drift, and faults are found."""
+    pks = players(3000)
+    faults = pks[:10]
+    zrank.zrem(live(PlayerAscending), *faults)
+    done = Event()
+
+    def write() -> int:
+        lots, changes = random.Random(1), 0
+        while not done.is_set():
+            some = lots.sample(pks[10:], 5)
+            save(some[0])
+            update(some[1])
+            Player.objects.filter(pk=some[2]).update(level=None, is_active=False)
+            Player.objects.filter(pk=some[2]).update(level=lots.randrange(3000), is_active=True)
+            new = Player.objects.bulk_create([Player(level=5), Player(level=6)])
+            Player.objects.create(level=7)
+            Player.objects.filter(pk=new[0].pk).delete()
+            with transaction.atomic():
+                update(some[3])
+                transaction.set_rollback(True)
+            changes += 1
+        connections.close_all()
+        return changes
+
+    with ThreadPoolExecutor(2) as threads:
+        writers = [threads.submit(write) for _ in range(2)]
+        try:
+            reports = [verify(INDEX, batch_size=200) for _ in range(6)]
+        finally:
+            done.set()
+        assert all(writer.result(timeout=60) > 10 for writer in writers)
+    assert [counts(report) for report in reports] == [(10, 0, 0)] * 6
+    assert verify(INDEX, repair=True).ok
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.parametrize("where", ["scores", "read_members", "scan"])
+def test_a_rebuild_meanwhile(monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str) -> None:
+    """What was read of the old generation says nothing of the new one: verified again."""
+    pks = players(50)
+    zrank.zrem(live(PlayerAscending), pks[0])
+    hook(monkeypatch, where, lambda: rebuild(INDEX), at=1, after=False)
+    report = verify(INDEX)
+    assert (report.ok, report.drift, report.rows, report.members) == (True, 0, 50, 50)
+
+
+def test_rebuilds_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    players(50)
+    hook(monkeypatch, "scan", lambda: rebuild(INDEX), at=0, after=False)
+    with pytest.raises(IndexUnavailable, match="rebuilds came too often"):
+        verify(INDEX)
+
+
+@pytest.mark.parametrize("where", ["scores", "scan"])
+def test_redis_emptied_meanwhile(monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str) -> None:
+    players(50)
+    hook(monkeypatch, where, zrank.flushall, at=1, after=False)
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, False, 0, False)
+
+
+def test_refuses_inside_a_transaction() -> None:
+    players(1)
+    with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
+        verify(INDEX)
+
+
+# Where marks don't tell
+
+
+@pytest.fixture
+def signals(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Capture by signals, no trigger left, and no patience."""
+    settings.ZRANK = {"CAPTURE": "signals"}
+    monkeypatch.setattr(verify_module, "_PAUSE", 0.01)
+    drop("default")
+    yield
+    settings.ZRANK = {}
+    install("default", captured("default"))
+    Mark.objects.all().delete()
+
+
+@pytest.mark.usefixtures("signals")
+def test_capture_by_signals_finds_and_mends(zrank: Redis) -> None:
+    pks = players(50)
+    update(pks[0])  # of which nothing tells
+    zrank.zrem(live(PlayerAscending), pks[1])
+    report = verify(INDEX)
+    assert (counts(report), report.capture.mode, report.capture.works) == ((1, 0, 1), "signals", True)
+    report = verify(INDEX, repair=True)
+    assert (report.repaired, report.ok) == (2, True)
+    assert verify(INDEX).drift == 0
+
+
+@pytest.mark.usefixtures("signals")
+def test_without_marks_what_is_wrong_once_is_not_yet_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed, and pushed a moment later."""
+    pks = players(50)
+    update(pks[0])
+    hook(monkeypatch, "read_members", lambda: push(INDEX, [pks[0]]), at=2, after=True)
+    assert verify(INDEX).drift == 0
+
+
+# Triggers
+
+
+@pytest.fixture
+def triggers() -> Iterator[None]:
+    """Puts back what a test takes away."""
+    yield
+    install("default", captured("default"))
+    Mark.objects.all().delete()
+
+
+@pytest.mark.usefixtures("triggers")
+def test_missing_triggers() -> None:
+    players(5)
+    drop("default")
+    report = verify(INDEX)
+    assert len(report.capture.missing) in (3, 4)
+    assert all("zrank_capture_ascending" in trigger for trigger in report.capture.missing)
+    assert (report.drift, report.ok) == (0, False)
+    assert not verify(INDEX, repair=True).ok
+
+
+@pytest.mark.usefixtures("triggers")
+def test_drift_that_missing_triggers_have_caused(zrank: Redis) -> None:
+    pks = players(5)
+    drop("default")
+    update(pks[0])
+    report = verify(INDEX, repair=True)
+    assert (counts(report), report.repaired, report.ok) == ((0, 0, 1), 1, False)
+    assert_mirrors(PlayerAscending)
+
+
+def test_triggers_of_another_declaration(
+    declare: Callable[..., type[RankIndex]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = declare(Player, "level").instance()
+    install("default", captured("default"))
+    rebuild(index)
+    assert verify(index).ok
+    try:
+        monkeypatch.setattr(type(index), "get_queryset", lambda self: Player.objects.exclude(name="guest"))
+        report = verify(index)
+        assert report.capture.missing or report.capture.outdated
+        assert not report.ok
+    finally:
+        install("default", [known for known in captured("default") if known is not index])
+        Mark.objects.all().delete()
+
+
+@pytest.mark.usefixtures("triggers")
+def test_triggers_that_nobody_wants_do_no_harm(settings: Any) -> None:
+    players(5)
+    settings.ZRANK = {"CAPTURE": "signals"}
+    report = verify(INDEX)
+    assert report.capture.unexpected
+    assert report.ok
+
+
+def test_a_database_without_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    players(5)
+    monkeypatch.setattr("django_zrank.sync.triggers.DIALECTS", {})
+    report = verify(INDEX)
+    assert report.capture.error is not None
+    assert "CAPTURE" in report.capture.error
+    assert not report.ok
+
+
+# Health
+
+
+def test_not_built(zrank: Redis) -> None:
+    players(5)
+    zrank.flushall()
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, False, 0, False)
+    report = verify(INDEX, repair=True)
+    assert (report.verdict, report.mended, report.ok) == (Verdict.HEALTHY, Verdict.EMPTY, True)
+    assert_mirrors(PlayerAscending)
+
+
+def test_another_generation() -> None:
+    players(5)
+    Generation.objects.filter(index="ascending").update(generation="another")
+    assert verify(INDEX).verdict is Verdict.FOREIGN
+    assert verify(INDEX, repair=True).mended is Verdict.FOREIGN
+    assert verify(INDEX).ok
+
+
+def test_a_server_that_restarted(zrank: Redis) -> None:
+    pks = players(5)
+    zrank.hset(Store("ascending").keys.meta, "run", "another server")
+    Player.objects.filter(pk=pks[0]).update(level=50)
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.ok) == (Verdict.RESTARTED, False, False)
+    report = verify(INDEX, repair=True)
+    assert (report.mended, report.ok) == (Verdict.RESTARTED, True)
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_replay_that_is_not_finished(zrank: Redis) -> None:
+    players(5)
+    zrank.hset(Store("ascending").keys.meta, "behind", "1")
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.ok) == (Verdict.BEHIND, True, False)
+    report = verify(INDEX, repair=True)
+    assert (report.mended, report.ok) == (Verdict.BEHIND, True)
+
+
+def test_a_rebuild_that_was_not_noted() -> None:
+    players(5)
+    noted = Generation.objects.get(index="ascending")
+    Generation.objects.filter(index="ascending").update(generation="before", building=noted.generation)
+    assert verify(INDEX).verdict is Verdict.UNNOTED
+    assert verify(INDEX, repair=True).ok
+
+
+def test_a_server_that_is_down(own_server: RedisServer) -> None:
+    own_server.stop()
+    with pytest.raises(IndexUnavailable):
+        verify(INDEX)
+
+
+# Settings of Redis
+
+
+@pytest.fixture
+def policy(zrank: Redis) -> Iterator[Callable[[str], Any]]:
+    before: Any = zrank.config_get("maxmemory-policy")
+    yield lambda policy: zrank.config_set("maxmemory-policy", policy)
+    zrank.config_set("maxmemory-policy", before["maxmemory-policy"])
+
+
+@pytest.mark.parametrize("name", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
+def test_a_policy_that_evicts_the_index_is_a_warning(policy: Callable[[str], Any], name: str) -> None:
+    players(5)
+    policy(name)
+    report = verify(INDEX)
+    assert [name in warning for warning in report.warnings] == [True]
+    assert report.ok
+
+
+@pytest.mark.parametrize("name", ["noeviction", "volatile-lru", "volatile-ttl"])
+def test_a_policy_that_evicts_only_what_expires_is_none(policy: Callable[[str], Any], name: str) -> None:
+    players(5)
+    policy(name)
+    assert list(verify(INDEX).warnings) == []
+
+
+def test_where_config_is_forbidden_info_tells(
+    policy: Callable[[str], Any], settings: Any, zrank: Redis
+) -> None:
+    players(5)
+    policy("allkeys-lru")
+    zrank.acl_setuser("managed", enabled=True, nopass=True, keys="*", commands=["+@all", "-config"])
+    url = settings.CACHES["zrank"]["LOCATION"].replace("redis://", "redis://managed:x@")
+    use_redis(settings, url)
+    try:
+        with pytest.raises(NoPermissionError):
+            Store("ascending").client.config_get("maxmemory-policy")
+        assert "allkeys-lru" in verify(INDEX).warnings[0]
+    finally:
+        zrank.acl_deluser("managed")
+
+
+def test_settings_that_can_not_be_read_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    players(5)
+
+    def refuse(*args: Any) -> Any:
+        raise NoPermissionError("this user has no permissions to run the 'info' command")
+
+    monkeypatch.setattr(Redis, "info", refuse)
+    report = verify(INDEX)
+    assert ["could not be read" in warning for warning in report.warnings] == [True]
+    assert report.ok
+
+
+def test_a_server_that_does_not_name_its_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    players(5)
+    monkeypatch.setattr(Redis, "info", lambda *args: {"used_memory": 1})
+    assert "could not be read" in verify(INDEX).warnings[0]
+
+
+def test_the_database_of_a_cache(settings: Any) -> None:
+    players(5)
+    settings.CACHES = {**settings.CACHES, "default": settings.CACHES["zrank"]}
+    report = verify(INDEX)
+    assert ["cache.clear()" in warning for warning in report.warnings] == [True]
+    assert report.ok
+
+
+# What is said, and what it costs
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, int, int, int]]]:
+    heard: list[tuple[str, int, int, int]] = []
+
+    def hear(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
+        heard.append((sender.name, missing, extra, different))
+
+    drift_found.connect(hear)
+    yield heard
+    drift_found.disconnect(hear)
+
+
+def test_the_signal(zrank: Redis, heard: list[tuple[str, int, int, int]]) -> None:
+    pks = players(20)
+    verify(INDEX)
+    assert heard == []
+    zrank.zrem(live(PlayerAscending), *pks[:3])
+    zrank.zadd(live(PlayerAscending), {pks[4]: 50, pks[5]: 60, max(pks) + 1: 1})
+    verify(INDEX)
+    verify(INDEX, repair=True)
+    verify(INDEX)
+    assert heard == [("ascending", 3, 1, 2)] * 2
+
+
+def test_verifying_writes_nothing_where_nothing_waits(zrank: Redis) -> None:
+    pks = players(20)
+    zrank.zrem(live(PlayerAscending), pks[0])
+    keys: Any = zrank.keys()
+    before = {key: zrank.dump(key) for key in keys}
+    verify(INDEX)
+    assert {key: zrank.dump(key) for key in keys} == before
+    assert zrank.dbsize() == len(keys)
+    assert not Mark.objects.exists()
+
+
+def peak(function: Callable[[], Any]) -> int:
+    """The most bytes that ``function`` held at a time."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fault", ["none", "all missing", "all extra", "all different"])
+def test_memory_does_not_grow_with_rows(zrank: Redis, fault: str) -> None:
+    peaks = []
+    for number in (2_000, 40_000 if fault == "none" else 10_000):
+        Player.objects.all()._raw_delete("default")
+        players(number)
+        if fault == "all missing":
+            zrank.delete(live(PlayerAscending))
+        elif fault == "all extra":
+            Player.objects.all()._raw_delete("default")
+            Mark.objects.all()._raw_delete("default")
+        elif fault == "all different":
+            zrank.zunionstore(live(PlayerAscending), {live(PlayerAscending): 2, live(PlayerRank): 1})
+        peaks.append(peak(lambda: verify(INDEX, batch_size=500)))
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+# The balance
+
+
+def test_balance() -> None:
+    balance = Balance()
+    members = [str(number).encode() for number in range(1000)]
+    balance.add(members)
+    assert balance
+    balance.subtract(reversed(members))
+    assert not balance
+    assert balance.uneven(members) == []
+    balance.subtract([b"77"])
+    balance.add([b"x", b""])
+    assert balance
+    assert set(balance.uneven([*members, b"x", b"", b"y"])) == {b"77", b"x", b""}
+
+
+def test_balance_sees_one_that_comes_twice() -> None:
+    balance = Balance()
+    balance.add([b"1"])
+    balance.subtract([b"1", b"1"])
+    assert balance.uneven([b"1"]) == [b"1"]

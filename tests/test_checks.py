@@ -1,0 +1,350 @@
+"""``manage.py check`` finds what is wrong, says what to do about it, and leaves the rest alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import models
+from django.db.models import F
+from django.test.utils import isolate_apps
+
+from django_zrank import RankIndex, checks
+from django_zrank.registry import registry
+from tests.testapp.models import Account, Club, Player, PlayerProxy, Ticket
+
+with isolate_apps("tests.testapp"):
+
+    class Seat(models.Model):  # noqa: DJ008
+        pk = models.CompositePrimaryKey("row", "number")
+        row = models.IntegerField()
+        number = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    class Ledger(models.Model):  # noqa: DJ008
+        total = models.DecimalField(max_digits=20, decimal_places=4)
+
+        class Meta:
+            app_label = "testapp"
+
+
+class NoMarksRouter:
+    """Keeps the app's tables out of every database."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "zrank" else None
+
+
+DJANGO_REDIS = "django_redis.cache.RedisCache"
+TIMEOUTS = {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+
+
+def cache(location: Any = "redis://127.0.0.1:6379/1", **options: Any) -> dict[str, Any]:
+    """A cache of django-redis, rightly configured."""
+    return {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": TIMEOUTS | options}
+
+
+class Case(NamedTuple):
+    """Settings and declarations, and what is to be said about them."""
+
+    code: str | None
+    says: str = ""
+    """A regular expression for the message."""
+
+    zrank: Any = {}
+    caches: dict[str, Any] | None = None
+    declares: tuple[dict[str, Any], ...] = ()
+    routers: tuple[str, ...] = ()
+
+
+def setting(code: str | None, key: str, value: Any, says: str = "") -> Any:
+    """One key of ``ZRANK``."""
+    return pytest.param(
+        Case(code, says or f"{key}.*{re.escape(repr(value))}", zrank={key: value}), id=f"{key}={value!r}"
+    )
+
+
+def caching(code: str | None, title: str, says: str = "", /, alias: str = "zrank", **caches: Any) -> Any:
+    """Caches, the indexes in the one called ``alias``; ``index`` stands for "zrank"."""
+    caches = {"zrank" if name == "index" else name: config for name, config in caches.items()}
+    return pytest.param(
+        Case(code, says, {"REDIS_ALIAS": alias}, caches={"default": LOCMEM} | caches), id=title
+    )
+
+
+def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
+    """An index of players, called "wrong", unless it says otherwise."""
+    attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
+    attributes = {key: value for key, value in attributes.items() if value is not ...}
+    return pytest.param(Case(code, says, declares=(attributes,)), id=title)
+
+
+def rows(queryset: Any) -> Any:
+    """A ``get_queryset()``."""
+    return lambda self: queryset
+
+
+SETTINGS = [
+    *(
+        pytest.param(Case("zrank.E001", "ZRANK must be a dictionary", zrank=value), id=f"ZRANK={value!r}")
+        for value in ("text", ["REDIS_ALIAS"], 5, None)
+    ),
+    setting("zrank.E002", "REDIS_URL", "redis://", says="no key 'REDIS_URL'"),
+    setting("zrank.E002", "max_n", 5, says="no key 'max_n'"),
+    *(setting("zrank.E003", "REDIS_ALIAS", value) for value in (5, None)),
+    *(setting("zrank.E003", "KEY_PREFIX", value) for value in ("", "a{b", "a}b", 5)),
+    *(setting("zrank.E003", "DEFAULT_INDEX", value) for value in (5, ["player"])),
+    *(setting("zrank.E003", "MAX_N", value) for value in (0, -1, 5.5, "5", True, None)),
+    *(
+        setting("zrank.E003", "RETRY_AFTER", value)
+        for value in (0, -1.0, float("inf"), float("nan"), "5", True)
+    ),
+    *(setting("zrank.E003", "AUTO_SYNC", value) for value in (1, "yes", None)),
+    *(setting("zrank.E003", "CAPTURE", value) for value in ("nothing", None)),
+    *(setting("zrank.E003", "UNHEALTHY", value) for value in ("explode", None)),
+    *(setting("zrank.E003", "DATABASE_TIMEOUT", value) for value in (0, -1, float("nan"))),
+    *(setting("zrank.E003", "KEEP_MARKS", value) for value in (-1, float("nan"))),
+    setting("zrank.E012", "DEFAULT_INDEX", "teams"),
+    pytest.param(
+        Case("zrank.E022", "'default'", routers=("tests.test_checks.NoMarksRouter",)),
+        id="a router in the way",
+    ),
+]
+
+CACHES = [
+    caching("zrank.E004", "no alias", "'zrank'"),
+    caching("zrank.E004", "another alias", "'ranks'", alias="ranks", index=cache()),
+    caching("zrank.E005", "not django-redis", "'zrank'", index=LOCMEM),
+    caching("zrank.E005", "no such backend", "'zrank'", index={"BACKEND": "nowhere.Cache"}),
+    caching(
+        "zrank.E005",
+        "Django's own",
+        "'zrank'",
+        index={"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1/1"},
+    ),
+    caching("zrank.E006", "decoded", index=cache(CONNECTION_POOL_KWARGS={"decode_responses": True})),
+    caching("zrank.W001", "the same place", r"'pages'.*cache\.clear\(\)", index=cache(), pages=cache()),
+    caching(
+        "zrank.W001",
+        "the same place, Django's own cache",
+        "'pages'",
+        index=cache("redis://cache.example/1"),
+        pages={
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": ["redis://cache.example:6379/1"],
+        },
+    ),
+    caching(
+        "zrank.W001",
+        "the same place, spelled otherwise",
+        "'pages'",
+        index=cache("redis://:secret@cache.example:6379/0"),
+        pages=cache("redis://cache.example"),
+    ),
+    caching(
+        "zrank.W001",
+        "the same socket",
+        "'pages'",
+        index=cache("unix:///run/redis.sock?db=1"),
+        pages=cache("unix:///run/redis.sock?db=1"),
+    ),
+    caching("zrank.W001", "the default cache", "'default'", alias="default", default=cache()),
+    caching("zrank.W002", "no timeout", "SOCKET_TIMEOUT", index=cache(SOCKET_TIMEOUT=None)),
+    caching(
+        "zrank.W002", "no connect timeout", "SOCKET_CONNECT_TIMEOUT", index=cache(SOCKET_CONNECT_TIMEOUT=0)
+    ),
+    caching(
+        "zrank.W002",
+        "no timeouts",
+        "SOCKET_CONNECT_TIMEOUT.*SOCKET_TIMEOUT",
+        index={"BACKEND": DJANGO_REDIS, "LOCATION": "redis://127.0.0.1:6379/1"},
+    ),
+]
+
+DECLARATIONS = [
+    declaring("zrank.E010", "no model", "Wrong has no model", model=...),
+    declaring("zrank.E011", "a name that is taken", "2 indexes are called 'player'", name="player"),
+    *(
+        declaring("zrank.E013", f"name {name[:9]!r}", "Wrong.name", get_name=lambda self, name=name: name)
+        for name in ("", "a b", "a/b", "a{b}", "n" * 256)
+    ),
+    declaring("zrank.E014", "composite primary key", "composite", model=Seat, order=("row",)),
+    *(
+        declaring("zrank.E015", f"order {order!r}", "Wrong.order: ", order=order)
+        for order in (
+            ("-lvl",),
+            ("-name",),
+            ("level__high",),
+            ("--level",),
+            ("?",),
+            ("friends__level",),
+            ("user",),
+            "-level",
+            (),
+            ("-level", "name"),
+            (F("level").desc(),),
+        )
+    ),
+    *(
+        declaring("zrank.E016", f"band {band!r}", re.escape(f"Wrong.band is {band!r}"), band=band)
+        for band in (
+            -1,
+            float("inf"),
+            float("nan"),
+            Decimal("-0.5"),
+            "10",
+            True,
+            (1,),
+            (1, 2, 3),
+            (1, -1),
+            timedelta(days=1),
+        )
+    ),
+    declaring("zrank.E016", "band of dates", "Wrong.band", model=Ticket, order=("day",), band=timedelta(-1)),
+    declaring("zrank.E016", "band of moments", "Wrong.band", model=Ticket, order=("moment",), band=10),
+    declaring("zrank.E017", "no such owner", "Wrong.owner: .*'boss'", owner="boss"),
+    declaring("zrank.E017", "no owner behind a text", "Wrong.owner: ", owner="name__user"),
+    declaring("zrank.E018", "an owner that is text", "'name' does not end at the user model", owner="name"),
+    declaring("zrank.E018", "an owner of another model", "'friends'", owner="friends"),
+    declaring("zrank.E018", "an owner that is only the key", "'pk'", owner="pk"),
+    declaring("zrank.E019", "a list", "QuerySet of testapp.Player", get_queryset=rows([])),
+    declaring("zrank.E019", "a manager", "QuerySet of testapp.Player", get_queryset=rows(Player.objects)),
+    declaring(
+        "zrank.E019", "other rows", "QuerySet of testapp.Player", get_queryset=rows(Club.objects.all())
+    ),
+    declaring("zrank.E020", "a slice", "sliced", get_queryset=rows(Player.objects.all()[:9])),
+    declaring(
+        "zrank.E020", "a union", "combined", get_queryset=rows(Player.objects.union(Player.objects.all()))
+    ),
+    declaring("zrank.E020", "distinct", "distinct", get_queryset=rows(Player.objects.distinct("name"))),
+    declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
+    declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),
+]
+
+RIGHT = [
+    *(setting(None, "DEFAULT_INDEX", value) for value in ("player", None)),
+    *(setting(None, "RETRY_AFTER", value) for value in (1, 0.5)),
+    setting(None, "MAX_N", 1),
+    setting(None, "KEY_PREFIX", "myapp:ranks"),
+    setting(None, "CAPTURE", "signals"),
+    setting(None, "UNHEALTHY", "serve_stale"),
+    caching(None, "another database", index=cache(), pages=cache("redis://127.0.0.1:6379/2")),
+    caching(None, "another server", index=cache(), pages=cache("redis://cache.example:6379/1")),
+    caching(None, "another port", index=cache(), pages=cache("redis://127.0.0.1:6380/1")),
+    caching(
+        None,
+        "another database by its parameter",
+        index=cache("redis://127.0.0.1?db=1"),
+        pages=cache("redis://127.0.0.1?db=2"),
+    ),
+    caching(
+        None,
+        "another database of a socket",
+        index=cache("unix:///run/redis.sock?db=1"),
+        pages=cache("unix:///run/redis.sock?db=2"),
+    ),
+    caching(None, "other caches that are not in Redis", index=cache(), pages=LOCMEM | {"LOCATION": "pages"}),
+    caching(
+        None,
+        "timeouts of the pool",
+        index=cache(
+            SOCKET_TIMEOUT=None,
+            SOCKET_CONNECT_TIMEOUT=None,
+            CONNECTION_POOL_KWARGS={"socket_timeout": 1, "socket_connect_timeout": 1},
+        ),
+    ),
+    *(
+        declaring(None, f"band {band!r}", band=band)
+        for band in (None, 0, 10, 1.5, Decimal("0.5"), (50, 100), [0, 7])
+    ),
+    declaring(None, "band of dates", model=Ticket, order=("day",), band=(timedelta(days=7), 3)),
+    declaring(None, "band of durations", model=Ticket, order=("-span",), band=timedelta(seconds=5)),
+    declaring(None, "owner", owner="user"),
+    declaring(None, "owner behind a relation", order=("-level",), owner="friends__user"),
+    declaring(None, "users", model=User, order=("-date_joined",), owner="pk"),
+    declaring(None, "users without an owner", model=User, order=("-date_joined",)),
+    declaring(None, "a proxy", model=PlayerProxy),
+    declaring(None, "rows of a proxy", get_queryset=rows(PlayerProxy.objects.filter(level__gt=1))),
+    declaring(None, "an order by the key", order=("pk",)),
+    declaring(None, "an order by a related row", model=Account, order=("-profile__points",)),
+]
+
+
+def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckMessage]:
+    settings.ZRANK = case.zrank
+    settings.DATABASE_ROUTERS = list(case.routers)
+    if case.caches is not None:
+        settings.CACHES = case.caches
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    for attributes in case.declares:
+        registry.register(type("Wrong", (RankIndex,), attributes))
+    yield from run_checks(tags=["zrank"])
+
+
+@pytest.mark.parametrize("case", [*SETTINGS, *CACHES, *DECLARATIONS])
+def test_what_is_wrong_is_found(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = list(check(case, settings, monkeypatch))
+    assert {message.id for message in messages} == {case.code}
+    assert re.search(case.says, messages[0].msg)
+
+
+@pytest.mark.parametrize(
+    "case",
+    {case.values[0].code: case for case in [*SETTINGS, *CACHES, *DECLARATIONS]}.values(),
+    ids=lambda case: case.code,
+)
+def test_every_message_has_a_hint(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(message.hint for message in check(case, settings, monkeypatch))
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_is_right_is_left_alone(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(check(case, settings, monkeypatch)) == []
+
+
+def test_a_declaration_is_named_by_its_class(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = declaring("zrank.E015", "", order=("-lvl",)).values[0]
+    (message,) = check(case, settings, monkeypatch)
+    assert message.obj.__name__ == "Wrong"
+
+
+def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message, not a traceback."""
+    case = declaring(None, "", get_queryset=lambda self: Player.objects.filter(lvl=1)).values[0]
+    (message,) = check(case, settings, monkeypatch)
+    assert message.is_serious()
+    assert "lvl" in message.msg
+
+
+def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "DIALECTS", {})
+    assert {message.id for message in run_checks(tags=["zrank"])} == {"zrank.E023"}
+    settings.ZRANK = {"CAPTURE": "signals"}
+    assert run_checks(tags=["zrank"]) == []
+
+
+def test_every_id_has_a_case() -> None:
+    text = Path(checks.__file__).read_text()
+    cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
+    assert cases | {"zrank.E023"} == set(re.findall(r"zrank\.[EW]\d+", text))
+
+
+def test_manage_py_check(settings: Any) -> None:
+    call_command("check")
+    settings.ZRANK = {"MAX_N": 0}
+    with pytest.raises(SystemCheckError, match=r"\(zrank\.E003\) ZRANK\['MAX_N'\] must be at least 1, not 0"):
+        call_command("check")

@@ -1,0 +1,111 @@
+"""Which indexes there are, and which one is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+
+from django_zrank import RankIndex, register
+from django_zrank.registry import Registry
+from django_zrank.registry import registry as registered
+from tests.testapp import zrank as declarations
+from tests.testapp.models import Club, Player
+
+
+class PlayerRank(RankIndex):
+    model = Player
+    order = ("-level",)
+
+
+class ClubRank(RankIndex):
+    model = Club
+    order = ("pk",)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def test_indexes_come_in_the_order_of_their_registration(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    registry.register(ClubRank)
+    assert registry.all() == [PlayerRank.instance(), ClubRank.instance()]
+
+
+def test_register_is_a_decorator(registry: Registry) -> None:
+    assert registry.register(PlayerRank) is PlayerRank
+
+
+def test_registering_twice_is_harmless(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    registry.register(PlayerRank)
+    assert len(registry.all()) == 1
+
+
+@pytest.mark.parametrize("wrong", [Player, "PlayerRank", None, PlayerRank.instance()])
+def test_only_indexes_can_be_registered(registry: Registry, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="subclass of RankIndex"):
+        registry.register(wrong)
+    assert registry.all() == []
+
+
+def test_an_index_can_be_taken_out(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    registry.unregister(PlayerRank)
+    registry.unregister(PlayerRank)
+    assert registry.all() == []
+
+
+def test_an_index_is_found_by_its_name(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    assert registry.get("player") is PlayerRank.instance()
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(registry: Registry) -> None:
+    with pytest.raises(LookupError, match=r"no index called 'team'\. Registered: none\."):
+        registry.get("team")
+    registry.register(PlayerRank)
+    registry.register(ClubRank)
+    with pytest.raises(LookupError, match=r"Registered: club, player\."):
+        registry.get("team")
+
+
+def test_several_by_their_names_or_all(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    registry.register(ClubRank)
+    assert registry.named(["club"]) == [ClubRank.instance()]
+    assert registry.named([]) == registry.all()
+    with pytest.raises(LookupError):
+        registry.named(["club", "team"])
+
+
+def test_the_only_index_is_the_default(registry: Registry) -> None:
+    registry.register(PlayerRank)
+    assert registry.default() is PlayerRank.instance()
+
+
+def test_of_several_the_setting_names_the_default(registry: Registry, settings: Any) -> None:
+    registry.register(PlayerRank)
+    registry.register(ClubRank)
+    with pytest.raises(LookupError, match="DEFAULT_INDEX"):
+        registry.default()
+    settings.ZRANK = {"DEFAULT_INDEX": "club"}
+    assert registry.default() is ClubRank.instance()
+
+
+def test_there_may_be_no_default(registry: Registry, settings: Any) -> None:
+    with pytest.raises(LookupError):
+        registry.default()
+    registry.register(PlayerRank)
+    settings.ZRANK = {"DEFAULT_INDEX": "team"}
+    with pytest.raises(LookupError, match="'team'"):
+        registry.default()
+
+
+def test_the_zrank_module_of_every_app_is_found() -> None:
+    assert apps.is_installed("tests.testapp")
+    assert declarations.PlayerRank.instance() in registered.all()
+    assert register == registered.register

