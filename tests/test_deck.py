@@ -34,13 +34,14 @@ def barring(*pks: int) -> set[bytes]:
     return {str(pk).encode() for pk in pks}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+# A deck knows no scores, so ties are nothing to it.
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name) for name, case in CASES.items() if not case.tied]
+)
 def test_every_set_is_equally_likely(case: Case) -> None:
     order = range(case.size, 0, -1)
     place, barred = order.index(case.me), barring(*case.excluded)
     before, after = cards(order[:place]), cards(order[place + 1 :], place + 1)
-    if case.tied:
-        pytest.skip("a deck knows no scores")
 
     def recommend(seed: int) -> list[int]:
         numbers = Numbers(random.Random(seed).randbytes, case.n, excluding=bool(barred))

@@ -109,6 +109,27 @@ class TestCaptureOnCommitCallbacks(TestCase):
             self.nickname.save()
         assert contents(NicknameRank)["a"] == 2
 
+    def test_what_is_deleted_in_the_block_is_pushed(self) -> None:
+        other = Nickname.objects.create(nick="b", score=1)
+        sync_now(NicknameRank)
+        other.delete()
+        with self.captureOnCommitCallbacks(execute=True):
+            self.nickname.delete()
+        assert "a" not in contents(NicknameRank)
+
+    def test_a_transaction_in_the_block_is_pushed_once(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True) as callbacks, transaction.atomic():
+            for nick in "bcd":
+                Nickname.objects.create(nick=nick, score=1)
+        assert len(callbacks) == 1
+        assert set(contents(NicknameRank)) == {"b", "c", "d"}
+
+    def test_a_savepoint_rolled_back_in_the_block_is_not_pushed(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True) as callbacks, transaction.atomic():
+            Nickname.objects.create(nick="b", score=1)
+            transaction.set_rollback(True)
+        assert callbacks == []
+
 
 # reset(), and the fixture
 

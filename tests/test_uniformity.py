@@ -86,7 +86,9 @@ CASES = {
 }
 
 
-def deviations(case: Case, recommend: Callable[..., Iterable[int]], draws: int = DRAWS) -> tuple[float, float]:
+def deviations(
+    case: Case, recommend: Callable[..., Iterable[int]], draws: int = DRAWS
+) -> tuple[float, float]:
     """The deviation on each side when ``recommend(seed=…)`` draws that many members, best first."""
     before, after = case.sides()
     drawn = [tuple(recommend(seed=seed)) for seed in range(draws // case.n)]

@@ -74,7 +74,8 @@ def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | N
     pks = list(pks)
     rows = index.get_ranked().filter(pk__in=pks).order_by().values_list("pk", *index.ordering.paths)
     scores = {index.to_text(pk): score for pk, score in encode(index, rows)}
-    return ((text, scores.get(text)) for text in map(index.to_text, pks))
+    # Where the database finds "bob" by "BOB", the member is called as it spells it.
+    return ((text, scores.get(text)) for text in dict.fromkeys([*map(index.to_text, pks), *scores]))
 
 
 def encode(index: RankIndex, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, Number]]:

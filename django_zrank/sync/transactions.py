@@ -27,4 +27,7 @@ def belongs_to(connection: BaseDatabaseWrapper, savepoints: set[str]) -> bool:
     outer = sum(getattr(block, "_from_testcase", False) for block in blocks)
     if not outer:
         return True
-    return outer < len(blocks) and connection.savepoint_ids[outer - 1] in savepoints
+    if outer == len(blocks):
+        return False
+    savepoint = connection.savepoint_ids[outer - 1]  # None for atomic(savepoint=False)
+    return savepoint is not None and savepoint in savepoints

@@ -270,7 +270,7 @@ class _Comparison:
             expected, (found, _) = scores.get(member), second
             if found == expected:
                 continue
-            if first[0] != second[0] or member in in_flight:
+            if first != second or member in in_flight:
                 moving.add(member)
             else:
                 wrong[member] = Example(member.decode(errors="backslashreplace"), expected, found)

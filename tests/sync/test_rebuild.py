@@ -250,21 +250,26 @@ def test_members_saved_and_deleted_meanwhile_are_not_lost(after: int, elsewhere:
     assert_mirrors(NicknameRank)
 
 
-def test_a_commit_between_the_start_and_the_query_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
+@pytest.mark.parametrize("when", ["before the start", "between the start and the query"])
+def test_a_commit_at_the_beginning_is_not_lost(
+    when: str, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
     populate(10)
-    batches = module._batches
+    start_rebuild = Store.start_rebuild
 
     def change() -> None:
         Nickname(nick="n1", score=99).save()
         Nickname(nick="n2").delete()
 
-    def change_first(*args: Any) -> Iterator[Any]:
-        elsewhere(change)
-        return batches(*args)
+    def start(*args: Any, **options: Any) -> bool:
+        if when == "before the start":
+            elsewhere(change)
+        started = start_rebuild(*args, **options)
+        if when == "between the start and the query":
+            elsewhere(change)
+        return started
 
-    monkeypatch.setattr(module, "_batches", change_first)
+    monkeypatch.setattr(Store, "start_rebuild", start)
     rebuild(INDEX)
     assert_mirrors(NicknameRank)
 
