@@ -76,7 +76,8 @@ class DatabaseSource:
         excluded: Iterable[str],
         numbers: Callable[[int], bytes],
     ) -> Sample | None:
-        """See :meth:`django_zrank.store.Store.sample_nearby`. Three or four queries for each band tried."""
+        """See :meth:`django_zrank.store.Store.sample_nearby`. Four queries, up to seven where
+        much is excluded; each further band that is tried costs as much without the first."""
         barred = {text.encode() for text in excluded}
         dealer = Dealer(wanted, barred, Numbers(numbers, wanted, excluding=bool(barred)))
         with self._answering():
@@ -150,9 +151,10 @@ class DatabaseSource:
     @cached_property
     def _score(self) -> Any:
         """The score as an expression that the database orders as Redis orders scores."""
-        # SQLite keeps decimals as floats, whose noise in the last digits would make two of what is one score.
-        is_rough = self.connection.vendor == "sqlite" or self._field.decimal_places is None
-        if isinstance(self.kind, Fixed) and is_rough:
+        if isinstance(self.kind, Fixed) and (
+            # SQLite keeps decimals as floats, whose noise behind the last place would split one score in two.
+            self.connection.vendor == "sqlite" or self._field.decimal_places is None
+        ):
             return Round(F(self.path), precision=self.kind.places)
         return F(self.path)
 
@@ -174,7 +176,7 @@ class DatabaseSource:
         return self.kind.decode(min(max(score, low), high))
 
     def _find(self, member: str) -> _Me | None:
-        rows = self._rows.filter(pk=self.index.parse_pk(member))
+        rows = self._rows.filter(pk=self.index.parse_pk(member)).annotate(zrank_text=F("zrank_text"))
         for pk, value, text in rows.values_list("pk", self.path, "zrank_text"):
             # Where the database finds "A" by "a", Redis doesn't.
             if self.index.to_text(pk) == member:

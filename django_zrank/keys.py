@@ -29,8 +29,9 @@ class Keys(NamedTuple):
 
     meta: str
     """Hash: ``generation`` (live), ``run`` (the ``run_id`` of the server that was written to), ``token`` (the
-    newest), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); of a
-    running rebuild ``building`` (its generation), ``started``, ``seen`` (its last sign of life)."""
+    newest), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); ``started``
+    (the token of the last rebuild that began); of a running one ``building`` (its generation) and ``seen``
+    (its last sign of life)."""
 
     @classmethod
     @cache  # there are as many as indexes

@@ -88,6 +88,9 @@ class Generation(models.Model):
     building = models.CharField(max_length=32, default="")
     """The generation that a rebuild is about to put in place."""
 
+    run = models.CharField(max_length=40, default="")
+    """The ``run_id`` of the server that holds it: what another one has taken works off no mark."""
+
     purged = models.BigIntegerField(default=0)
     """The highest token of a drained mark that was deleted: a server that has lost it can't be replayed."""
 

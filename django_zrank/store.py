@@ -39,6 +39,7 @@ class Epoch(NamedTuple):
     generation: str
     building: str
     token: str
+    run: str
 
 
 class Health(NamedTuple):
@@ -53,8 +54,16 @@ class Health(NamedTuple):
     applied: str
     """The place up to which writes have been applied."""
 
-    same_server: bool
-    """Whether it is the server that was written to, and has not restarted since."""
+    run: str
+    """The ``run_id`` of the server that was written to."""
+
+    server: str
+    """The ``run_id`` of the server that answers."""
+
+    @property
+    def same_server(self) -> bool:
+        """Whether it is the server that was written to, and has not restarted since."""
+        return self.run == self.server
 
 
 class Sample(NamedTuple):
@@ -235,14 +244,12 @@ class Store:
 
     def check_health(self) -> Health:
         """What this server holds, and whether it can be believed."""
-        *fields, same = self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())
-        generation, building, behind, applied = map(bytes.decode, fields)
-        return Health(generation, building, behind, applied, bool(same))
+        return Health(*map(bytes.decode, self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())))
 
-    def adopt_server(self, generation: str, applied: str) -> bool:
+    def adopt_server(self, generation: str, applied: str, server: str) -> bool:
         """Accept a server that restarted or took over. False: it holds something else by now."""
         keys = self.keys
-        return bool(self._call(scripts.ADOPT_SERVER, (keys.shadow, keys.meta), (generation, applied)))
+        return bool(self._call(scripts.ADOPT_SERVER, (keys.shadow, keys.meta), (generation, applied, server)))
 
     def finish_replay(self, behind: str) -> bool:
         """Note that the replay named ``behind`` is done. False: another has begun."""

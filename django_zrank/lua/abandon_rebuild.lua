@@ -13,5 +13,5 @@ if redis.call('HGET', meta, 'building') ~= building then
   return 0
 end
 redis.call('UNLINK', shadow)
-redis.call('HDEL', meta, 'building', 'started', 'seen')
+redis.call('HDEL', meta, 'building', 'seen')
 return 1

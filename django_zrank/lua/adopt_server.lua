@@ -4,19 +4,21 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       applied     the place up to which it had applied writes when the marks were set waiting
+--       server      its run_id then
 -- Returns 1, or 0 with nothing changed where it holds something else by now.
 -- Cost  O(1).
 
 local shadow, meta = KEYS[1], KEYS[2]
-local generation, applied = unpack(ARGV)
+local generation, applied, server = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'applied')
-if state[1] ~= generation or (state[2] or '') ~= applied then
+if state[1] ~= generation or (state[2] or '') ~= applied
+  or string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= server then
   return 0
 end
 local time = redis.call('TIME')
 redis.call('UNLINK', shadow)
-redis.call('HDEL', meta, 'building', 'started', 'seen')
-redis.call('HSET', meta, 'run', string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'), 'behind',
+redis.call('HDEL', meta, 'building', 'seen')
+redis.call('HSET', meta, 'run', server, 'behind',
   string.format('%.0f', time[1] * 1000000 + time[2]))
 return 1

@@ -7,6 +7,7 @@
 -- ARGV  generation  as begin_write.lua returned it
 --       building    as begin_write.lua returned it
 --       token       as begin_write.lua returned it
+--       run         as begin_write.lua returned it
 --       window      seconds for which a member's token is remembered
 --       …           then pairs: member, score ('' removes the member)
 -- Returns the place of this write among all (a token), or nil with nothing written where a rebuild began or
@@ -14,15 +15,19 @@
 -- Cost  O(pairs * log(size)).
 
 local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, building, token, window = unpack(ARGV, 1, 4)
-local FIRST_PAIR = 5
+local generation, building, token, run, window = unpack(ARGV, 1, 5)
+local FIRST_PAIR = 6
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token', 'run')
 local floor = tonumber(state[4] or 0) - window * 1000000
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or tonumber(token) <= floor then
   return false
 end
-if state[5] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+if state[5] ~= run or run ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+  return false
+end
+-- start_rebuild.lua forgot the tokens of what was written before it.
+if state[3] and tonumber(token) < tonumber(state[3]) then
   return false
 end
 if building ~= '' then

@@ -3,7 +3,7 @@
 -- KEYS  shadow  sorted set that a rebuild is filling
 --       meta    hash of the index
 -- ARGV  lease   seconds after which a silent rebuild counts as dead; what it left is cleared here
--- Returns {generation, building, token}, '' for what there is not; nil where the index was never built; the
+-- Returns {generation, building, token, run_id of the server}, '' for what there is not; nil where the index was never built; the
 --         error UNHEALTHY where the server restarted or another took over, and may have lost writes.
 -- Cost  O(1).
 
@@ -20,7 +20,7 @@ if run and run ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') the
 end
 if building and now - seen > lease * 1000000 then
   redis.call('UNLINK', shadow)
-  redis.call('HDEL', meta, 'building', 'started', 'seen')
+  redis.call('HDEL', meta, 'building', 'seen')
   building = false
 end
 if not generation and not building then
@@ -28,4 +28,4 @@ if not generation and not building then
 end
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 redis.call('HSET', meta, 'token', token)
-return {generation or '', building or '', token}
+return {generation or '', building or '', token, run or ''}

@@ -14,18 +14,17 @@ local building, polite, lease = unpack(ARGV)
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local seen = redis.call('HGET', meta, 'seen')
-if polite == '1' and seen and now - seen <= lease * 1000000 then
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local known, seen = unpack(redis.call('HMGET', meta, 'run', 'seen'))
+if polite == '1' and seen and known == run and now - seen <= lease * 1000000 then
   return false
 end
 local last = redis.call('HGET', meta, 'token')
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 
--- No write that began earlier can be applied any more (its 'building' differs), so its guard is not needed.
+-- What began earlier is refused from now on ('started'), so its guard is not needed.
 redis.call('UNLINK', shadow, recent)
 -- The live index of a server that has lost writes takes new ones from now on, but is not to be believed.
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local known = redis.call('HGET', meta, 'run')
 if known and known ~= run then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end

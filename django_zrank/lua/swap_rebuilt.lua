@@ -26,6 +26,6 @@ end
 local time = redis.call('TIME')
 local applied = string.format('%.0f', math.max(time[1] * 1000000 + time[2], redis.call('HGET', meta, 'token') + 1))
 redis.call('HSET', meta, 'generation', building, 'applied', applied, 'token', applied)
-redis.call('HDEL', meta, 'building', 'started', 'seen', 'behind')
+redis.call('HDEL', meta, 'building', 'seen', 'behind')
 redis.call('UNLINK', old)
 return 1

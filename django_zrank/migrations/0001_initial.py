@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
                 ),
                 ("generation", models.CharField(default="", max_length=32)),
                 ("building", models.CharField(default="", max_length=32)),
+                ("run", models.CharField(default="", max_length=40)),
                 ("purged", models.BigIntegerField(default=0)),
             ],
             options={

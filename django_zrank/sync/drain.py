@@ -6,8 +6,8 @@ import logging
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, connections
-from django.db.models import Exists, Max, QuerySet
+from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Greatest
 
 from ..conf import get_settings
@@ -30,8 +30,12 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 1000
 
 
-def drain(index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE) -> int:
+def drain(
+    index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE, rebuilds: bool = True
+) -> int:
     """Work off the marks of ``index`` that wait, or ``limit`` of them. Returns how many.
+
+    A mark for all members (of a table that was truncated) takes a rebuild; without ``rebuilds`` it is left.
 
     Marks seen, token, read, apply, unmark: the order is the proof. A mark that is seen belongs to a committed
     change; the token is younger than the mark, and the rows are read after it; so what is written holds the
@@ -48,7 +52,8 @@ def drain(index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH
     done, last = 0, 0
     while limit is None or done < limit:
         size = batch_size if limit is None else min(batch_size, limit - done)
-        marks = list(waiting_marks(index).filter(id__gt=last).order_by("id")[:size])
+        waiting = waiting_marks(index).filter(id__gt=last)
+        marks = list((waiting if rebuilds else waiting.exclude(member=None)).order_by("id")[:size])
         if not marks:
             break
         last = marks[-1].pk
@@ -78,26 +83,32 @@ def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
             return 0
         half = len(marks) // 2
         return _work_off(index, store, marks[:half]) + _work_off(index, store, marks[half:])
+    if members is None:
+        return 0
     drained.send(index, marks=len(marks), members=members)
     return len(marks)
 
 
-def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int:
-    """Write what ``marks`` are about, and unmark. Returns how many members."""
+def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int | None:
+    """Write what ``marks`` are about, and unmark. Returns how many members; None where they wait on, because the
+    database knows of another build or server by now."""
     if any(mark.member is None for mark in marks):  # a truncated table: nothing tells who was in it
-        members = rebuild(index)
+        members = rebuild(index, polite=True)  # one that runs already may have read before these marks
         health = store.check_health()
-        generation, place = health.generation, int(health.applied)
+        generation, run, place = health.generation, health.run, int(health.applied)
     else:
         pks = _members(index, marks)
         members = len(pks)
-        generation, place = push(index, pks)
-    # A server that was cut off and replaced would take writes, and must not eat the marks of its successor.
-    another = (
-        Generation.objects.using(index.get_using()).filter(index=index.name).exclude(generation=generation)
-    )
-    ours = waiting_marks(index).filter(id__in=[mark.pk for mark in marks])
-    ours.exclude(Exists(another)).update(drained=place)
+        epoch, place = push(index, pks)
+        generation, run = epoch.generation, epoch.run
+    # A server that was cut off and replaced would take writes, and must not eat the marks of its successor. The
+    # update locks the row: either mend() finds these marks worked off, or they are found waiting by it.
+    using = index.get_using()
+    noted = Generation.objects.using(using).filter(index=index.name, generation=generation, run=run)
+    with transaction.atomic(using):
+        if not noted.update(run=run):
+            return None
+        waiting_marks(index).filter(id__in=[mark.pk for mark in marks]).update(drained=place)
     return members
 
 
@@ -133,13 +144,14 @@ def _purge(index: RankIndex) -> None:
     old = Mark.objects.using(using).filter(index=index.name, drained__lt=before)
     newest = old.aggregate(newest=Max("drained"))["newest"]
     noted = Generation.objects.using(using).filter(index=index.name)
-    # Noted first: a server that has lost what is about to be deleted must not be taken for one to replay.
-    if newest is not None and noted.update(purged=Greatest("purged", newest)):
-        old.filter(drained__lte=newest)._raw_delete(using)
+    if newest is not None:
+        with transaction.atomic(using):
+            if noted.update(purged=Greatest("purged", newest)):
+                old.filter(drained__lte=newest)._raw_delete(using)
 
 
 def drain_soon(index: RankIndex) -> None:
     """Work off a batch, at most once a second: done by whoever has just pushed."""
     if connections[index.get_using()].in_atomic_block or not _due("drain", index, 1.0):
         return
-    drain(index, limit=BATCH_SIZE)
+    drain(index, limit=BATCH_SIZE, rebuilds=False)

@@ -6,6 +6,8 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
 from ..models import Generation, Mark
 from ..signals import mended
 from ..store import Health, Store
@@ -39,7 +41,8 @@ class Verdict(Enum):
 
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
-    return _examine(Store(index.name).check_health(), _noted(index))
+    noted = _noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
+    return _examine(Store(index.name).check_health(), noted)
 
 
 def _noted(index: RankIndex) -> Generation:
@@ -52,10 +55,10 @@ def _examine(health: Health, noted: Generation) -> Verdict:
         return Verdict.BUILDING if health.building and health.same_server else Verdict.EMPTY
     if health.generation != noted.generation:
         return Verdict.UNNOTED if health.generation == noted.building else Verdict.FOREIGN
+    if health.behind == "rebuild":  # whatever has happened since
+        return Verdict.LOST
     if not health.same_server:
         return Verdict.LOST if int(health.applied or 0) < noted.purged else Verdict.RESTARTED
-    if health.behind == "rebuild":
-        return Verdict.LOST
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 
@@ -67,20 +70,32 @@ def mend(index: RankIndex) -> Verdict:
     anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
     """
     store, using = Store(index.name), index.get_using()
-    health, noted = store.check_health(), _noted(index)
+    noted = _noted(index)  # first: whoever mends after this is noticed below
+    health = store.check_health()
     verdict = _examine(health, noted)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return verdict
     logger.warning("Index %r: %s", index.name, verdict.value)
     if verdict is Verdict.UNNOTED:
         Generation.objects.using(using).filter(index=index.name, building=health.generation).update(
-            generation=health.generation, building=""
+            generation=health.generation, building="", run=health.run
         )
     elif verdict is Verdict.RESTARTED:
         # The marks first: killed in between, they are worked off once more, which does no harm.
         lost = Mark.objects.using(using).filter(index=index.name, drained__gt=int(health.applied or 0))
-        lost.update(drained=None)
-        store.adopt_server(health.generation, health.applied)
+        with transaction.atomic(using):
+            # Locks the row: what worked off marks for the old server is done, or sees that it came too late.
+            same = Generation.objects.using(using).filter(
+                index=index.name,
+                generation=health.generation,
+                run=noted.run,
+                purged__lte=int(health.applied or 0),
+            )
+            found = same.update(run=health.server)
+            if found:
+                lost.update(drained=None)
+        if found:
+            store.adopt_server(health.generation, health.applied, health.server)
     else:
         rebuild(index, polite=True)
     mended.send(index, verdict=verdict)

@@ -10,7 +10,7 @@ from django.db import connections
 
 from ..exceptions import IndexUnavailable, NotBuilt, Unrankable
 from ..signals import push_failed
-from ..store import Number, Store
+from ..store import Epoch, Number, Store
 from .breaker import breaker
 
 if TYPE_CHECKING:
@@ -24,31 +24,31 @@ _BATCH: Final = 1000
 _ATTEMPTS: Final = 5
 
 
-def push(index: RankIndex, pks: Iterable[Any]) -> tuple[str, int]:
+def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
     The order is what makes it right: a token is taken before the rows are read, and Redis refuses what
     comes after a write with a higher one. So of two pushes of one member the later reading wins.
 
-    Returns the generation that was written to, and the place of the last write among all.
+    Returns the epoch of the first write, and the place of the last one among all.
     Raises :exc:`~django_zrank.IndexUnavailable`.
     """
-    store, generation, place = Store(index.name), "", 0
+    store, first = Store(index.name), None
     limit = connections[index.get_using()].features.max_query_params or _BATCH
     pks, size = list(pks), min(_BATCH, limit)
-    for start in range(0, len(pks), size):
+    for start in range(0, max(len(pks), 1), size):  # nobody: still a place among all writes
         batch = pks[start : start + size]
         for _ in range(_ATTEMPTS):
             epoch = store.begin_write()
             applied = store.apply_changes(epoch, read(index, batch))
             if applied is not None:
-                generation, place = epoch.generation, applied
+                first, place = first or epoch, applied
                 break
         else:
             raise IndexUnavailable(
                 f"Index {index.name!r}: rebuilds began too often for a write to get through"
             )
-    return generation, place
+    return first, place  # type: ignore[return-value]  # at least one was written
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:

@@ -71,7 +71,8 @@ def rebuild(
             progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
-        noted.filter(index=index.name, building=building).update(generation=building, building="")
+        run = store.check_health().run
+        noted.filter(index=index.name, building=building).update(generation=building, building="", run=run)
     except BaseException:
         with suppress(IndexUnavailable):
             store.abandon_rebuild(building)

@@ -8,7 +8,7 @@ from itertools import islice
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections, transaction
+from django.db import connections
 
 from ..checks import check_redis
 from ..conf import get_settings
@@ -22,6 +22,7 @@ from .gauges import read_gauges
 from .health import Verdict, examine
 from .push import encode, read
 from .report import CaptureState, Example, Report
+from .transactions import refuse_transaction
 from .triggers import captured, status
 from .watch import sync
 
@@ -62,8 +63,7 @@ def verify(
     Raises :exc:`~django_zrank.IndexUnavailable`, and ``TransactionManagementError`` inside a transaction,
     where an old snapshot might be read.
     """
-    if connections[index.get_using()].in_atomic_block:
-        raise transaction.TransactionManagementError("An index can't be verified inside a transaction.")
+    refuse_transaction(connections[index.get_using()], "A verification")
     found, gauges = examine(index), read_gauges(index)
     if repair:
         sync(index)

@@ -8,11 +8,11 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import connections
 
-from ..exceptions import RebuildSuperseded, ZRankError
+from ..exceptions import RebuildSuperseded
 from .drain import drain
-from .health import mend
+from .health import Verdict, mend
 from .triggers import CHANNEL
 
 if TYPE_CHECKING:
@@ -24,17 +24,18 @@ logger = logging.getLogger("django_zrank.sync")
 
 _LONGEST_PAUSE: Final = 30.0
 _TURN: Final = 0.5
+_STEPS: Final = 4
+"""What mending may take: a note that is missing, a restart, and another one meanwhile."""
 
 
 def sync(index: RankIndex) -> int:
     """Mend ``index`` where it isn't healthy, and work off its marks. Returns how many.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`.
+    Raises :exc:`~django_zrank.IndexUnavailable`, and ``RebuildSuperseded`` where somebody else is at it.
     """
-    try:
-        mend(index)
-    except RebuildSuperseded as error:
-        logger.info("%s", error)  # somebody else is at it
+    for _ in range(_STEPS):
+        if mend(index) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+            break
     return drain(index)
 
 
@@ -55,7 +56,9 @@ def watch(
             try:
                 _listen(index)
                 marks = sync(index)
-            except (ZRankError, DatabaseError, InterfaceError) as error:
+            except RebuildSuperseded as error:
+                logger.info("%s", error)
+            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 logger.warning(
                     "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
@@ -95,7 +98,7 @@ def _disconnect(index: RankIndex) -> None:
     connection = connections[index.get_using()]
     try:
         connection.close()
-    except (DatabaseError, InterfaceError):
+    except Exception:  # noqa: BLE001
         connection.connection = None
 
 

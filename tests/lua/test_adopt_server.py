@@ -19,7 +19,7 @@ def test_until_then_nothing_is_written(store: Store) -> None:
 
 def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
     health = store.check_health()
-    assert store.adopt_server(health.generation, health.applied)
+    assert store.adopt_server(health.generation, health.applied, health.server)
     assert store.apply_changes(store.begin_write(), [("1", 10)])
     health = store.check_health()
     assert health.same_server
@@ -33,15 +33,16 @@ def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> N
     assert not store.load_rows("next", [(2, "2")])
     assert not store.swap_rebuilt("next")
     health = store.check_health()
-    assert store.adopt_server(health.generation, health.applied)
+    assert store.adopt_server(health.generation, health.applied, health.server)
     assert not zrank.exists(store.keys.shadow)
     assert store.check_health().building == ""
 
 
 def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
     health = store.check_health()
-    assert not store.adopt_server("another", health.applied)
-    assert not store.adopt_server(health.generation, "1")
+    assert not store.adopt_server("another", health.applied, health.server)
+    assert not store.adopt_server(health.generation, "1", health.server)
+    assert not store.adopt_server(health.generation, health.applied, "another server")
     assert not store.check_health().same_server
 
 

@@ -70,3 +70,13 @@ def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Sto
     zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
     store.apply_changes(store.begin_write(), [("2", 10)])
     assert set(zrank.zrange(store.keys.recent, 0, -1)) == {b"1", b"2"}
+
+
+def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, live: Live) -> None:
+    """The rebuild forgot the tokens of what was written before it, so nothing guards against this one."""
+    earlier = store.begin_write()
+    store.apply_changes(store.begin_write(), [("1", 20)])
+    store.start_rebuild("next")
+    store.abandon_rebuild("next")
+    assert store.apply_changes(earlier, [("1", 10)]) is None
+    assert live()["1"] == 20

@@ -7,14 +7,17 @@ from django_zrank.store import Health, Store
 
 def test_a_built_index(store: Store) -> None:
     health = store.check_health()
-    assert health == Health(health.generation, "", "", health.applied, same_server=True)
+    assert health == Health(health.generation, "", "", health.applied, health.server, health.server)
+    assert health.same_server
     assert len(health.generation) == 32
     assert int(health.applied) > 0
 
 
 def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.flushall()
-    assert store.check_health() == Health("", "", "", "", same_server=False)
+    health = store.check_health()
+    assert health == Health("", "", "", "", "", health.server)
+    assert not health.same_server
 
 
 def test_a_server_that_restarted(zrank: Redis, store: Store) -> None:

@@ -20,11 +20,11 @@ from tests.testapp.zrank import PlayerAscending
 SCRIPTS = [value for value in vars(scripts).values() if isinstance(value, Script)]
 
 CALLS: dict[str, Callable[[Store], Any]] = {
-    "adopt_server": lambda store: store.adopt_server("a", "1"),
+    "adopt_server": lambda store: store.adopt_server("a", "1", "s"),
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
-    "apply_changes": lambda store: store.apply_changes(Epoch("a", "b", "1"), [("1", 5), ("2", None)]),
+    "apply_changes": lambda store: store.apply_changes(Epoch("a", "b", "1", "r"), [("1", 5), ("2", None)]),
     "begin_write": lambda store: store.begin_write(),
     "load_rows": lambda store: store.load_rows("b", [(1, "1"), (2.5, "2")]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),

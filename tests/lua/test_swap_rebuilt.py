@@ -19,7 +19,7 @@ def test_replaces_the_live_index_and_leaves_nothing_behind(
         store.keys.live.encode(),
         store.keys.meta.encode(),
     }
-    assert set(zrank.hgetall(store.keys.meta)) == {b"applied", b"generation", b"run", b"token"}
+    assert set(zrank.hgetall(store.keys.meta)) == {b"applied", b"generation", b"run", b"started", b"token"}
 
 
 def test_an_index_may_become_empty(zrank: Redis, store: Store) -> None:

@@ -32,8 +32,15 @@ pytestmark = [
 INDEX = PlayerAscending.instance()
 
 
+@pytest.fixture(autouse=True)
+def built(zrank: Redis) -> None:
+    """The database knows of the build that Redis holds."""
+    rebuild(INDEX)
+    rebuild(AccountRank.instance())
+
+
 @pytest.fixture
-def players() -> list[Player]:
+def players(built: None) -> list[Player]:
     """Twenty players whom no signal told of, and no mark but one for each."""
     players = Player.objects.bulk_create([Player(level=level) for level in range(20)])
     Mark.objects.all().delete()
@@ -100,7 +107,7 @@ def test_marks_of_related_rows() -> None:
 
 
 def test_a_truncated_table(players: list[Player]) -> None:
-    rebuild(INDEX)
+    drain(INDEX)
     Player.objects.all()._raw_delete("default")
     Mark.objects.all().delete()
     Mark.objects.create(index="ascending", member=None)
@@ -158,9 +165,31 @@ def test_killed_before_unmarking_they_still_wait(players: list[Player], monkeypa
 
 def test_a_server_that_was_replaced_eats_no_marks(players: list[Player]) -> None:
     """Partitioned away, it still takes writes; but the database knows of a newer generation by now."""
-    Generation.objects.update_or_create(index="ascending", defaults={"generation": "of its successor"})
-    drain(INDEX)
+    Generation.objects.filter(index="ascending").update(generation="of its successor")
+    assert drain(INDEX) == 0
     assert waiting_marks(INDEX).count() == 20
+
+
+def test_a_server_that_was_replaced_by_its_own_copy_eats_none_either(players: list[Player]) -> None:
+    """A replica that took over holds the same generation, under another run_id."""
+    Generation.objects.filter(index="ascending").update(run="of its successor")
+    assert drain(INDEX) == 0
+    assert waiting_marks(INDEX).count() == 20
+
+
+def test_marks_that_lead_to_nobody_are_worked_off() -> None:
+    mark(Club.objects.create().pk, index="account", via="club_id")
+    drain(AccountRank.instance())
+    assert not waiting_marks(AccountRank.instance()).exists()
+
+
+def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "_next", {})
+    everybody = Mark.objects.create(index="ascending", member=None)
+    drain_soon(INDEX)
+    assert list(waiting_marks(INDEX)) == [everybody]
 
 
 def test_a_poisoned_mark_keeps_none_waiting(players: list[Player], caplog: pytest.LogCaptureFixture) -> None:
@@ -182,6 +211,9 @@ def test_a_value_without_a_place_is_removed_and_its_mark_worked_off(
     tickets = Ticket.objects.bulk_create([Ticket(integer=1), Ticket(integer=2**60), Ticket(integer=3)])
     Mark.objects.all().delete()
     mark(*(ticket.pk for ticket in tickets), index=index.instance().name)
+    store = index.instance().ranking.store
+    health = store.check_health()
+    Generation.objects.create(index=store.name, generation=health.generation, run=health.run)
     with caplog.at_level(logging.ERROR, "django_zrank.sync"):
         assert drain(index.instance()) == 3
     assert contents(index) == {str(tickets[0].pk): 1.0, str(tickets[2].pk): 3.0}
@@ -210,7 +242,6 @@ def test_a_server_that_is_down_keeps_its_marks(players: list[Player], own_server
 def test_old_marks_are_purged_and_it_is_noted(
     players: list[Player], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuild(INDEX)
     monkeypatch.setattr(drain_module, "_next", {})
     drain(INDEX)
     assert Mark.objects.filter(index="ascending").count() == 20  # kept, to be replayed

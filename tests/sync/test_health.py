@@ -11,7 +11,8 @@ from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy, RebuildSuperseded
 from django_zrank.models import Generation, Mark
 from django_zrank.signals import mended, rebuilt
-from django_zrank.sync.drain import drain
+from django_zrank.sync import drain as drain_module
+from django_zrank.sync.drain import drain, waiting_marks
 from django_zrank.sync.health import Verdict, examine, mend
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
@@ -126,6 +127,36 @@ def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(z
     assert examine(INDEX) is Verdict.LOST
     mend(INDEX)
     assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_a_rebuild_that_is_needed_is_not_forgotten_at_the_next_restart(zrank: Redis) -> None:
+    """Later writes have raised the place that was reached beyond what was lost: a replay would miss it."""
+    meta = INDEX.ranking.store.keys.meta
+    zrank.hset(meta, "run", "the server before")
+    INDEX.ranking.store.start_rebuild("dies")
+    INDEX.ranking.store.abandon_rebuild("dies")
+    change(50)
+    drain(INDEX)
+    zrank.hset(meta, "run", "the server between")
+    assert examine(INDEX) is Verdict.LOST
+
+
+def test_a_drain_that_ends_after_the_server_was_replaced_unmarks_nothing(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has applied; then the server restarts without that, and is mended; then it unmarks."""
+    push = drain_module.push
+
+    def push_then_restart(index: Any, pks: Any) -> Any:
+        result = push(index, pks)
+        Generation.objects.filter(index="ascending").update(run="the server after")
+        return result
+
+    change(50)
+    with monkeypatch.context() as patch:
+        patch.setattr(drain_module, "push", push_then_restart)
+        assert drain(INDEX) == 0
+    assert waiting_marks(INDEX).exists()
 
 
 def test_says_what_it_mended(zrank: Redis) -> None:

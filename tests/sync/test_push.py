@@ -62,7 +62,7 @@ def test_members_are_written_and_those_without_a_rank_removed() -> None:
 
 
 def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
-    push(INDEX, [])
+    assert not try_push(INDEX, set())
     assert round_trips == []
 
 

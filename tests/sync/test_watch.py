@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from django_zrank.exceptions import IndexUnavailable
+from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.drain import waiting_marks
 from django_zrank.sync.rebuild import rebuild
@@ -62,7 +62,8 @@ def test_sync_leaves_a_rebuild_that_is_running_alone(zrank: Any) -> None:
     rebuild(INDEX)
     zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
     INDEX.ranking.store.start_rebuild("running")
-    sync(INDEX)
+    with pytest.raises(RebuildSuperseded):
+        sync(INDEX)
     assert INDEX.ranking.store.check_health().building == "running"
 
 

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...registry import registry
+from ...sync.health import Verdict, examine
 from ...sync.watch import sync, watch
 
 
@@ -38,6 +39,10 @@ class Command(BaseCommand):
         for index in indexes:
             try:
                 self.report(index, sync(index))
+                verdict = examine(index)
+                if verdict is not Verdict.HEALTHY:
+                    self.stderr.write(f"{index.name}: {verdict.value}")
+                    failed = True
             except ZRankError as error:
                 self.stderr.write(str(error))
                 failed = True

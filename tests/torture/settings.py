@@ -1,0 +1,18 @@
+"""Settings of the driver's processes: those of the suite, with a database and a Redis of the driver's own."""
+
+import os
+
+from tests.settings import *  # noqa: F403
+from tests.settings import CACHES, DATABASE, DATABASES
+
+_FOLDER = os.environ["ZRANK_TORTURE_FOLDER"]
+_NAME = f"zrank_torture_{os.environ['ZRANK_TORTURE_NAME']}"
+
+DATABASES = {"default": DATABASES["default"]}
+DATABASES["default"]["TEST"] = {
+    **DATABASES["default"].get("TEST", {}),
+    "NAME": f"{_FOLDER}/{_NAME}.sqlite3" if DATABASE == "sqlite" else _NAME,
+}
+CACHES = {**CACHES, "zrank": {**CACHES["zrank"], "LOCATION": os.environ["ZRANK_TORTURE_REDIS"]}}
+# Times that fit a run of seconds. Marks are kept so shortly that a dump can be too old to be replayed.
+ZRANK = {"RETRY_AFTER": 0.3, "KEEP_MARKS": float(os.environ["ZRANK_TORTURE_KEEP_MARKS"])}
