@@ -33,7 +33,9 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """The ``ZRANK`` dictionary."""
     raw = raw_settings()
     if not isinstance(raw, dict):
-        return [Error("ZRANK must be a dictionary.", hint="ZRANK = {…}; every key is optional.", id="zrank.E001")]
+        return [
+            Error("ZRANK must be a dictionary.", hint="ZRANK = {…}; every key is optional.", id="zrank.E001")
+        ]
     known = {field.name.upper(): field.name for field in fields(Settings)}
     types = get_type_hints(Settings)
     errors: list[CheckMessage] = []
@@ -151,7 +153,9 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     default = None if check_settings(app_configs) else get_settings().default_index
     if default is not None and default not in {index.name for index in indexes}:
         hint = f"Registered: {', '.join(sorted(index.name for index in indexes)) or 'none'}."
-        errors.append(Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012"))
+        errors.append(
+            Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012")
+        )
     for index in indexes:
         errors.extend(_check_index(index))
     return errors
@@ -168,7 +172,9 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         yield Error(f"{cls.__name__}.name is {index.name!r}.", hint=hint, obj=cls, id="zrank.E013")
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
         hint = "Give the model a primary key of one column."
-        yield Error(f"{cls.__name__}: a composite primary key can't be ranked.", hint=hint, obj=cls, id="zrank.E014")
+        yield Error(
+            f"{cls.__name__}: a composite primary key can't be ranked.", hint=hint, obj=cls, id="zrank.E014"
+        )
         return
     try:
         ordering = index.ordering

@@ -40,8 +40,10 @@ class Clock(Now):
 class Mark(models.Model):
     """A note that a member has changed: appended in the transaction that changed it, by whatever wrote.
 
-    The table lies in every database that holds a ranked model. Its rows are written by triggers, so each column
-    has its default in the database, and the table has one index beside its key: a mark is paid for by a save.
+    The table lies in every database that holds a ranked model: a router's ``allow_migrate()`` that has no opinion
+    of this app lets ``migrate --database`` make it there, and one that keeps it out fails ``manage.py check``.
+    Its rows are written by triggers, so each column has its default in the database, and the table has one index
+    beside its key: a mark is paid for by a save.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -155,7 +155,7 @@ def connect_all() -> None:
     for index in registry.all():
         try:
             connect(index)
-        except Exception:  # noqa: BLE001 - whatever it is: the start must not fail, or nothing could say it
+        except Exception:
             logger.debug("Index %r is declared wrongly", index.name, exc_info=True)
 
 

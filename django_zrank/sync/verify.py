@@ -33,7 +33,11 @@ __all__ = ["verify"]
 
 BATCH_SIZE: Final = 2000
 
+_PAGE: Final = 10
+"""How many batches one query of the database makes."""
+
 _ATTEMPTS: Final = 3
+"""How often a verification begins again, if a rebuild has come in between."""
 
 _LOOKS: Final = 6
 """How often a suspect that keeps changing is looked at."""
@@ -156,28 +160,39 @@ class _Comparison:
             raise _Replaced
 
     def look_up_rows(self, balance: Balance) -> None:
-        for rows in self.pages():
-            scores = dict(zip(rows, self.store.scores(rows), strict=True))
-            self.suspects.update(
-                (member, pk) for member, (pk, score) in rows.items() if scores[member] != score
-            )
-            balance.add(member for member, score in scores.items() if score is not None)
-            self.report.rows += len(rows)
-            self.settle(at_least=self.size)
+        for page in self.pages():
+            ranked = encode(self.index, page)
+            while rows := {
+                self.index.to_text(pk).encode(): (pk, score) for pk, score in islice(ranked, self.size)
+            }:
+                scores = dict(zip(rows, self.store.scores(rows), strict=True))
+                wrong = ((member, pk) for member, (pk, score) in rows.items() if scores[member] != score)
+                self.suspects.update(wrong)
+                balance.add(member for member, score in scores.items() if score is not None)
+                self.report.rows += len(rows)
+                self.settle(at_least=self.size)
+                self.progress(len(rows))
         self.settle()
 
-    def pages(self) -> Iterator[dict[bytes, tuple[Any, Number]]]:
-        """Member -> (primary key, score), batch by batch, in the order of primary keys.
+    def pages(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Primary key and criteria of each row, some batches at a time, in the order of primary keys.
 
-        Each batch is a query of its own: a long one would keep the database from clearing away old rows, and
-        with some drivers none could be asked meanwhile.
+        Each page is a query of its own: a long one would keep the database from clearing away old rows, and
+        with some drivers none could be asked meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL
+        joins other tables from their beginning each time. And it is larger than a batch, where it takes what it
+        joins for small enough to be read whole each time.
         """
-        rows = self.index.get_ranked().order_by("pk").values_list("pk", *self.index.ordering.paths)
-        page = list(rows[: self.size])
-        while page:
-            yield {self.index.to_text(pk).encode(): (pk, score) for pk, score in encode(self.index, page)}
-            self.progress(len(page))
-            page = list(rows.filter(pk__gt=page[-1][0])[: self.size])
+        rows = self.index.get_ranked().order_by().values_list("pk", *self.index.ordering.paths)
+        keys = self.index.model._base_manager.using(self.using).order_by("pk").values_list("pk", flat=True)
+        size = self.size * _PAGE
+        bounds: dict[str, Any] = {}
+        while True:
+            # The last of as many keys; none where there are fewer.
+            ends = list(keys.filter(**bounds)[size - 1 : size])
+            yield list(rows.filter(**bounds, **({"pk__lte": ends[0]} if ends else {})))
+            if not ends:
+                break
+            bounds = {"pk__gt": ends[0]}
 
     def look_up_members(self, balance: Balance) -> None:
         for members in self.store.scan(self.size):

@@ -561,6 +561,40 @@ def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) 
 
 
 @ddl
+def test_a_collation_that_takes_one_text_for_another(declare: Callable[..., RankIndex]) -> None:
+    collations = {"sqlite": "NOCASE", "mysql": "utf8mb4_general_ci", "postgresql": "zrank_nocase"}
+
+    class Loose(models.Model):  # noqa: DJ008
+        key = models.CharField(max_length=9, primary_key=True, db_collation=collations[connection.vendor])
+        name = models.CharField(max_length=9, db_collation=collations[connection.vendor])
+        score = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        if connection.vendor == "postgresql":
+            locale = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+            editor.execute(f"CREATE COLLATION zrank_nocase ({locale})")
+        editor.create_model(Loose)
+    try:
+        declare(Loose, "-score", get_queryset=lambda self: Loose.objects.filter(name__contains="a"))
+        Loose.objects.create(key="bob", name="a", score=1)
+        marks()
+        Loose.objects.update(name="A")
+        assert marks("declared") == ["bob"]
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {Loose._meta.db_table} SET {connection.ops.quote_name('key')} = 'BOB'")
+        assert marks("declared") == ["BOB", "bob"]
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Loose)
+            if connection.vendor == "postgresql":
+                editor.execute("DROP COLLATION zrank_nocase")
+        del Loose._meta.apps.all_models["testapp"]["loose"]
+
+
+@ddl
 def test_a_foreign_key_two_steps_away(declare: Callable[..., RankIndex]) -> None:
     index = declare(
         Profile, "-points", get_queryset=lambda self: Profile.objects.filter(account__club__is_open=True)
@@ -586,7 +620,8 @@ def test_many_to_many(declare: Callable[..., RankIndex]) -> None:
     index = declare(
         User, "-date_joined", get_queryset=lambda self: User.objects.filter(groups__name="team").distinct()
     )
-    user, group = User.objects.create(username="user"), Group.objects.create(name="team")
+    others = [User.objects.create(username=f"user {number}") for number in range(3)]
+    user, group = others.pop(), Group.objects.create(name="team")
     marks()
     user.groups.add(group)
     assert marks("declared") == texts(user)
@@ -604,7 +639,7 @@ def test_the_rows_that_a_row_of_the_same_table_leads_to(declare: Callable[..., R
     index = declare(
         Player, "-level", get_queryset=lambda self: Player.objects.filter(friends__is_active=True).distinct()
     )
-    player, friend = Player.objects.create(level=5), Player.objects.create(level=6)
+    player, friend = (Player.objects.create(pk=pk, level=5) for pk in (100, 200))
     player.friends.add(friend)
     marks()
     Player.objects.filter(pk=friend.pk).update(is_active=False)
@@ -1097,9 +1132,14 @@ def test_a_writer_without_rights_on_the_marks_on_postgresql() -> None:
             cursor.execute(
                 "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON testapp_nickname TO zrank_writer"
             )
+            cursor.execute("CREATE SCHEMA trap AUTHORIZATION zrank_writer")
             cursor.execute("SET ROLE zrank_writer")
+            cursor.execute(
+                "CREATE FUNCTION trap.pg_notify(text, text) RETURNS void LANGUAGE plpgsql"
+                " AS 'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END'"
+            )
             # Nothing that the writer puts in the way of a name is used.
-            cursor.execute("SET search_path = pg_temp, public")
+            cursor.execute("SET search_path = pg_temp, trap, pg_catalog, public")
             cursor.execute('CREATE TEMP TABLE zrank_mark ("index" text, member text)')
             cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1), ('b', 2)")
             cursor.execute("UPDATE testapp_nickname SET score = 3 WHERE nick = 'a'")

@@ -57,6 +57,12 @@ pytestmark = [
 INDEX = PlayerAscending.instance()
 
 
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is read in several queries, even where rows are few."""
+    monkeypatch.setattr(verify_module, "_PAGE", 2)
+
+
 def settle(*indexes: type[RankIndex]) -> None:
     """Indexes as the database has them, and no mark."""
     for index in indexes:
@@ -229,6 +235,25 @@ def test_a_page_of_nothing_but_such_values(caplog: pytest.LogCaptureFixture) -> 
         settle(ByInteger)
         report = verify(ByInteger.instance(), batch_size=2)
     assert (report.ok, report.rows) == (True, 1)
+
+
+def test_pages_of_nothing_but_unranked_rows(zrank: Redis) -> None:
+    pks = players(40)
+    Player.objects.filter(pk__in=pks[:33]).update(is_active=False)
+    settle(PlayerRank)
+    report = verify(PlayerRank.instance(), batch_size=2)
+    assert (report.ok, report.rows, report.members) == (True, 7, 7)
+    zrank.zadd(live(PlayerRank), {pks[5]: 5})
+    zrank.zrem(live(PlayerRank), pks[39])
+    assert counts(verify(PlayerRank.instance(), batch_size=2)) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 5, 8, 9])
+def test_every_row_is_looked_up_once(number: int) -> None:
+    """Wherever the last page ends."""
+    players(number)
+    report = verify(INDEX, batch_size=2)
+    assert (report.ok, report.rows, report.members) == (True, number, number)
 
 
 @pytest.mark.usefixtures("every_example")

@@ -98,7 +98,9 @@ def test_many_may_watch(watching: Callable[..., Any]) -> None:
     assert_mirrors(PlayerAscending)
 
 
-def test_survives_an_outage_and_backs_off(own_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survives_an_outage_and_backs_off(
+    own_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rebuild(INDEX)
     own_server.stop()
     pauses: list[float] = []
@@ -132,7 +134,9 @@ def test_one_index_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyP
     assert_mirrors(PlayerAscending)
 
 
-def test_a_closed_connection_is_opened_again(watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_connection_is_opened_again(
+    watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rebuild(INDEX)
     broke = threading.Event()
     drain = watch_module.drain
