@@ -24,7 +24,7 @@ from tests.testapp.models import Account, Club, Player, PlayerProxy, Ticket
 
 with isolate_apps("tests.testapp"):
 
-    class Seat(models.Model):  # noqa: DJ008
+    class Seat(models.Model):
         pk = models.CompositePrimaryKey("row", "number")
         row = models.IntegerField()
         number = models.IntegerField()
@@ -32,7 +32,7 @@ with isolate_apps("tests.testapp"):
         class Meta:
             app_label = "testapp"
 
-    class Ledger(models.Model):  # noqa: DJ008
+    class Ledger(models.Model):
         total = models.DecimalField(max_digits=20, decimal_places=4)
 
         class Meta:

@@ -18,7 +18,7 @@ from ..conf import get_settings
 from ..exceptions import CaptureError
 from ..models import Mark
 from ..registry import registry
-from .dialects import CHANNEL, DIALECTS, Capture, Dialect, Trigger, Unit
+from .dialects import CHANNEL, DIALECTS, LISTENING, Capture, Dialect, Trigger, Unit
 from .sources import sources_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANNEL",
+    "LISTENING",
     "Changes",
     "Status",
     "captured",

@@ -13,7 +13,7 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from .drain import drain
 from .health import Verdict, mend
-from .triggers import CHANNEL
+from .triggers import CHANNEL, LISTENING
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -24,6 +24,7 @@ logger = logging.getLogger("django_zrank.sync")
 
 _LONGEST_PAUSE: Final = 30.0
 _TURN: Final = 0.5
+_NAP: Final = 0.02
 _STEPS: Final = 4
 """What mending may take: a note that is missing, a restart, and another one meanwhile."""
 
@@ -51,10 +52,12 @@ def watch(
     While Redis or the database is away, the pause between two tries doubles up to half a minute.
     """
     pauses = dict.fromkeys(indexes, 0.0)
+    nap, idle = _NAP, False
     while not stop.is_set():
+        # Asked before the look that finds nothing: a mark is then either found, or told of.
+        told, idle = idle and _ask(indexes), True
         for index in indexes:
             try:
-                _listen(index)
                 marks = sync(index)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
@@ -67,21 +70,53 @@ def watch(
             else:
                 pauses[index] = 0.0
                 if marks:
+                    idle = False
                     report(index, marks)
-        _pause(indexes, max(interval, *pauses.values()), stop)
+        seconds = max(interval, *pauses.values())
+        if any(pauses.values()) or not _can_tell(indexes):
+            stop.wait(seconds)
+        elif told and idle:
+            _pause(indexes, seconds, stop)
+        else:  # too busy to ask, or refused while somebody writes
+            nap = min(2 * nap, interval) if idle else _NAP
+            stop.wait(min(nap, interval))
+        if told:
+            _cease(indexes)
+
+
+def _can_tell(indexes: Sequence[RankIndex]) -> bool:
+    """Whether all live in one PostgreSQL, through a driver that can wait for it: psycopg 3."""
+    aliases = {index.get_using() for index in indexes}
+    connection = connections[aliases.pop()]
+    return not aliases and connection.vendor == "postgresql" and hasattr(connection.connection, "notifies")
+
+
+def _ask(indexes: Sequence[RankIndex]) -> bool:
+    """Ask PostgreSQL to tell of marks that are committed from now on. False while somebody writes some."""
+    if not _can_tell(indexes):
+        return False
+    try:
+        with connections[indexes[0].get_using()].cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [LISTENING])
+            return bool(cursor.fetchone()[0])
+    except Exception:  # noqa: BLE001 - the look that follows says what is wrong
+        return False
+
+
+def _cease(indexes: Sequence[RankIndex]) -> None:
+    """Let writers be quiet. A connection that broke has let go by itself."""
+    try:
+        with connections[indexes[0].get_using()].cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [LISTENING])
+    except Exception:  # noqa: BLE001
+        _disconnect(indexes[0])
 
 
 def _pause(indexes: Sequence[RankIndex], seconds: float, stop: Event) -> None:
-    """Wait until something changes, or the time is up.
-
-    PostgreSQL tells when a transaction that left marks has committed. The other databases can't.
-    """
-    aliases = {index.get_using() for index in indexes}
-    connection = connections[aliases.pop()]
+    """Wait until PostgreSQL tells that a transaction which left marks has committed, or the time is up."""
+    connection = connections[indexes[0].get_using()]
     driver: Any = connection.connection
-    if aliases or connection.vendor != "postgresql" or not hasattr(driver, "notifies"):  # psycopg 3 has it
-        stop.wait(seconds)
-        return
     deadline = monotonic() + seconds
     try:
         while not stop.is_set() and (left := deadline - monotonic()) > 0:
@@ -100,11 +135,3 @@ def _disconnect(index: RankIndex) -> None:
         connection.close()
     except Exception:  # noqa: BLE001
         connection.connection = None
-
-
-def _listen(index: RankIndex) -> None:
-    """Ask PostgreSQL to tell. Before marks are looked for: of those that come later it tells."""
-    connection = connections[index.get_using()]
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(f"LISTEN {CHANNEL}")

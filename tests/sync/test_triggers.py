@@ -538,7 +538,7 @@ def test_names_that_differ_in_case_have_marks_of_their_own(declare: Callable[...
 
 @ddl
 def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) -> None:
-    class Odd(models.Model):  # noqa: DJ008
+    class Odd(models.Model):
         key = models.IntegerField(primary_key=True, db_column="it's the Key")
         score = models.IntegerField(null=True, db_column="Select; --")
 
@@ -564,7 +564,7 @@ def test_a_table_and_a_column_with_odd_names(declare: Callable[..., RankIndex]) 
 def test_a_collation_that_takes_one_text_for_another(declare: Callable[..., RankIndex]) -> None:
     collations = {"sqlite": "NOCASE", "mysql": "utf8mb4_general_ci", "postgresql": "zrank_nocase"}
 
-    class Loose(models.Model):  # noqa: DJ008
+    class Loose(models.Model):
         key = models.CharField(max_length=9, primary_key=True, db_collation=collations[connection.vendor])
         name = models.CharField(max_length=9, db_collation=collations[connection.vendor])
         score = models.IntegerField()
@@ -672,7 +672,7 @@ def test_raw_sql_in_a_queryset_makes_every_update_count(declare: Callable[..., R
 
 @ddl
 def test_a_generated_column_stands_for_those_it_is_made_of(declare: Callable[..., RankIndex]) -> None:
-    class Total(models.Model):  # noqa: DJ008
+    class Total(models.Model):
         won = models.IntegerField()
         bonus = models.IntegerField()
         note = models.IntegerField(default=0)
@@ -973,7 +973,7 @@ def test_migrating_to_zero_and_back() -> None:
 
 @ddl
 def test_a_table_that_is_not_there_yet(declare: Callable[..., RankIndex]) -> None:
-    class Later(models.Model):  # noqa: DJ008
+    class Later(models.Model):
         score = models.IntegerField()
 
         class Meta:
@@ -1031,7 +1031,7 @@ def test_what_would_break_a_trigger_drops_it_first(steps: Any, goes: bool) -> No
 
 @ddl
 def test_a_column_that_is_not_read_any_more_can_be_dropped(declare: Callable[..., RankIndex]) -> None:
-    class Old(models.Model):  # noqa: DJ008
+    class Old(models.Model):
         score = models.IntegerField(default=0)
         points = models.IntegerField(default=0)
 

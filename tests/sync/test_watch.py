@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.drain import waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.triggers import CHANNEL, LISTENING
 from django_zrank.sync.watch import sync, watch
 from django_zrank.testing import EmbeddedServer
 from tests.sync.mirror import assert_mirrors
@@ -88,6 +91,76 @@ def test_postgresql_wakes_it(watching: Callable[..., Any]) -> None:
     assert_mirrors(PlayerAscending)
 
 
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="the others can't tell")
+def test_postgresql_tells_of_every_burst(watching: Callable[..., Any]) -> None:
+    """Writers tell only one who waits, and it waits only when it found nothing: no burst may fall in between."""
+    rebuild(INDEX)
+    watching(interval=3600.0)
+    rng = random.Random(1)
+
+    def burst(seed: int) -> None:
+        for _ in range(rng.randrange(1, 4)):
+            with transaction.atomic():
+                Player.objects.bulk_create([Player(level=seed)])
+                time.sleep(rng.random() * 0.01)
+        connections.close_all()
+
+    for seed in range(100):
+        writers = [threading.Thread(target=burst, args=[seed]) for _ in range(3)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        deadline = time.monotonic() + 10
+        while waiting_marks(INDEX).exists():
+            assert time.monotonic() < deadline, "nobody came"
+            time.sleep(0.001)
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="the others can't tell")
+def test_a_mark_between_a_look_and_the_request_to_be_told(
+    watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer saw nobody wait. So the watch asks first, and looks once more."""
+    rebuild(INDEX)
+    waiting_marks(INDEX).delete()  # what flushing the tables left
+    ask, written = watch_module._ask, threading.Event()
+
+    def write_and_ask(indexes: Any) -> bool:
+        if not written.is_set():
+            written.set()
+            Player.objects.bulk_create([Player(level=1)])
+        return ask(indexes)
+
+    monkeypatch.setattr(watch_module, "_ask", write_and_ask)
+    _, reported = watching(interval=3600.0)
+    assert reported.acquire(timeout=10)
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="nobody is told otherwise")
+def test_writers_tell_nobody_who_does_not_wait() -> None:
+    rebuild(INDEX)
+    with connection.cursor() as cursor:
+        cursor.execute(f"LISTEN {CHANNEL}")
+        Player.objects.bulk_create([Player(level=1)])
+        assert list(connection.connection.notifies(timeout=0.1)) == []
+        cursor.execute("SELECT pg_advisory_lock(%s)", [LISTENING])
+        # Of one's own session the lock is no obstacle: it takes another to tell.
+        other = connections.create_connection("default")
+        try:
+            with other.cursor() as theirs:
+                theirs.execute("INSERT INTO testapp_nickname VALUES ('a', 1)")
+        finally:
+            other.close()
+        assert [told.payload for told in connection.connection.notifies(timeout=5, stop_after=1)] == [
+            "nickname"
+        ]
+        cursor.execute("SELECT pg_advisory_unlock(%s)", [LISTENING])
+        cursor.execute(f"UNLISTEN {CHANNEL}")
+
+
 def test_many_may_watch(watching: Callable[..., Any]) -> None:
     rebuild(INDEX)
     for _ in range(3):
@@ -112,7 +185,6 @@ def test_survives_an_outage_and_backs_off(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(watch_module, "_listen", lambda index: None)
     watch([INDEX], interval=0.5, stop=Stop())
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 

@@ -32,7 +32,9 @@ class Command(BaseCommand):
             indexes = registry.named(options["index"])
         except LookupError as error:
             raise CommandError(str(error.args[0])) from None
-        if options["watch"]:
+        if not indexes:
+            self.stdout.write("No index is registered: declare one in an app's zrank.py.")
+        elif options["watch"]:
             self.watch(indexes, options["interval"])
             return
         failed = False

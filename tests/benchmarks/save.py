@@ -1,0 +1,110 @@
+"""What capture costs a writer: two tables alike, one of them watched by triggers, side by side. Nothing is pushed.
+
+``python -m tests.benchmarks.save [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import django
+from django.db import connection, models, transaction
+from django.db.models import F
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--rows", type=int, default=20_000, help="Rows of each table, all changed by an update()."
+    )
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--indexes", type=int, default=1, help="Indexes that watch the table.")
+    options = parser.parse_args()
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    from django_zrank import RankIndex
+    from django_zrank.models import Mark
+    from django_zrank.sync import triggers
+    from tests.benchmarks.rounds import compare, report
+
+    class Columns(models.Model):
+        name = models.CharField(max_length=40, default="")
+        level = models.IntegerField(null=True, db_index=True)
+        bio = models.TextField(default="A player, like many others.")
+        is_active = models.BooleanField(default=True)
+        joined = models.DateTimeField(auto_now_add=True)
+
+        class Meta:
+            abstract = True
+            app_label = "testapp"
+
+    class Plain(Columns):
+        pass
+
+    class Watched(Columns):
+        pass
+
+    def index(number: int) -> RankIndex:
+        attributes = {
+            "model": Watched,
+            "order": ("-level",),
+            "name": f"watched-{number}",
+            "get_queryset": lambda self: Watched.objects.filter(is_active=True),
+        }
+        return type("WatchedRank", (RankIndex,), attributes).instance()
+
+    def rivals(write: Callable[[type[models.Model]], Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+        return {"without": write(Plain), "with capture": write(Watched)}
+
+    def save(model: Any, column: str = "level") -> Callable[[], Any]:
+        rows = list(model.objects.order_by("pk")[:100])
+        turn = iter(range(10**9))
+
+        def one() -> None:
+            number = next(turn)
+            row = rows[number % len(rows)]
+            setattr(row, column, number)
+            row.save()
+
+        return one
+
+    with tempfile.TemporaryDirectory() as folder:
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
+        name = connection.settings_dict["NAME"]
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        try:
+            triggers.install("default", [index(number) for number in range(options.indexes)])
+            for model in (Plain, Watched):
+                model.objects.bulk_create(
+                    (model(level=level) for level in range(options.rows)), batch_size=500
+                )
+            print(f"{connection.display_name}, {options.rounds:,} rounds, {options.indexes} indexes")
+            for title, what in (
+                ("save()", save),
+                ("save() that changes no column that is read", lambda model: save(model, "name")),
+                ("create()", lambda model: lambda: model.objects.create(level=5)),
+            ):
+                print(f"\n{title}, in autocommit")
+                report(compare(rivals(what), options.rounds), "without")
+                print(f"\n{title}, inside a transaction")
+                with transaction.atomic():
+                    report(compare(rivals(what), options.rounds), "without")
+            for model in (Plain, Watched):
+                model.objects.filter(pk__gt=options.rows).delete()
+            print(f"\nupdate() of {Plain.objects.count():,} rows")
+            update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
+            report(compare(update, max(options.rounds // 100, 5)), "without")
+            print(f"\n{Mark.objects.count():,} marks")
+        finally:
+            connection.creation.destroy_test_db(name, verbosity=0)
+
+
+if __name__ == "__main__":
+    main()
