@@ -136,10 +136,6 @@ class DatabaseSource:
                 return 0, 1
             case Day():
                 return self.kind.encode(date.min), self.kind.encode(date.max)
-            case Fixed():
-                digits = self._field.max_digits
-                top = EXACT if digits is None else min(EXACT, 10**digits - 1)
-                return -top, top
         return -EXACT, EXACT
 
     @cached_property

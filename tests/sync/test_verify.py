@@ -511,6 +511,37 @@ def test_a_change_and_its_reverse_between_the_two_readings_of_redis(monkeypatch:
     assert (report.drift, report.unsettled, report.ok) == (0, 0, True)
 
 
+def test_a_change_of_a_related_row_is_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mark doesn't name the members that it moves."""
+    with disable_sync():
+        club = Club.objects.create()
+        for points in range(4):
+            Profile.objects.create(account=Account.objects.create(club=club), points=points)
+    settle(AccountRank)
+    Profile.objects.update(points=F("points") + 100)
+    hook(monkeypatch, "drain", lambda: Club.objects.update(is_open=False), at=1)
+    report = verify(AccountRank.instance())
+    assert (report.drift, report.unsettled) == (0, 0)
+    assert contents(AccountRank) == {}
+
+
+def test_a_table_truncated_meanwhile_is_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mark names nobody."""
+    players(4)
+    Player.objects.update(level=F("level") + 100)
+
+    def truncate() -> None:
+        with transaction.atomic():
+            Player.objects.all()._raw_delete("default")
+            waiting_marks(INDEX).delete()
+            Mark.objects.create(index="ascending", member=None)
+
+    hook(monkeypatch, "drain", truncate, at=1)
+    report = verify(INDEX)
+    assert (report.drift, report.unsettled, report.ok) == (0, 0, True)
+    assert contents(PlayerAscending) == {}
+
+
 def test_writers_during_the_verification(zrank: Redis, elsewhere: Callable[..., Any]) -> None:
     """Other connections save, update, delete, insert and roll back; nothing of it is drift, and faults are found."""
     pks = players(3000)

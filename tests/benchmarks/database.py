@@ -1,0 +1,105 @@
+"""What an answer by SQL costs, without an index on the score and with one.
+
+``python -m tests.benchmarks.database [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import django
+from django.db import connection
+from django.test.utils import override_settings
+
+ANALYZE = {"sqlite": "ANALYZE", "postgresql": "VACUUM ANALYZE {}", "mysql": "ANALYZE TABLE {}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    from django_zrank import RankIndex
+    from django_zrank.database import DatabaseSource
+    from django_zrank.ranking import Ranking
+    from tests.testapp.models import Player
+
+    class Bench(RankIndex):
+        model = Player
+        order = ("-level",)
+        name = "bench"
+        band = 10
+
+    class BySql(Ranking):
+        def _ask(self, question: Any) -> Any:
+            return question(DatabaseSource(self.index))
+
+    def run(sql: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.format("testapp_player"))
+
+    def measure() -> None:
+        ranking, rows = BySql(Bench.instance()), Player.objects.order_by("level", "pk")
+        low, middle, high = (rows[int(place * (options.rows - 1))].pk for place in (0.1, 0.4, 1))
+        everybody = range(1, options.rows + 1)
+        questions = {
+            "count": ranking.count,
+            "rank": lambda: ranking.rank(middle),
+            "recommend 10, a low level": lambda: ranking.recommend(low),
+            "recommend 10, a middle level": lambda: ranking.recommend(middle),
+            "recommend 10, the top": lambda: ranking.recommend(high, widen=[100]),
+            "recommend 10 of everybody": lambda: ranking.recommend(middle, band=4000),
+            "recommend 500 of everybody": lambda: ranking.recommend(middle, 500, band=4000),
+            "… 1,000 excluded": lambda: ranking.recommend(middle, band=4000, exclude=everybody[:1000]),
+            "… 95 of 100 excluded": lambda: ranking.recommend(
+                middle, band=4000, exclude=[pk for pk in everybody if pk % 20]
+            ),
+        }
+        for name, ask in questions.items():
+            seconds = []
+            for _ in range(options.rounds):
+                began = perf_counter()
+                answer = ask()
+                seconds.append(perf_counter() - began)
+            seen = f"of {answer.candidates:,}" if name.startswith(("rec", "…")) else ""
+            print(f"  {name:30} {statistics.median(seconds) * 1000:7.0f} ms {seen}", flush=True)
+
+    def level(rng: random.Random) -> int:
+        """As on a live system of 20 million: half of them in the first thirty levels, the rest thinly spread."""
+        place = rng.random()
+        bounds = ((0.221, 1, 10), (0.379, 11, 20), (0.459, 21, 30), (1, 31, 3500))
+        return next(rng.randint(low, high) for share, low, high in bounds if place < share)
+
+    with tempfile.TemporaryDirectory() as folder:
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
+        name = connection.settings_dict["NAME"]
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        try:
+            rng = random.Random(1)
+            rows = (Player(pk=pk, level=level(rng), bio="x" * 100) for pk in range(1, options.rows + 1))
+            Player.objects.bulk_create(rows, batch_size=100 if connection.vendor == "sqlite" else 5000)
+            print(f"{connection.display_name}, {options.rows:,} rows")
+            with override_settings(ZRANK={"DATABASE_TIMEOUT": 600.0}):
+                for title in ("without an index on the score", "with one"):
+                    run(ANALYZE[connection.vendor])
+                    print(title)
+                    measure()
+                    if title.startswith("without"):
+                        run("CREATE INDEX player_level ON {} (level)")
+        finally:
+            connection.creation.destroy_test_db(name, verbosity=0)
+
+
+if __name__ == "__main__":
+    main()
