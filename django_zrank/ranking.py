@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -62,6 +62,8 @@ class Ranking:
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
         """
+        if isinstance(exclude, Iterator):  # asked twice where the database answers in Redis's stead
+            exclude = list(exclude)
         return self._ask(
             lambda source: recommend(
                 self.index, source, member, n, band=band, exclude=exclude, widen=widen, seed=seed

@@ -543,9 +543,6 @@ class TestSettings:
         with pytest.raises(NotRanked):
             ranking.recommend(12, band=1)
 
-    @pytest.mark.xfail(
-        strict=True, reason="Ranking.recommend() hands the iterator to both, and Redis has used it up"
-    )
     def test_an_iterator_of_exclusions_is_heeded(self, zrank: Redis, settings: Any) -> None:
         settings.ZRANK = {"UNHEALTHY": "database"}
         zrank.delete(indexes.PlayerAscending.ranking.store.keys.live)

@@ -12,7 +12,7 @@ from django.db import connections
 
 from ..checks import check_redis
 from ..conf import get_settings
-from ..exceptions import CaptureError, IndexUnavailable
+from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..models import Mark
 from ..signals import drift_found
 from ..store import Number, Store
@@ -64,8 +64,8 @@ def verify(
     batch. ``repair``: mend an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`, and ``TransactionManagementError`` inside a transaction,
-    where an old snapshot might be read.
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where ``repair`` takes a rebuild and another
+    one runs; and ``TransactionManagementError`` inside a transaction, where an old snapshot might be read.
     """
     refuse_transaction(connections[index.get_using()], "A verification")
     found, gauges = examine(index), read_gauges(index)
@@ -80,7 +80,7 @@ def verify(
             warnings=list(_warnings(index)),
             verdict=examine(index),
         )
-        with suppress(_Replaced):
+        with suppress(_Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND):
                 _Comparison(report, repair, batch_size, progress).run()
                 report.compared = True

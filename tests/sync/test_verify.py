@@ -596,12 +596,38 @@ def test_rebuilds_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         verify(INDEX)
 
 
-@pytest.mark.parametrize("where", ["scores", "scan"])
-def test_redis_emptied_meanwhile(monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str) -> None:
-    players(50)
-    hook(monkeypatch, where, zrank.flushall, at=1)
+@pytest.mark.parametrize("where", ["scores", "scan", "drain", "read_members"])
+@pytest.mark.parametrize("mark", [False, True])
+def test_redis_emptied_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str, mark: bool
+) -> None:
+    zrank.zrem(live(PlayerAscending), players(50)[0])
+
+    def empty() -> None:
+        zrank.flushall()
+        if mark:
+            Player.objects.update(level=F("level") + 1)
+
+    hook(monkeypatch, where, empty, at=1)
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, False, 0, False)
+
+
+@pytest.mark.parametrize("where", ["scores", "scan", "drain", "read_members"])
+@pytest.mark.parametrize("mark", [False, True])
+def test_redis_restarted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str, mark: bool
+) -> None:
+    zrank.zrem(live(PlayerAscending), players(50)[0])
+
+    def restart() -> None:
+        zrank.hset(Store("ascending").keys.meta, "run", "another server")
+        if mark:
+            Player.objects.update(level=F("level") + 1)
+
+    hook(monkeypatch, where, restart, at=1)
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.RESTARTED, False, 0, False)
 
 
 def test_refuses_inside_a_transaction() -> None:
