@@ -17,7 +17,7 @@
 local live, meta = KEYS[1], KEYS[2]
 local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
 wanted = tonumber(wanted)
-local call, fmod, unpack_number = redis.call, math.fmod, struct.unpack
+local call, unpack_number = redis.call, struct.unpack
 
 local score = call('ZSCORE', live, member)
 if not score then
@@ -44,15 +44,16 @@ local function make_table()
     barred[who] = true
   end
 end
-if wanted > 50 or #excluded < 3 then
+local nobody_barred = #excluded < 3
+if wanted > 50 then
   make_table()
 end
 
--- A number below m, every one equally likely: what would favour the low ones is drawn again. math.fmod is
--- exact where Lua's own % is not.
+-- A number below m, every one equally likely: what would favour the low ones is drawn again. Of numbers up to
+-- 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
 local used
 local function draw(m)
-  local top, number = 2 ^ 48 - fmod(2 ^ 48, m)
+  local top, number = 2 ^ 48 - 2 ^ 48 % m
   repeat
     if used == #numbers then
       error('out of random numbers')
@@ -60,7 +61,7 @@ local function draw(m)
     number = unpack_number('<I6', numbers, used + 1)
     used = used + 6
   until number < top
-  return fmod(number, m)
+  return number % m
 end
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
@@ -77,7 +78,7 @@ local function deal(side)
   return card
 end
 
-local reply, chosen, dealt
+local reply, chosen
 local function choose(position, member, score)
   local n = 3 * chosen + 5
   reply[n + 1], reply[n + 2], reply[n + 3] = position, member, score
@@ -88,6 +89,10 @@ local function read(side)
   local members, cards = call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
   if not barred then
     make_table()
+  end
+  local dealt = {}
+  for i = 7, #reply, 3 do
+    dealt[reply[i]] = true
   end
   for i = 1, #members, 2 do
     if not barred[members[i]] and not dealt[members[i]] then
@@ -111,9 +116,8 @@ local function take(side, n)
     else
       local at = side.first + deal(side)
       local found = call('ZRANGE', live, at, at, 'WITHSCORES')
-      if not is_barred(found[1]) then
+      if nobody_barred or not is_barred(found[1]) then
         choose(at, found[1], found[2])
-        dealt[found[1]] = true
         got = got + 1
       else
         side.misses = side.misses + 1
@@ -136,7 +140,7 @@ repeat
     before, after = after, before
   end
   -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
-  used, chosen, dealt = 0, 0, {}
+  used, chosen = 0, 0
   reply = {size, position, score, band, high - low}
   take(before, math.ceil(wanted / 2))
   take(after, wanted - chosen)
