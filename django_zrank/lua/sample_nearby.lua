@@ -17,7 +17,7 @@
 local live, meta = KEYS[1], KEYS[2]
 local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
 wanted = tonumber(wanted)
-local call, unpack_number = redis.call, struct.unpack
+local call = redis.call
 
 local score = call('ZSCORE', live, member)
 if not score then
@@ -58,7 +58,8 @@ local function draw(m)
     if used == #numbers then
       error('out of random numbers')
     end
-    number = unpack_number('<I6', numbers, used + 1)
+    local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)
+    number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
     used = used + 6
   until number < top
   return number % m
