@@ -10,6 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db import models, router
 
 from .exceptions import NotRanked
+from .facets import Facets
+from .layout import Layout
 from .ordering import Distance, Order
 from .ranking import Ranking
 
@@ -52,6 +54,14 @@ class RankIndex:
     """The criteria, best first, in Django's ordering syntax: ``("-level",)``. The first is the score.
     A row whose score is null is not ranked."""
 
+    ranking_method: str = "ordinal"
+    """How members that are equal in every criterion are ranked: ``"ordinal"``, 1234 (by primary key);
+    ``"competition"``, 1224; ``"dense"``, 1223."""
+
+    facets: Sequence[str | Sequence[str]] = ()
+    """Columns whose every value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
+    Lookup paths, to-many relations among them; a tuple is one facet of several columns together."""
+
     name: str = ""
     """What the index is called in Redis, in URLs and in commands. Default: the model's name in lower case."""
 
@@ -91,6 +101,12 @@ class RankIndex:
 
     def get_order(self) -> Sequence[str]:
         return self.order
+
+    def get_ranking_method(self) -> str:
+        return self.ranking_method
+
+    def get_facets(self) -> Sequence[str | Sequence[str]]:
+        return self.facets
 
     def get_name(self) -> str:
         return type(self).name or (str(self.model._meta.model_name) if self.model else "")
@@ -135,6 +151,18 @@ class RankIndex:
     def ordering(self) -> Order:
         """The parsed order."""
         return Order.parse(self.model, self.get_order())
+
+    @cached_property
+    def faceting(self) -> Facets:
+        """The parsed facets."""
+        return Facets.parse(self.model, self.get_facets())
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How members are stored."""
+        order = self.ordering
+        entries = bool(order.width or order.is_wide or self.faceting)
+        return Layout(order.width, entries, self.get_ranking_method() == "dense")
 
     @cached_property
     def _pk(self) -> Any:

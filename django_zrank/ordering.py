@@ -292,7 +292,21 @@ class Order:
         """The lookup path of every criterion, as ``values_list()`` takes them."""
         return tuple(criterion.path for criterion in self.criteria)
 
-    def encoder(self) -> Callable[[Sequence[Any]], Number]:
-        """A function from the criteria's values to the score, or ``Unrankable``."""
+    @property
+    def width(self) -> int:
+        """How many tie bytes stand before every primary key (see :class:`~django_zrank.layout.Layout`)."""
+        return 0
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
+        return False
+
+    def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
+        """A function from the criteria's values to the score and the tie bytes, or ``Unrankable``."""
         encode = self.first.kind.encode
-        return lambda values: encode(values[0])
+        return lambda values: (encode(values[0]), b"")
+
+    def decode(self, score: float, tie: bytes) -> tuple[Any, ...]:
+        """The values of all criteria, each in its field's own type."""
+        return (self.first.kind.decode(score),)

@@ -34,7 +34,7 @@ class Ranking:
 
     def __init__(self, index: RankIndex) -> None:
         self.index = index
-        self.store = Store(index.name)
+        self.store = Store(index.name, index.layout)
         self._healthy_until = 0.0
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from . import scripts
 from .conf import get_settings
 from .exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from .keys import Keys
+from .layout import PLAIN, Layout
 
 __all__ = ["LOAD_LIMIT", "Epoch", "Health", "Sample", "Store"]
 
@@ -88,8 +89,9 @@ class Store:
     Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` where Redis can't be reached.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, layout: Layout = PLAIN) -> None:
         self.name = name
+        self.layout = layout
 
     @property
     def keys(self) -> Keys:

@@ -77,7 +77,7 @@ def reset() -> None:
     """Make every registered index empty and built, so that what a test saves is pushed."""
     breaker.reset()
     for index in registry.all():
-        store, building = Store(index.name), uuid4().hex
+        store, building = Store(index.name, index.layout), uuid4().hex
         store.start_rebuild(building)
         store.swap_rebuilt(building)
 

@@ -47,7 +47,7 @@ def drain(
     """
     using = index.get_using()
     refuse_transaction(connections[using], "Draining")
-    store = Store(index.name)
+    store = Store(index.name, index.layout)
     behind = store.check_health().behind
     done, last = 0, 0
     while limit is None or done < limit:

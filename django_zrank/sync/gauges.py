@@ -42,7 +42,7 @@ def read_gauges(index: RankIndex) -> Gauges:
     members: int | None
     verdict: Verdict | None
     try:
-        members, verdict = Store(index.name).size(), examine(index)
+        members, verdict = Store(index.name, index.layout).size(), examine(index)
     except NotBuilt:
         members, verdict = 0, Verdict.EMPTY
     except IndexUnavailable:

@@ -42,7 +42,7 @@ class Verdict(Enum):
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
     noted = _noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
-    return _examine(Store(index.name).check_health(), noted)
+    return _examine(Store(index.name, index.layout).check_health(), noted)
 
 
 def _noted(index: RankIndex) -> Generation:
@@ -69,7 +69,7 @@ def mend(index: RankIndex) -> Verdict:
     only those behind what it has applied are set waiting again. Where that is not enough the index is built
     anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
     """
-    store, using = Store(index.name), index.get_using()
+    store, using = Store(index.name, index.layout), index.get_using()
     noted = _noted(index)  # first: whoever mends after this is noticed below
     health = store.check_health()
     verdict = _examine(health, noted)

@@ -33,7 +33,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     Returns the epoch of the first write, and the place of the last one among all.
     Raises :exc:`~django_zrank.IndexUnavailable`.
     """
-    store, first = Store(index.name), None
+    store, first = Store(index.name, index.layout), None
     limit = connections[index.get_using()].features.max_query_params or _BATCH
     pks, size = list(pks), min(_BATCH, limit)
     for start in range(0, max(len(pks), 1), size):  # nobody: still a place among all writes
@@ -80,9 +80,9 @@ def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | N
 
 def encode(index: RankIndex, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, Number]]:
     """Rows of primary key and criteria as primary key and score. What can't be ranked is logged and left out."""
-    to_score = index.ordering.encoder()
+    encode = index.ordering.encoder()
     for pk, *values in rows:
         try:
-            yield pk, to_score(values)
+            yield pk, encode(values)[0]
         except Unrankable as error:
             logger.error("Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, pk, error)

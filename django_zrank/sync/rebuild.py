@@ -57,7 +57,7 @@ def rebuild(
     connection = connections[using]
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
-    store, building, members = Store(index.name), uuid4().hex, 0
+    store, building, members = Store(index.name, index.layout), uuid4().hex, 0
     # Begun before the query: what commits after its snapshot is written with a higher token.
     if not store.start_rebuild(building, polite=polite):
         raise _superseded(index)

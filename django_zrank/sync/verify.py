@@ -116,7 +116,7 @@ def _warnings(index: RankIndex) -> Iterator[str]:
     yield from (str(message.msg) for message in check_redis(None) if message.id == "zrank.W001")
     policy = None
     with suppress(IndexUnavailable):
-        policy = Store(index.name).eviction_policy()
+        policy = Store(index.name, index.layout).eviction_policy()
     if policy is None:
         yield "Redis's maxmemory-policy could not be read: make sure that it is none of allkeys-*."
     elif policy.startswith("allkeys"):
@@ -141,7 +141,7 @@ class _Comparison:
         self.progress = progress
         self.index = report.index
         self.using = self.index.get_using()
-        self.store = Store(self.index.name)
+        self.store = Store(self.index.name, self.index.layout)
         self.generation = self.store.check_health().generation
         # Member as Redis stores it -> its primary key, None where no row can have it.
         self.suspects: dict[bytes, Any] = {}

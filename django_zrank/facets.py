@@ -1,0 +1,151 @@
+"""Facets: a value of a declared column, or of several together, has a ranking of its own. No I/O.
+
+The ranking of a value is called by its *name*: ``region:kantou``, ``region,platform:kantou,pc``. Values are
+percent-encoded, so that a comma or a colon within one is none between two; null is a bare ``*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from django.core.exceptions import FieldError, ValidationError
+from django.db import models
+
+from .ordering import follow
+
+__all__ = ["Facet", "Facets"]
+
+_NULL: Final = "*"
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One declared facet."""
+
+    paths: tuple[str, ...]
+    """Lookup paths from the model: one, or several of a composite facet."""
+
+    fields: tuple[Any, ...]
+    """The model field behind each path; of a relation, the primary key of what it leads to."""
+
+    many: bool
+    """Whether a member may have several values."""
+
+    @classmethod
+    def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
+        """A facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        paths = (declared,) if isinstance(declared, str) else tuple(declared)
+        if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
+            raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
+        fields, many = [], False
+        for path in paths:
+            steps = list(follow(model, path))
+            many = many or any(step.one_to_many or step.many_to_many for step in steps if step.is_relation)
+            fields.append(_value_field(path, steps[-1]))
+        return cls(paths, tuple(fields), many)
+
+    @property
+    def name(self) -> str:
+        """``region``, or ``region,platform``."""
+        return ",".join(self.paths)
+
+    def ranking(self, values: Iterable[Any]) -> str:
+        """The name of the ranking of those who have these values, one for each path."""
+        return f"{self.name}:{','.join(map(_encode, values))}"
+
+    def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
+        """The names of the rankings of a member that has the values ``row`` has at each path."""
+        return map(self.ranking, product(*(row[path] for path in self.paths)))
+
+    def decode(self, ranking: str) -> tuple[Any, ...]:
+        """The values in the name of a ranking, in the fields' own types."""
+        texts = ranking.removeprefix(f"{self.name}:").split(",")
+        return tuple(
+            None if text == _NULL else field.to_python(unquote(text))
+            for field, text in zip(self.fields, texts, strict=True)
+        )
+
+    def parse_value(self, path: str, value: Any) -> Any:
+        """A value to filter by, in the type of the field behind ``path``. Raises ``ValueError``."""
+        field = self.fields[self.paths.index(path)]
+        if isinstance(value, models.Model):
+            value = value.pk
+        if value is None:
+            return None
+        try:
+            return field.to_python(value)
+        except (ValidationError, OverflowError, TypeError, ValueError):
+            raise ValueError(f"{path}: {value!r} is no value of {field}") from None
+
+
+@dataclass(frozen=True)
+class Facets:
+    """The facets of an index."""
+
+    all: tuple[Facet, ...]
+
+    @classmethod
+    def parse(cls, model: type[models.Model], declared: Sequence[str | Sequence[str]]) -> Facets:
+        """What ``facets`` of an index declares. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        if isinstance(declared, str) or not isinstance(declared, Sequence):
+            raise FieldError(f'expected a sequence such as ("region",), not {declared!r}')
+        facets = tuple(Facet.parse(model, one) for one in declared)
+        sets = [frozenset(facet.paths) for facet in facets]
+        if len(set(sets)) < len(sets):
+            raise FieldError("one facet is declared twice")
+        return cls(facets)
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that a facet reads, once."""
+        return tuple(dict.fromkeys(path for facet in self.all for path in facet.paths))
+
+    @property
+    def many(self) -> bool:
+        """Whether a member may have several values of one."""
+        return any(facet.many for facet in self.all)
+
+    def rankings(self, row: Mapping[str, Collection[Any]]) -> list[str]:
+        """The names of all rankings that a member stands in, sorted; ``row``: its values at each path."""
+        return sorted(name for facet in self.all for name in facet.rankings(row))
+
+    def of(self, paths: Iterable[str]) -> Facet | None:
+        """The facet of exactly these paths, in any order."""
+        wanted = frozenset(paths)
+        return next((facet for facet in self.all if frozenset(facet.paths) == wanted), None)
+
+
+def _encode(value: Any) -> str:
+    return _NULL if value is None else quote(str(value), safe="")
+
+
+def _value_field(path: str, field: Any) -> Any:
+    """The field whose values are compared. Raises ``FieldError`` where they have no plain text."""
+    while field.is_relation:
+        if field.related_model is None:
+            raise FieldError(f"{path}: a generic relation can't be a facet")
+        field = getattr(field, "target_field", None) or field.related_model._meta.pk
+    if isinstance(field, models.GeneratedField):
+        field = field.output_field
+    if isinstance(field, models.DateTimeField) or not isinstance(field, _PLAIN):
+        raise FieldError(f"{path}: a {type(field).__name__} can't be a facet")
+    return field
+
+
+_PLAIN: Final = (
+    models.BooleanField,
+    models.CharField,
+    models.DateField,
+    models.GenericIPAddressField,
+    models.IntegerField,
+    models.TextField,
+    models.UUIDField,
+)
+"""Fields whose values are what their text says."""
