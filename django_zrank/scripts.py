@@ -27,11 +27,16 @@ __all__ = [
 
 
 class Script:
-    """A script, sent by its digest; a server that doesn't know it yet is sent the text."""
+    """A script, sent by its digest; a server that doesn't know it yet is sent the text.
 
-    def __init__(self, name: str) -> None:
+    ``preludes``: files of ``lua/lib``, which hold nothing but functions, to be put before it.
+    """
+
+    def __init__(self, name: str, *preludes: str) -> None:
         self.name = name
-        self.text = files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+        self.preludes = preludes
+        self.source = _read(f"{name}.lua")
+        self.text = "\n".join([*(_read("lib", f"{prelude}.lua") for prelude in preludes), self.source])
         self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def __repr__(self) -> str:
@@ -44,14 +49,18 @@ class Script:
             return client.execute_command("EVAL", self.text, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
 
 
-ABANDON_REBUILD: Final = Script("abandon_rebuild")
-ADOPT_SERVER: Final = Script("adopt_server")
-APPLY_CHANGES: Final = Script("apply_changes")
-BEGIN_WRITE: Final = Script("begin_write")
+def _read(*path: str) -> str:
+    return files(__package__).joinpath("lua", *path).read_text(encoding="utf-8")
+
+
+ABANDON_REBUILD: Final = Script("abandon_rebuild", "clear")
+ADOPT_SERVER: Final = Script("adopt_server", "clear")
+APPLY_CHANGES: Final = Script("apply_changes", "places")
+BEGIN_WRITE: Final = Script("begin_write", "clear")
 CHECK_HEALTH: Final = Script("check_health")
 FINISH_REPLAY: Final = Script("finish_replay")
-LOAD_ROWS: Final = Script("load_rows")
-READ_MEMBERS: Final = Script("read_members")
+LOAD_ROWS: Final = Script("load_rows", "places")
+READ_MEMBERS: Final = Script("read_members", "places")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
-START_REBUILD: Final = Script("start_rebuild")
-SWAP_REBUILT: Final = Script("swap_rebuilt")
+START_REBUILD: Final = Script("start_rebuild", "clear")
+SWAP_REBUILT: Final = Script("swap_rebuilt", "clear", "move")
