@@ -86,3 +86,18 @@ class Remote(models.Model):
     """Lives in another database."""
 
     score = models.IntegerField(default=0)
+
+
+class Team(models.Model):
+    """Ranked by several criteria, of every type that has its own bytes."""
+
+    points = models.BigIntegerField(null=True)
+    goals = models.IntegerField(default=0)
+    wins = models.PositiveBigIntegerField(null=True)
+    rating = models.FloatField(null=True)
+    fee = models.DecimalField(max_digits=18, decimal_places=3, null=True)
+    founded = models.DateField(null=True)
+    achieved_at = models.DateTimeField(null=True)
+    lead = models.DurationField(null=True)
+    is_pro = models.BooleanField(default=False)
+    club = models.ForeignKey(Club, models.CASCADE, null=True)
