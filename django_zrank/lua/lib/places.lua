@@ -1,100 +1,73 @@
--- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
--- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
+-- Places in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
 
--- How many tie bytes a stored member or an entry begins with.
-local function tie_length(text, width)
-  if width > 0 then
-    return width
-  end
-  return string.byte(text, 1) == 0 and 9 or 0
-end
-
--- The tie bytes of an entry, and the names of its facet rankings, joined by NUL bytes.
-local function read_entry(entry, width)
-  local length = tie_length(entry, width)
-  return string.sub(entry, 1, length), string.sub(entry, length + 1)
-end
-
--- One member fewer has this value.
-local function discount(key, value)
-  if redis.call('HINCRBY', key .. ':counts', value, -1) < 1 then
-    redis.call('HDEL', key .. ':counts', value)
-    redis.call('ZREM', key .. ':values', value)
-  end
-end
-
--- Puts a stored member into one sorted set, or changes its score there. Whether it was not there before. What is
--- counted is what happens to this very key, so that counts stay right even where an entry was wrong.
-local function enter(key, stored, score, tie, dense)
-  local before = dense and redis.call('ZSCORE', key, stored)
-  local added = redis.call('ZADD', key, score, stored) == 1
-  if dense then
-    local after = redis.call('ZSCORE', key, stored)
-    if before ~= after then
-      if before then
-        discount(key, tie .. before)
-      end
-      redis.call('HINCRBY', key .. ':counts', tie .. after, 1)
-      redis.call('ZADD', key .. ':values', after, tie .. after)
+-- A member as it is stored, and its score; nothing where it is not ranked.
+local function find(live, member, layout)
+  if layout.width == 0 then
+    local score = redis.call('ZSCORE', live, member)
+    if score then
+      return member, score
     end
   end
-  return added
-end
-
--- Takes a stored member out of one sorted set.
-local function leave(key, stored, tie, dense)
-  local before = dense and redis.call('ZSCORE', key, stored)
-  redis.call('ZREM', key, stored)
-  if before then
-    discount(key, tie .. before)
-  end
-end
-
--- Takes a stored member out of a facet ranking, which leaves the registry with its last one.
-local function leave_facet(root, name, stored, tie, dense)
-  local key = root .. ':' .. name
-  leave(key, stored, tie, dense)
-  if redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', root .. ':rankings', name)
-  end
-end
-
--- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it.
-local function place(root, member, score, entry, width, dense)
-  if score == '' then
-    entry = ''
-  end
-  local old = redis.call('HGET', root .. ':entries', member) or ''
-  local tie, names = read_entry(entry, width)
-  local old_tie, old_names = read_entry(old, width)
-  local stays = {}
-  if score == '' or tie ~= old_tie then
-    leave(root, old_tie .. member, old_tie, dense)
-  else
-    for name in string.gmatch(names, '%Z+') do
-      stays[name] = true
-    end
-  end
-  if old ~= entry then
-    for name in string.gmatch(old_names, '%Z+') do
-      if not stays[name] then
-        leave_facet(root, name, old_tie .. member, old_tie, dense)
-      end
-    end
-    if entry == '' then
-      redis.call('HDEL', root .. ':entries', member)
-    else
-      redis.call('HSET', root .. ':entries', member, entry)
-    end
-  elseif score == '' then
+  local entry = layout.entries and redis.call('HGET', live .. ':entries', member)
+  if not entry then
     return
   end
-  if score ~= '' then
-    enter(root, tie .. member, score, tie, dense)
-    for name in string.gmatch(names, '%Z+') do
-      if enter(root .. ':' .. name, tie .. member, score, tie, dense) then
-        redis.call('ZADD', root .. ':rankings', 0, name)
-      end
+  local stored = string.sub(entry, 1, tie_length(entry, layout.width)) .. member
+  return stored, redis.call('ZSCORE', live, stored)
+end
+
+-- Whether one text comes before another by its bytes: Lua's own comparison heeds the server's locale.
+local function is_less(one, other)
+  for i = 1, math.min(#one, #other) do
+    local a, b = string.byte(one, i), string.byte(other, i)
+    if a ~= b then
+      return a < b
     end
   end
+  return #one < #other
+end
+
+-- How many members stand before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before
+-- the first one whose leading bytes come after them. Looks up about log2(members at that score), if there are bytes.
+local function count_lower(ranking, score, bytes, past)
+  if #bytes == 0 then
+    return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
+  end
+  local low = redis.call('ZCOUNT', ranking, '-inf', '(' .. score)
+  local high = low + redis.call('ZCOUNT', ranking, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local stored = redis.call('ZRANGE', ranking, middle, middle)[1]
+    if past then
+      stored = string.sub(stored, 1, #bytes)
+    end
+    if is_less(stored, bytes) or (past and stored == bytes) then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+-- How many members, or values, rank better than those at a score with these bytes.
+local function count_better(ranking, score, bytes, reverse)
+  if reverse then
+    return redis.call('ZCARD', ranking) - count_lower(ranking, score, bytes, true)
+  end
+  return count_lower(ranking, score, bytes, false)
+end
+
+-- What stands before a member's rank: members that rank better, or distinct values that do, by the ranking method.
+-- 'place' is how many members stand before it one by one.
+local function count_before(ranking, stored, score, place, order)
+  if order.method == 'ordinal' then
+    return place
+  end
+  local tie = string.sub(stored, 1, tie_length(stored, order.width))
+  if order.method == 'dense' then
+    local values = ranking .. ':values'
+    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, tie .. score) or 0
+  end
+  return count_better(ranking, score, tie, order.reverse)
 end
