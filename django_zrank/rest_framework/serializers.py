@@ -10,8 +10,8 @@ from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from rest_framework import serializers
 
+from ..entries import Entry
 from ..index import RankIndex
-from ..recommendations import Entry
 
 __all__ = ["EntrySerializer", "combine"]
 

@@ -109,3 +109,23 @@ class Team(models.Model):
     lead = models.DurationField(null=True)
     is_pro = models.BooleanField(default=False)
     club = models.ForeignKey(Club, models.CASCADE, null=True)
+
+
+class Guild(models.Model):
+    slug = models.CharField(max_length=40)
+
+
+class Tag(models.Model):
+    word = models.CharField(max_length=40)
+
+
+class Competitor(models.Model):
+    """Ranked by several criteria, and inside whatever it belongs to."""
+
+    points = models.IntegerField(null=True)
+    lost = models.IntegerField(default=0)
+    joined = models.DateTimeField(null=True)
+    region = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null is a value of a facet too
+    platform = models.CharField(max_length=40, default="")
+    guild = models.ForeignKey(Guild, models.SET_NULL, null=True)
+    tags = models.ManyToManyField(Tag)
