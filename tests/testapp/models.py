@@ -69,6 +69,13 @@ class Nickname(models.Model):
     score = models.FloatField(null=True)
 
 
+class LooseField(models.IntegerField):
+    """Says that it holds 32 bits, and holds 64: a column that somebody altered."""
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+
 class Ticket(models.Model):
     """A UUID primary key, and one column of every type that can be ranked."""
 
@@ -80,6 +87,7 @@ class Ticket(models.Model):
     day = models.DateField(null=True)
     moment = models.DateTimeField(null=True)
     span = models.DurationField(null=True)
+    loose = LooseField(null=True)
 
 
 class Remote(models.Model):
