@@ -84,6 +84,7 @@ class Oracle:
     def __init__(
         self, index: type[RankIndex], rows: Mapping[int, Row], passes: Callable[[Row], bool]
     ) -> None:
+        self.index = index
         self.method = index.ranking_method
         self.descending = index.order[0].startswith("-")
         self.paths = [path.removeprefix("-") for path in index.order]
