@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
 
 from django.db import connections, transaction
 from django.db.models import Max, QuerySet
@@ -14,12 +15,20 @@ from ..models import Batch, Generation, Mark
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["forget_batches", "replay", "unmark", "waiting_marks"]
+__all__ = ["forget_batches", "replay", "retire", "unmark", "waiting_ids", "waiting_marks"]
+
+_CHUNK: Final = 1000
 
 
 def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
     """The marks of ``index`` that wait."""
     return Mark.objects.using(index.get_using()).filter(index=index.name)
+
+
+def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
+    """The ids of the marks that wait, up to ``limit`` of them, the first ones first: 8 bytes each."""
+    ids = waiting_marks(index).order_by("id").values_list("id", flat=True)[:limit]
+    return array("q", ids.iterator())
 
 
 def unmark(index: RankIndex, marks: Collection[Mark], place: int, *, generation: str, run: str) -> bool:
@@ -30,15 +39,25 @@ def unmark(index: RankIndex, marks: Collection[Mark], place: int, *, generation:
     ``replay()`` finds the batch, or the marks are found waiting by it.
     """
     using = index.get_using()
-    noted = Generation.objects.using(using).filter(index=index.name, generation=generation, run=run)
     with transaction.atomic(using):
-        if not noted.update(run=run):
+        if not _lock(index, generation, run):
             return False
         # Those that another drain has taken away since are in a batch of its own, and may well be in this one too.
         if _delete(using, [mark.pk for mark in marks]):
             said = dict.fromkeys((mark.via, mark.member) for mark in marks)
             Batch.objects.using(using).create(index=index.name, place=place, marks=list(said))
     return True
+
+
+def retire(index: RankIndex, ids: Sequence[int], *, generation: str, run: str) -> None:
+    """Take away marks that were seen before ``generation`` was begun, for good: a server that holds it has what
+    they led to, and one that has lost it is built anew."""
+    using = index.get_using()
+    for start in range(0, len(ids), _CHUNK):
+        with transaction.atomic(using):
+            if not _lock(index, generation, run):
+                return
+            _delete(using, ids[start : start + _CHUNK])
 
 
 def replay(index: RankIndex, applied: int, *, generation: str, old: str, new: str) -> bool:
@@ -74,6 +93,12 @@ def forget_batches(index: RankIndex, before: int) -> None:
         with transaction.atomic(using):
             if noted.update(purged=Greatest("purged", newest)):
                 old.filter(place__lte=newest)._raw_delete(using)
+
+
+def _lock(index: RankIndex, generation: str, run: str) -> bool:
+    """Lock what is noted, till the transaction ends. Whether it is this build on this server."""
+    noted = Generation.objects.using(index.get_using())
+    return bool(noted.filter(index=index.name, generation=generation, run=run).update(run=run))
 
 
 def _delete(using: str, ids: Collection[int]) -> int:
