@@ -101,6 +101,9 @@ def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int | None:
 def _members(index: RankIndex, marks: list[Mark]) -> set[Any]:
     """The primary keys of the members that ``marks`` are about."""
     pks = {index.parse_pk(mark.member) for mark in marks if mark.via is None}
+    if connections[index.get_using()].vendor == "sqlite":
+        # It has no such rows, and can't even be asked for them.
+        pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}
     for source in sources_of(index):
         texts = {mark.member for mark in marks if mark.via is not None and mark.via == source.via}
         if texts:

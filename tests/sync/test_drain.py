@@ -251,6 +251,13 @@ def test_a_poisoned_mark_keeps_none_waiting(players: list[Player], caplog: pytes
     assert_mirrors(PlayerAscending)
 
 
+def test_a_number_that_no_row_can_have_is_worked_off(players: list[Player]) -> None:
+    mark(2**63, -(2**63) - 1, 10**30)
+    assert drain(INDEX) == 23
+    assert not waiting_marks(INDEX).exists()
+    assert_mirrors(PlayerAscending)
+
+
 def test_a_value_without_a_place_is_removed_and_its_mark_worked_off(
     caplog: pytest.LogCaptureFixture, declare: Callable[..., Any]
 ) -> None:
@@ -260,9 +267,6 @@ def test_a_value_without_a_place_is_removed_and_its_mark_worked_off(
     tickets = Ticket.objects.bulk_create([Ticket(integer=1), Ticket(integer=2**60), Ticket(integer=3)])
     Mark.objects.all().delete()
     mark(*(ticket.pk for ticket in tickets), index=index.instance().name)
-    store = index.instance().ranking.store
-    health = store.check_health()
-    Generation.objects.create(index=store.name, generation=health.generation, run=health.run)
     with caplog.at_level(logging.ERROR, "django_zrank.sync"):
         assert drain(index.instance()) == 3
     assert contents(index) == {str(tickets[0].pk): 1.0, str(tickets[2].pk): 3.0}
