@@ -51,7 +51,7 @@ def drain(
     done, last = 0, 0
     while limit is None or done < limit:
         size = batch_size if limit is None else min(batch_size, limit - done)
-        waiting = waiting_marks(index).filter(id__gt=last)
+        waiting = waiting_marks(index).filter(id__gt=last).defer("at")
         marks = list((waiting if rebuilds else waiting.exclude(member=None)).order_by("id")[:size])
         if not marks:
             break
