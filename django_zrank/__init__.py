@@ -16,13 +16,15 @@ run ``manage.py rebuild_zrank``, and ask::
     PlayerRank.ranking.rank(player)
 """
 
+from .entries import Entries, Entry
 from .exceptions import IndexUnavailable, NotRanked
 from .index import RankIndex
 from .ranking import Ranking
-from .recommendations import Entry, Recommendations
+from .recommendations import Recommendations
 from .registry import register
 
 __all__ = [
+    "Entries",
     "Entry",
     "IndexUnavailable",
     "NotRanked",

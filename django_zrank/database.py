@@ -75,6 +75,9 @@ class DatabaseSource:
         bands: Sequence[tuple[Number, Number]],
         excluded: Iterable[str],
         numbers: Callable[[int], bytes],
+        measure: str = "score",
+        method: str = "ordinal",
+        remember: int | None = None,
     ) -> Sample | None:
         """See :meth:`django_zrank.store.Store.sample_nearby`. Four queries, up to seven where
         much is excluded; each further band that is tried costs as much without the first."""
@@ -95,7 +98,7 @@ class DatabaseSource:
                     chosen = dealer.choose(*(reversed(sides) if reverse else sides))
                 if len(chosen) == wanted:
                     break
-        return Sample(size, band, max(0, last - first), [*chosen])
+        return Sample(size, position, band, max(0, last - first), [*chosen], None)
 
     def position(self, member: str, *, reverse: bool) -> int | None:
         """How many members stand before ``member``; None where it is not ranked."""

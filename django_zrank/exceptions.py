@@ -2,6 +2,7 @@
 
 __all__ = [
     "CaptureError",
+    "FilterTooLarge",
     "IndexUnavailable",
     "IndexUnhealthy",
     "NotBuilt",
@@ -30,6 +31,10 @@ class NotBuilt(IndexUnavailable):
 
 class IndexUnhealthy(IndexUnavailable):
     """Redis restarted or failed over, and may have lost the newest writes; they are being replayed."""
+
+
+class FilterTooLarge(ZRankError, ValueError):
+    """No declared facet covers a combination of filters, and it leaves too many members to be computed at once."""
 
 
 class RebuildSuperseded(ZRankError):

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from django.core.exceptions import ValidationError
 from django.db import models, router
 
+from .entries import Entry
 from .exceptions import NotRanked
 from .facets import Facets
+from .groups import Group
 from .layout import Layout
 from .ordering import Distance, Order
 from .ranking import Ranking
@@ -92,6 +94,11 @@ class RankIndex:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+    @classmethod
+    def group(cls, name: str) -> Group:
+        """The group ``name`` of members, kept by the caller: ``PlayerRank.group("live:42").add(player)``."""
+        return Group(cls.instance(), cls.ranking.store, name)
 
     # Hooks
 
@@ -216,6 +223,28 @@ class RankIndex:
         if isinstance(self._pk, models.IntegerField):  # by far the most common, and int() takes bytes
             return int
         return lambda member: self._pk.to_python(member.decode())
+
+    def split(self, stored: bytes) -> tuple[bytes, bytes]:
+        """The tie bytes and the primary key of a stored member."""
+        width = self.ordering.width or (9 if stored[:1] == b"\0" else 0)
+        return stored[:width], stored[width:]
+
+    @cached_property
+    def to_entry(self) -> Callable[[bytes, float, int | None], Entry]:
+        """A function from a stored member, its score and its rank to an entry."""
+        to_pk, order, split = self.from_bytes, self.ordering, self.split
+
+        def plain(stored: bytes, score: float, rank: int | None) -> Entry:
+            value = decode(score)
+            return Entry(to_pk(stored), value, rank, (value,))
+
+        def tied(stored: bytes, score: float, rank: int | None) -> Entry:
+            tie, member = split(stored)
+            values = order.decode(score, tie)
+            return Entry(to_pk(member), values[0], rank, values)
+
+        decode = order.first.kind.decode
+        return tied if order.width or order.is_wide else plain
 
     def parse_band(self, text: str) -> Distance:
         """One distance of a band out of ``text``, in the score's own type. Raises ``ValueError``."""

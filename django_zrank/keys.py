@@ -7,6 +7,7 @@ works on a Redis Cluster too.
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha1
 from typing import NamedTuple
 
 __all__ = ["Keys"]
@@ -16,7 +17,8 @@ class Keys(NamedTuple):
     """The keys of one index."""
 
     live: str
-    """Sorted set: what is read. Member -> score."""
+    """Sorted set: what is read. Member -> score. The keys of facets and of what else belongs to it begin with its
+    name and a colon (see :mod:`django_zrank.layout`)."""
 
     shadow: str
     """Sorted set: what a rebuild is filling. Replaces ``live`` in one step."""
@@ -32,6 +34,26 @@ class Keys(NamedTuple):
     newest), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); ``started``
     (the token of the last rebuild that began); of a running one ``building`` (its generation) and ``seen``
     (its last sign of life)."""
+
+    def ranking(self, name: str) -> str:
+        """Sorted set: the ranking of a facet's value, by its name such as ``region:kantou``; '' for all members."""
+        return f"{self.live}:{name}" if name else self.live
+
+    def group(self, name: str) -> str:
+        """Sorted set: members of a group -> until when they belong to it, in microseconds."""
+        return f"{self._tag}:group:{name}"
+
+    def seen(self, member: str) -> str:
+        """Sorted set: whom ``recommend(remember=…)`` has shown to a member -> until when, in microseconds."""
+        return f"{self._tag}:seen:{member}"
+
+    def narrowed(self, tests: str) -> str:
+        """Sorted set, kept for some seconds: the ranking of those who pass several tests."""
+        return f"{self._tag}:narrowed:{sha1(tests.encode(), usedforsecurity=False).hexdigest()}"
+
+    @property
+    def _tag(self) -> str:
+        return self.live.removesuffix(":live")
 
     @classmethod
     @cache  # there are as many as indexes

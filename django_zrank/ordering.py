@@ -307,6 +307,10 @@ class Order:
         encode = self.first.kind.encode
         return lambda values: (encode(values[0]), b"")
 
+    def place_of(self, value: Any) -> tuple[Number, bytes]:
+        """The score of a value of the first criterion, and its tie bytes where that is not exact."""
+        return self.first.kind.encode(value), b""
+
     def decode(self, score: float, tie: bytes) -> tuple[Any, ...]:
         """The values of all criteria, each in its field's own type."""
         return (self.first.kind.decode(score),)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from django.db import models
 
 from .conf import get_settings
 from .database import DatabaseSource
-from .exceptions import IndexUnavailable, IndexUnhealthy, NotRanked
-from .recommendations import Recommendations, recommend
-from .store import Store
+from .entries import Entries, Entry
+from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotRanked
+from .filters import Condition, parse_conditions, plan, uncovered
+from .layout import PLAIN
+from .recommendations import Recommendations, Wish, recommend, recommend_many, recommend_where
+from .store import ALL, Bound, Page, Place, Store
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
@@ -23,22 +29,65 @@ Answer = TypeVar("Answer")
 _TRUST: Final = 1.0
 """Seconds for which a server that was found healthy is believed."""
 
+_PAGE_LIMIT: Final = 10_000
+"""The most members that one page may have: reading it blocks the server."""
+
+
+class _Trust:
+    """Until when the server of an index is believed."""
+
+    until = 0.0
+
 
 class Ranking:
-    """What can be asked of an index: ``PlayerRank.ranking``.
+    """What can be asked of an index: ``PlayerRank.ranking``; of some of its members: ``.filter(region="kantou")``.
 
     A member is given as an instance of the model or as its primary key. Every method raises
     :exc:`~django_zrank.IndexUnavailable` where the index is not built or Redis can't be reached, after the
-    timeout of its alias.
+    timeout of its alias, and :exc:`~django_zrank.exceptions.FilterTooLarge` where no declared facet covers a
+    combination of filters and too many members pass it. Every method is one round trip to Redis unless it says
+    otherwise.
     """
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(
+        self, index: RankIndex, conditions: Sequence[Condition] = (), trust: _Trust | None = None
+    ) -> None:
         self.index = index
-        self.store = Store(index.name, index.layout)
-        self._healthy_until = 0.0
+        self.conditions = tuple(conditions)
+        """What the members must pass; empty for all."""
+
+        scope = plan(index, self.conditions) if conditions else ALL
+        self.store = Store(index.name, index.layout, scope)
+        self._trust = trust or _Trust()
+        self._method = index.get_ranking_method()
+        self._reverse = index.ordering.first.descending
 
     def __repr__(self) -> str:
         return f"<Ranking of {self.index!r}>"
+
+    # Which members
+
+    def filter(self, **conditions: Any) -> Ranking:
+        """The ranking of those who have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
+
+        Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
+        values, any of which will do. What one declared facet covers costs what the whole index costs. Other
+        combinations are computed, kept for some seconds, and limited in size; ``recommend()`` tests members one by
+        one first.
+
+        Raises ``ValueError`` for what is no facet, or no value of it.
+        """
+        return self._narrow(conditions, negated=False)
+
+    def exclude(self, **conditions: Any) -> Ranking:
+        """The ranking of those who don't have these values. Of several, those who don't have all of them together."""
+        return self._narrow(conditions, negated=True)
+
+    def _narrow(self, given: dict[str, Any], *, negated: bool) -> Ranking:
+        found = parse_conditions(self.index, given, negated=negated)
+        return Ranking(self.index, (*self.conditions, *found), self._trust)
+
+    # Recommending
 
     def recommend(
         self,
@@ -46,49 +95,251 @@ class Ranking:
         n: int = 10,
         *,
         band: Band | None = None,
+        ranks: int | tuple[int, int] | None = None,
         exclude: Iterable[Any] = (),
         widen: Sequence[Band] = (),
+        remember: timedelta | None = None,
+        where: models.Q | None = None,
         seed: int | str | bytes | None = None,
     ) -> Recommendations:
         """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
 
         On each side every set of candidates is equally likely; an odd one comes from before; what one side
-        lacks the other gives. Fewer than ``n`` come back only where there are fewer.
+        lacks the other gives. Fewer than ``n`` come back only where there are fewer. ``member`` itself need not pass
+        the filters of this ranking.
 
         ``band``: how far a score may lie from mine, ends included: one distance, or (below, above). Default:
-        the index's. ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``:
-        members not to offer, beside those of ``get_excluded()``. ``seed``: the same draw every time, for
-        tests. One round trip to Redis.
+        the index's. ``ranks``: in its place, how many ranks away: one number, or (worse, better). ``widen``: further
+        bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer, beside those of
+        ``get_excluded()``. ``seed``: the same draw every time, for tests.
+
+        ``remember``: for how long those drawn are not drawn again for ``member``; when nobody else is left, those
+        shown longest ago come first. See :meth:`forget`.
+
+        ``where``: a condition that only the database can tell. Members are drawn in growing batches, one round trip
+        and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back.
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
         """
         if isinstance(exclude, Iterator):  # asked twice where the database answers in Redis's stead
             exclude = list(exclude)
-        return self._ask(
-            lambda source: recommend(
-                self.index, source, member, n, band=band, exclude=exclude, widen=widen, seed=seed
-            )
-        )
+        wish = Wish(n=n, band=band, ranks=ranks, exclude=exclude, widen=widen, seed=seed, remember=remember)
+        if where is not None:
+            return self._ask(lambda source: recommend_where(self.index, source, member, wish, where))
+        return self._ask(lambda source: recommend(self.index, source, member, wish))
+
+    def recommend_many(
+        self,
+        members: Iterable[Any],
+        n: int = 10,
+        *,
+        band: Band | None = None,
+        ranks: int | tuple[int, int] | None = None,
+        exclude: Iterable[Any] = (),
+        widen: Sequence[Band] = (),
+        remember: timedelta | None = None,
+    ) -> Iterator[tuple[Any, Recommendations | None]]:
+        """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
+
+        One round trip for 200 members; where the index has ``get_excluded()``, what that asks of each, and one query
+        for the rows of those that were given by their primary keys.
+        """
+        wish = Wish(n=n, band=band, ranks=ranks, exclude=exclude, widen=widen, remember=remember)
+        if get_settings().unhealthy != "serve_stale":
+            self._require_health()
+        return recommend_many(self.index, self.store.sample_many, members, wish)
+
+    def forget(self, member: Any) -> None:
+        """Let those shown to ``member`` (see ``remember``) be drawn again."""
+        self.store.forget_seen(self.index.to_text(member))
+
+    # Members by their places
+
+    def top(self, n: int = 10) -> Entries:
+        """The best ``n``."""
+        return self._page(0, _at_most("n", n))
+
+    @overload
+    def __getitem__(self, place: int) -> Entry: ...
+    @overload
+    def __getitem__(self, place: slice) -> Entries: ...
+    def __getitem__(self, place: int | slice) -> Entry | Entries:
+        """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
+        if isinstance(place, slice):
+            first, last = place.start or 0, place.stop
+            if place.step not in (None, 1) or first < 0 or last is None or last < 0:
+                raise ValueError(f"a slice needs an end, and neither a step nor negative places: {place}")
+            return self._page(first, _at_most("the slice", max(0, last - first), at_least=0))
+        if place < 0:
+            raise ValueError(f"a place can't be negative: {place}")
+        entries = self._page(place, 1)
+        if not entries:
+            raise IndexError(f"nobody stands at the place {place}")
+        return entries[0]
+
+    def at_rank(self, rank: int) -> Entry:
+        """Who stands at ``rank``, 1 is best, counted one by one whatever the ranking method. Raises ``NotRanked``."""
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
+        entries = self._page(rank - 1, 1)
+        if not entries:
+            raise NotRanked(f"nobody in the index {self.index.name!r} has the rank {rank}")
+        return entries[0]
+
+    def _page(self, first: int, count: int) -> Entries:
+        return self._entries(self._ask(lambda source: source.page(first, count, **self._how)))
+
+    def around(self, member: Any, n: int = 10) -> Entries:
+        """``n`` members with ``member`` in their middle; near the ranking's ends away from it, so that the page is full
+        wherever the ranking has so many. Raises :exc:`~django_zrank.NotRanked`."""
+        text, count = self.index.to_text(member), _at_most("n", n)
+        page = self._ask(lambda source: source.page_around(text, count, **self._how))
+        if page is None:
+            raise self._not_ranked(member)
+        return self._entries(page)
+
+    def between(self, low: Any = None, high: Any = None, n: int = 100) -> Entries:
+        """The best ``n`` of those with a score from ``low`` to ``high``, ends included; None for no bound."""
+        return self._entries(self._between(low, high, _at_most("n", n)))
+
+    def _between(self, low: Any, high: Any, count: int) -> Page:
+        bounds = [self._bound("low", low), self._bound("high", high)]
+        best, worst = reversed(bounds) if self._reverse else bounds
+        return self._ask(lambda source: source.page_between(best, worst, count, **self._how))
+
+    # Members by their names
 
     def rank(self, member: Any) -> int:
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
-        text, reverse = self.index.to_text(member), self.index.ordering.first.descending
-        position = self._ask(lambda source: source.position(text, reverse=reverse))
-        if position is None:
-            raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
-        return position + 1
+        if self._is_plain and self._method == "ordinal":
+            text = self.index.to_text(member)
+            position = self._ask(lambda source: source.position(text, reverse=self._reverse))
+            if position is None:
+                raise self._not_ranked(member)
+            return position + 1
+        return self._place(member)[1].before + 1
 
     def score(self, member: Any) -> Any:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
-        text = self.index.to_text(member)
-        score = self._ask(lambda source: source.score(text))
-        if score is None:
-            raise NotRanked(f"{member!r} is not in the index {self.index.name!r}")
-        return self.index.ordering.first.kind.decode(score)
+        if self._is_plain:
+            text = self.index.to_text(member)
+            score = self._ask(lambda source: source.score(text))
+            if score is None:
+                raise self._not_ranked(member)
+            return self.index.ordering.first.kind.decode(score)
+        return self.entry(member).score
 
-    def count(self) -> int:
-        """How many members are ranked."""
-        return self._ask(lambda source: source.size())
+    def entry(self, member: Any) -> Entry:
+        """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
+        place = self._place(member)[1]
+        return self.index.to_entry(place.stored, place.score, place.before + 1)
+
+    def percentile(self, member: Any) -> float:
+        """How many percent of the others don't rank better than ``member``: 100 is best, 0 the last of all.
+
+        It is SQL's ``PERCENT_RANK()`` the other way round. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        method = "ordinal" if self._method == "ordinal" else "competition"
+        size, place = self._place(member, method)
+        return 100.0 if size == 1 else 100.0 * (1 - place.before / (size - 1))
+
+    def _place(self, member: Any, method: str | None = None) -> tuple[int, Place]:
+        text, how = self.index.to_text(member), self._how | ({"method": method} if method else {})
+        size, (place,) = self._ask(lambda source: source.places([text], **how))
+        if place is None:
+            raise self._not_ranked(member)
+        return size, place
+
+    def ranks(self, members: Iterable[Any]) -> dict[Any, int | None]:
+        """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
+        pks = self._pks(members)
+        return {
+            pk: None if place is None else place.before + 1
+            for pk, place in zip(pks.values(), self._places(pks), strict=True)
+        }
+
+    def members(self, members: Iterable[Any]) -> Entries:
+        """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
+        found = [place for place in self._places(self._pks(members)) if place is not None]
+        found.sort(key=lambda place: place.place)
+        entries = [self.index.to_entry(one.stored, one.score, one.before + 1) for one in found]
+        return Entries(self.index, entries)
+
+    def _pks(self, members: Iterable[Any]) -> dict[str, Any]:
+        """Each member as Redis stores it, and its primary key."""
+        texts = dict.fromkeys(self.index.to_text(member, "members") for member in members)
+        _at_most("members", len(texts), at_least=0)
+        return {text: self.index.from_bytes(text.encode()) for text in texts}
+
+    def _places(self, texts: Iterable[str]) -> list[Place | None]:
+        texts = list(texts)
+        return self._ask(lambda source: source.places(texts, **self._how))[1]
+
+    # Numbers
+
+    def rank_of_score(self, score: Any) -> int:
+        """The rank that a member with ``score`` would have, before all who have it already."""
+        bound, nothing = self._bound("score", score), self._bound("score", None)
+        return self._ask(lambda source: source.page_between(bound, nothing, 0, **self._how)).before + 1
+
+    def count(self, low: Any = None, high: Any = None) -> int:
+        """How many members are ranked; with a score from ``low`` to ``high``, ends included, if these are given."""
+        if low is None and high is None:
+            return self._ask(lambda source: source.size())
+        return self._between(low, high, 0).following
+
+    def counts(self, *paths: str) -> dict[Any, int]:
+        """How many members have each value of a facet: ``counts("region")``; of a composite one, each tuple of values:
+        ``counts("region", "platform")``. Values that nobody has are left out."""
+        facet = self.index.faceting.of(paths)
+        if facet is None:
+            raise ValueError(
+                f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
+            )
+        found = self._ask(lambda source: source.count_facet(facet.name))
+        places = [facet.paths.index(path) for path in paths]
+        counts: dict[Any, int] = {}
+        for name, count in found.items():
+            values = facet.decode(name.decode())
+            counts[values[0] if len(paths) == 1 else tuple(values[place] for place in places)] = count
+        return counts
+
+    # How
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.store.layout == PLAIN and not self.conditions
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"reverse": self._reverse, "method": self._method}
+
+    def _bound(self, parameter: str, value: Any) -> Bound:
+        """A score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
+        if value is None:
+            return Bound("", b"", None)
+        try:
+            score, exact = self.index.ordering.place_of(value)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{parameter}: {value!r} is no score of {self.index.name!r}: {error}") from None
+        return Bound(repr(score), exact, value)
+
+    def _entries(self, page: Page) -> Entries:
+        """The members of a page with their ranks."""
+        to_entry, split, method = self.index.to_entry, self.index.split, self._method
+        entries, rank, last = [], page.before + 1, None
+        for place, (stored, score) in enumerate(page.members, page.first + 1):
+            value = (score, split(stored)[0])
+            if method == "ordinal":
+                rank = place
+            elif last is not None and value != last:
+                rank = place if method == "competition" else rank + 1
+            last = value
+            entries.append(to_entry(stored, score, rank))
+        return Entries(self.index, entries)
+
+    def _not_ranked(self, member: Any) -> NotRanked:
+        return NotRanked(f"{member!r} is not in the index {self.index.name!r}")
 
     def _ask(self, question: Callable[[Source], Answer]) -> Answer:
         """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed."""
@@ -97,19 +348,31 @@ class Ranking:
             if unhealthy != "serve_stale":
                 self._require_health()
             return question(self.store)
+        except FilterTooLarge as error:
+            declare = uncovered(self.conditions)
+            hint = f"; declare {declare}" if declare else ""
+            raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
-            return question(DatabaseSource(self.index))
+            if self.conditions:
+                raise
+            return question(DatabaseSource(self.index))  # type: ignore[arg-type]
 
     def _require_health(self) -> None:
         """Raise ``IndexUnhealthy`` where the server may have lost writes. Looked up once a second."""
         now = monotonic()
-        if now < self._healthy_until:
+        if now < self._trust.until:
             return
         health = self.store.check_health()
         if health.generation and (health.behind or not health.same_server):
             raise IndexUnhealthy(
                 f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them"
             )
-        self._healthy_until = now + _TRUST
+        self._trust.until = now + _TRUST
+
+
+def _at_most(parameter: str, count: int, at_least: int = 1) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not at_least <= count <= _PAGE_LIMIT:
+        raise ValueError(f"{parameter}: expected {at_least} to {_PAGE_LIMIT:,}, not {count!r}")
+    return count

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from django.db import models
+from django.db import connections, models
 
 from .conf import get_settings
+from .entries import Entries, Entry
 from .exceptions import NotRanked
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
-    from .store import Number, Sample
+    from .store import Bound, Number, Page, Place, Sample
 
-__all__ = ["Entry", "Recommendations", "Source", "recommend"]
+__all__ = ["Recommendations", "Source", "Wish", "recommend", "recommend_many", "recommend_where"]
+
+_MOST_TRIED: Final = 5000
+"""How many members are asked about at most, where only the database knows who passes."""
+
+_MANY: Final = 200
+"""Members asked for in one round trip."""
 
 
 class Source(Protocol):
@@ -32,103 +41,249 @@ class Source(Protocol):
         bands: Sequence[tuple[Number, Number]],
         excluded: Iterable[str],
         numbers: Callable[[int], bytes],
+        measure: str = "score",
+        method: str = "ordinal",
+        remember: int | None = None,
     ) -> Sample | None: ...
 
     def position(self, member: str, *, reverse: bool) -> int | None: ...
 
     def score(self, member: str) -> float | None: ...
 
+    def places(
+        self, members: Iterable[str], *, reverse: bool, method: str
+    ) -> tuple[int, list[Place | None]]: ...
+
+    def page(self, first: int, count: int, *, reverse: bool, method: str) -> Page: ...
+
+    def page_around(self, member: str, count: int, *, reverse: bool, method: str) -> Page | None: ...
+
+    def page_between(self, best: Bound, worst: Bound, count: int, *, reverse: bool, method: str) -> Page: ...
+
     def size(self) -> int: ...
 
-
-class Entry(NamedTuple):
-    """One member of a ranking."""
-
-    pk: Any
-    """The primary key, in the model's own type."""
-
-    score: Any
-    """The value of the first criterion, in the field's own type."""
-
-    rank: int
-    """1 is best."""
+    def count_facet(self, facet: str) -> dict[bytes, int]: ...
 
 
-class Recommendations(Sequence[Entry]):
+class Recommendations(Entries):
     """The members drawn, best first."""
 
     def __init__(self, index: RankIndex, entries: list[Entry], band: Band, candidates: int) -> None:
-        self._index = index
-        self._entries = entries
+        super().__init__(index, entries)
 
         self.band = band
         """The band that was used: the one asked for, or the widening step that it took."""
 
         self.candidates = candidates
-        """How many members the band held, beside the one who asked. Excluded ones are counted: telling them
-        apart would cost a look-up each."""
-
-    def __repr__(self) -> str:
-        return f"<Recommendations {self._entries!r}>"
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, position: int) -> Entry: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[Entry]: ...
-    def __getitem__(self, position: int | slice) -> Entry | list[Entry]:
-        return self._entries[position]
-
-    def objects(self, queryset: models.QuerySet[Any] | None = None) -> list[Any]:
-        """The rows, in the same order, by one query; those that are gone by now are left out.
-
-        ``queryset``: where to take them from, for ``select_related()`` and the like. Default: the index's.
-        """
-        if not self._entries:
-            return []
-        if queryset is None:
-            queryset = self._index.get_queryset()
-        rows = {row.pk: row for row in queryset.filter(pk__in=[entry.pk for entry in self._entries])}
-        return [rows[entry.pk] for entry in self._entries if entry.pk in rows]
+        """How many members the band held, beside the one who asked. Excluded ones are counted, and of several filters
+        that no facet covers those who pass one: telling them apart would cost a look-up each."""
 
 
-def recommend(
-    index: RankIndex,
-    source: Source,
-    member: Any,
-    n: int,
-    *,
-    band: Band | None,
-    exclude: Iterable[Any],
-    widen: Sequence[Band],
-    seed: int | str | bytes | None,
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked of ``recommend()``: see :meth:`django_zrank.ranking.Ranking.recommend`."""
+
+    n: int = 10
+    band: Band | None = None
+    ranks: Band | None = None
+    exclude: Iterable[Any] = ()
+    widen: Sequence[Band] = ()
+    seed: int | str | bytes | None = None
+    remember: timedelta | None = None
+
+
+def recommend(index: RankIndex, source: Source, member: Any, wish: Wish) -> Recommendations:
+    """Random members near ``member``."""
+    draw = _Draw(index, member, wish)
+    return draw.answer(source.sample_nearby(**draw.request()))
+
+
+def recommend_where(
+    index: RankIndex, source: Source, member: Any, wish: Wish, where: models.Q
 ) -> Recommendations:
-    """See :meth:`django_zrank.ranking.Ranking.recommend`."""
-    ceiling = get_settings().max_n
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= ceiling:
-        raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
-    bands = _bands(index, band, widen)
-    text = index.to_text(member)
-    criterion = index.ordering.first
-    sample = source.sample_nearby(
-        text,
-        n,
-        reverse=criterion.descending,
-        bands=[_distances(index, name, band) for name, band in bands],
-        excluded=_excluded(index, member, exclude),
-        numbers=os.urandom if seed is None else random.Random(seed).randbytes,  # noqa: S311 - not for secrets
-    )
-    if sample is None:
-        raise NotRanked(f"{member!r} is not in the index {index.name!r}")
-    to_pk, decode = index.from_bytes, criterion.kind.decode
-    if criterion.descending:
-        drawn, size = sorted(sample.drawn, reverse=True), sample.size
-        entries = [Entry(to_pk(who), decode(score), size - at) for at, who, score in drawn]
-    else:
-        entries = [Entry(to_pk(who), decode(score), at + 1) for at, who, score in sorted(sample.drawn)]
-    return Recommendations(index, entries, bands[sample.band][1], sample.candidates)
+    """Random members near ``member`` that pass ``where``, which only the database can tell.
+
+    Members are drawn without replacement in growing batches, and one query a batch tells which of them pass. So
+    those that pass come in an order in which none is favoured, and the first ones of each side are taken.
+    """
+    if wish.remember is not None:
+        raise ValueError("remember: can't be combined with where")
+    draw = _Draw(index, member, wish)
+    rows = index.get_queryset().filter(where).order_by()
+    for band in range(len(draw.bands)):
+        found = _Sieve(draw, band, source, rows).run()
+        if len(found) >= wish.n:
+            break
+    return found
+
+
+def recommend_many(
+    index: RankIndex,
+    sample_many: Callable[[Sequence[Mapping[str, Any]]], list[Sample | None]],
+    members: Iterable[Any],
+    wish: Wish,
+) -> Iterator[tuple[Any, Recommendations | None]]:
+    """Each of ``members`` with random members near it, None for one that is not ranked; in few round trips."""
+    exclude = list(wish.exclude)
+    for batch in _batched(_with_rows(index, members), _MANY):
+        draws = [_Draw(index, row, replace(wish, exclude=exclude)) for _, row in batch if row is not None]
+        samples = iter(zip(draws, sample_many([draw.request() for draw in draws]), strict=True))
+        for member, row in batch:
+            draw, sample = next(samples) if row is not None else (None, None)
+            yield member, draw.answer(sample) if draw and sample else None
+
+
+class _Draw:
+    """One member's wish, checked and put into the words of a source."""
+
+    def __init__(self, index: RankIndex, member: Any, wish: Wish) -> None:
+        self.index, self.member, self.n = index, member, wish.n
+        ceiling = get_settings().max_n
+        if isinstance(wish.n, bool) or not isinstance(wish.n, int) or not 1 <= wish.n <= ceiling:
+            raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {wish.n!r}")
+        self.text = index.to_text(member)
+        self.reverse = index.ordering.first.descending
+        if wish.ranks is None:
+            self.measure = "exact" if index.ordering.is_wide else "score"
+            self.bands = _bands(index, wish.band, wish.widen)
+            self.distances = [_distances(index, name, band) for name, band in self.bands]
+        else:
+            if wish.band is not None:
+                raise ValueError("ranks: give a band of scores, or one of ranks, not both")
+            self.measure = "ranks"
+            self.bands = [("ranks", _pair("ranks", wish.ranks)), *_steps(wish.widen)]
+            self.distances = [_places(name, band, self.reverse) for name, band in self.bands]
+        self.remember = _microseconds(wish.remember)
+        self.excluded = _excluded(index, member, wish.exclude)
+        # One stream for all samples of a call, so that a seed fixes every one of them.
+        self.numbers = os.urandom if wish.seed is None else random.Random(wish.seed).randbytes  # noqa: S311 - not for secrets
+
+    def request(self, **other: Any) -> dict[str, Any]:
+        """What ``sample_nearby()`` is asked."""
+        return {
+            "member": self.text,
+            "wanted": self.n,
+            "reverse": self.reverse,
+            "bands": self.distances,
+            "excluded": self.excluded,
+            "numbers": self.numbers,
+            "measure": self.measure,
+            "method": self.index.get_ranking_method(),
+            "remember": self.remember,
+        } | other
+
+    def answer(self, sample: Sample | None) -> Recommendations:
+        if sample is None:
+            raise NotRanked(f"{self.member!r} is not in the index {self.index.name!r}")
+        to_entry, size, drawn = self.index.to_entry, sample.size, sample.drawn
+        if size is None:
+            found = sorted(drawn, reverse=self.reverse)
+            entries = [to_entry(who, score, None) for _, who, score in found]
+        elif sample.before is not None:
+            numbered = sorted(zip(drawn, sample.before, strict=True), reverse=self.reverse)
+            entries = [to_entry(who, score, before + 1) for (_, who, score), before in numbered]
+        elif self.reverse:
+            entries = [to_entry(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
+        else:
+            entries = [to_entry(who, score, at + 1) for at, who, score in sorted(drawn)]
+        return Recommendations(self.index, entries, self.bands[sample.band][1], sample.candidates)
+
+
+class _Sieve:
+    """Members of one band, drawn and asked about in batches until enough have passed or nobody is left."""
+
+    def __init__(self, draw: _Draw, band: int, source: Source, rows: models.QuerySet[Any]) -> None:
+        self.draw, self.band, self.source, self.rows = draw, band, source, rows
+        self.excluded = list(draw.excluded)
+        draw.excluded = self.excluded
+        self.better = (draw.n + 1) // 2
+        """How many are wanted of those who rank better."""
+
+    def run(self) -> Recommendations:
+        draw, tried, size = self.draw, list[str](), max(8, 2 * self.draw.n)
+        passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
+        while True:
+            size = min(size, get_settings().max_n)
+            distances = [draw.distances[self.band]]
+            excluded = [*self.excluded, *tried]
+            sample = self.source.sample_nearby(
+                **draw.request(wanted=size, bands=distances, excluded=excluded)
+            )
+            if sample is None:
+                return draw.answer(None)
+            pks = {card[1]: draw.index.split(card[1])[1] for card in sample.drawn}
+            good = self.passing(pks.values())
+            better = 0
+            for number, card in enumerate(sample.drawn):
+                is_better = (card[0] >= sample.position) == draw.reverse
+                better += is_better
+                if pks[card[1]] in good:
+                    passed[not is_better].append((card, sample.before and sample.before[number]))
+            tried.extend(pk.decode() for pk in pks.values())
+            # A side that gave less than its half has no more to give.
+            wants = self.better, draw.n - self.better
+            ended = better < (size + 1) // 2, len(sample.drawn) - better < size // 2
+            enough = sum(map(len, passed)) >= draw.n
+            short = [
+                len(side) < want and not over for side, want, over in zip(passed, wants, ended, strict=True)
+            ]
+            if len(sample.drawn) < size or len(tried) >= _MOST_TRIED or (enough and not any(short)):
+                break
+            size *= 2
+        chosen = self.pick(*passed)
+        before = None if sample.before is None else [before for _, before in chosen]
+        return draw.answer(sample._replace(band=self.band, drawn=[card for card, _ in chosen], before=before))
+
+    def pick(self, better: list[Any], worse: list[Any]) -> list[Any]:
+        """Half of each side, with the odd one from the better; what one side lacks the other gives."""
+        n = self.draw.n
+        first = better[: max(self.better, n - len(worse))]
+        return first + worse[: n - len(first)]
+
+    def passing(self, members: Iterable[bytes]) -> set[bytes]:
+        index = self.draw.index
+        pks = list(map(index.from_bytes, members))
+        limit = connections[index.get_using()].features.max_query_params or len(pks) or 1
+        good: set[bytes] = set()
+        for chunk in _batched(pks, max(1, limit // 2)):
+            found = self.rows.filter(pk__in=chunk).values_list("pk", flat=True)
+            good.update(index.to_text(pk).encode() for pk in found)
+        return good
+
+
+def _batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+def _with_rows(index: RankIndex, members: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each member with what ``get_excluded()`` takes: its row where there is such a hook, None where it has none."""
+    if not index.has_excluded:
+        yield from ((member, member) for member in members)
+        return
+    for batch in _batched(members, _MANY):
+        pks = [index.parse_pk(one) for one in batch if not isinstance(one, models.Model)]
+        rows = {row.pk: row for row in index.model._base_manager.filter(pk__in=pks)}
+        for one in batch:
+            yield one, one if isinstance(one, models.Model) else rows.get(index.parse_pk(one))
+
+
+def _microseconds(span: timedelta | None) -> int | None:
+    if span is None:
+        return None
+    if not isinstance(span, timedelta) or span <= timedelta(0):
+        raise ValueError(f"remember: expected a positive timedelta, not {span!r}")
+    return span // timedelta(microseconds=1)
+
+
+def _places(name: str, band: tuple[Any, Any], reverse: bool) -> tuple[Number, Number]:
+    """How many ranks below and above, as positions: below is who ranks worse."""
+    for distance in band:
+        if isinstance(distance, bool) or not isinstance(distance, int) or distance < 0:
+            raise ValueError(f"{name}: expected a number of ranks, not {distance!r}")
+    below, above = band
+    return (below, above) if reverse else (above, below)
 
 
 def _bands(index: RankIndex, band: Band | None, widen: Sequence[Band]) -> list[tuple[str, tuple[Any, Any]]]:
@@ -137,9 +292,13 @@ def _bands(index: RankIndex, band: Band | None, widen: Sequence[Band]) -> list[t
         band = index.get_band()
     if band is None:
         raise ValueError(f"band: {type(index).__name__} has no default band, so one must be given")
+    return [("band", _pair("band", band)), *_steps(widen)]
+
+
+def _steps(widen: Sequence[Band]) -> list[tuple[str, tuple[Any, Any]]]:
     if isinstance(widen, str) or not isinstance(widen, Sequence):
         raise ValueError(f"widen: expected a sequence of bands, not {widen!r}")
-    return [("band", _pair("band", band)), *(("widen", _pair("widen", step)) for step in widen)]
+    return [("widen", _pair("widen", step)) for step in widen]
 
 
 def _pair(name: str, band: Band) -> tuple[Any, Any]:

@@ -1,4 +1,7 @@
-"""The Lua scripts: one file, one constant. What each takes and returns stands at the top of its file."""
+"""The Lua scripts: one file, one constant. What each takes and returns stands at the top of its file.
+
+Functions that several of them need are in ``lua/lib``, and are sent before the text of those that name them here.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,29 @@ __all__ = [
     "APPLY_CHANGES",
     "BEGIN_WRITE",
     "CHECK_HEALTH",
+    "COUNT_FACET",
     "FINISH_REPLAY",
     "LOAD_ROWS",
+    "NARROW",
     "READ_MEMBERS",
+    "READ_PAGE",
+    "READ_RANKS",
     "SAMPLE_NEARBY",
     "START_REBUILD",
     "SWAP_REBUILT",
     "Script",
+    "run_all",
 ]
 
 
 class Script:
     """A script, sent by its digest; a server that doesn't know it yet is sent the text."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *libraries: str) -> None:
         self.name = name
-        self.text = files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
-        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.text = _read(name)
+        self.source = "\n".join([*(_read(f"lib/{library}") for library in libraries), self.text])
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
@@ -41,7 +50,35 @@ class Script:
         try:
             return client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
         except NoScriptError:
-            return client.execute_command("EVAL", self.text, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
+            return client.execute_command("EVAL", self.source, len(keys), *keys, *args)  # type: ignore[no-untyped-call]
+
+
+Call = tuple[Script, Sequence[str], Sequence[Any]]
+
+
+def run_all(client: Redis, calls: Sequence[Call], *, together: bool = False) -> list[Any]:
+    """What several scripts answer, in one round trip; ``together`` lets nothing come between them.
+
+    A client of a cluster asks one after the other. Raises the first error that one of them raised.
+    """
+    if not isinstance(client, Redis):
+        return [script(client, keys, args) for script, keys, args in calls]
+    for loaded in (True, False):
+        pipeline: Any = client.pipeline(transaction=together)
+        for script, keys, args in calls:
+            command = ("EVALSHA", script.sha) if loaded else ("EVAL", script.source)
+            pipeline.execute_command(*command, len(keys), *keys, *args)
+        replies: list[Any] = pipeline.execute(raise_on_error=False)
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if not any(isinstance(error, NoScriptError) for error in errors):
+            break
+    if errors:
+        raise errors[0]
+    return replies
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
 ABANDON_REBUILD: Final = Script("abandon_rebuild")
@@ -49,9 +86,13 @@ ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
 CHECK_HEALTH: Final = Script("check_health")
+COUNT_FACET: Final = Script("count_facet", "places")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
+NARROW: Final = Script("narrow", "places")
 READ_MEMBERS: Final = Script("read_members")
-SAMPLE_NEARBY: Final = Script("sample_nearby")
+READ_PAGE: Final = Script("read_page", "places")
+READ_RANKS: Final = Script("read_ranks", "places")
+SAMPLE_NEARBY: Final = Script("sample_nearby", "places")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")

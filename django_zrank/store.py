@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -13,11 +14,12 @@ from redis.exceptions import RedisError, ResponseError
 
 from . import scripts
 from .conf import get_settings
-from .exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
+from .filters import Scope
 from .keys import Keys
 from .layout import PLAIN, Layout
 
-__all__ = ["LOAD_LIMIT", "Epoch", "Health", "Sample", "Store"]
+__all__ = ["ALL", "LOAD_LIMIT", "Bound", "Epoch", "Health", "Page", "Place", "Sample", "Store"]
 
 LOAD_LIMIT: Final = 3500
 """The most rows that one ``load()`` takes: Lua's ``unpack`` fails at 8,000 values."""
@@ -30,6 +32,17 @@ _LEASE: Final = 600
 
 _SPARE_NUMBERS: Final = 8
 """Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
+
+_NARROWED: Final = 5
+"""Seconds for which the ranking of a combination of filters is kept: its answers may be as old."""
+
+_NARROW_LIMIT: Final = 100_000
+"""How many members the smallest of several filters may have: more would block the server too long."""
+
+ALL: Final = Scope()
+"""Every member of an index."""
+
+_SAMPLING: Final[Mapping[str, Any]] = {"measure": "score", "method": "ordinal", "remember": None}
 
 Number = int | float
 
@@ -70,8 +83,11 @@ class Health(NamedTuple):
 class Sample(NamedTuple):
     """What ``sample_nearby()`` drew."""
 
-    size: int
-    """Members in the ranking."""
+    size: int | None
+    """Members in the ranking; None where several filters were tested one by one, which tells no ranks."""
+
+    position: int
+    """How many members stand below the one who asked."""
 
     band: int
     """Which of the bands was used, from 0."""
@@ -80,7 +96,55 @@ class Sample(NamedTuple):
     """Members in that band, the asking one not counted, the excluded ones counted."""
 
     drawn: list[tuple[int, bytes, float]]
-    """Position (from 0 at the lowest score), member and score of each."""
+    """Position (from 0 at the lowest score), stored member and score of each, in the order they were drawn."""
+
+    before: list[int] | None
+    """What stands before the rank of each; None for an ordinal rank, which the position tells."""
+
+
+class Bound(NamedTuple):
+    """A score to begin or end with."""
+
+    score: str
+    """As the sorted set compares it; '' for none."""
+
+    exact: bytes
+    """Its tie bytes, where the score alone is not exact."""
+
+    value: Any
+    """The value itself, in its field's own type; None for none."""
+
+
+class Place(NamedTuple):
+    """Where a member stands."""
+
+    place: int
+    """How many stand before it, one by one."""
+
+    before: int
+    """What stands before its rank: members or values that rank better, by the ranking method."""
+
+    stored: bytes
+    score: float
+
+
+class Page(NamedTuple):
+    """Members that stand one after the other, best first."""
+
+    size: int
+    """Members in the ranking."""
+
+    first: int
+    """How many stand before the first one."""
+
+    following: int
+    """How many there are from the first to the end of the ranking, or to the worst score asked for."""
+
+    before: int
+    """What stands before the first one's rank; without a first one, before the rank that it would have."""
+
+    members: list[tuple[bytes, float]]
+    """Stored member and score of each."""
 
 
 class Store:
@@ -89,9 +153,11 @@ class Store:
     Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` where Redis can't be reached.
     """
 
-    def __init__(self, name: str, layout: Layout = PLAIN) -> None:
+    def __init__(self, name: str, layout: Layout = PLAIN, scope: Scope = ALL) -> None:
         self.name = name
         self.layout = layout
+        self.scope = scope
+        """Which members the reading methods are about."""
 
     @property
     def keys(self) -> Keys:
@@ -110,6 +176,12 @@ class Store:
         except ResponseError as error:
             if str(error).startswith("NOTBUILT"):
                 raise self._not_built() from None
+            if str(error).startswith("TOOLARGE"):
+                size = int(str(error).split()[1])
+                raise FilterTooLarge(
+                    f"Index {self.name!r}: no facet covers these filters, and the smallest leaves {size:,} "
+                    f"members, more than {_NARROW_LIMIT:,}"
+                ) from None
             if str(error).startswith("UNHEALTHY"):
                 raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
@@ -129,56 +201,226 @@ class Store:
         reverse: bool,
         bands: Sequence[tuple[Number, Number]],
         excluded: Iterable[str],
-        numbers: Any,
+        numbers: Callable[[int], bytes],
+        measure: str = "score",
+        method: str = "ordinal",
+        remember: int | None = None,
     ) -> Sample | None:
         """Random distinct members near ``member``; None where it is not ranked.
 
-        ``bands``: distances below and above, tried in turn. ``numbers``: a function from a count of bytes to
-        random bytes. One round trip.
+        ``bands``: distances below and above, tried in turn; their ``measure`` is the "score", "exact" for scores that
+        may lie beyond 2**53, or "ranks". ``numbers``: a function from a count of bytes to random bytes.
+        ``remember``: microseconds for which those drawn are not drawn again. One round trip; two where a
+        combination of filters leaves so few that they are computed first.
         """
+        keys, args = self._sampling(
+            member, wanted, reverse, bands, excluded, numbers, measure, method, remember
+        )
+        return self._sampled(self._call(scripts.SAMPLE_NEARBY, keys, args), keys, args)
+
+    def sample_many(self, wishes: Sequence[Mapping[str, Any]]) -> list[Sample | None]:
+        """Several samples in one round trip. Each of ``wishes`` holds what ``sample_nearby()`` takes, by name."""
+        asked = [self._sampling(**{**_SAMPLING, **wish}) for wish in wishes]
+        calls = [(scripts.SAMPLE_NEARBY, keys, args) for keys, args in asked]
+        replies = self._call(scripts.run_all, calls)
+        return [self._sampled(reply, *call) for reply, call in zip(replies, asked, strict=True)]
+
+    def _sampling(
+        self,
+        member: str,
+        wanted: int,
+        reverse: bool,
+        bands: Sequence[tuple[Number, Number]],
+        excluded: Iterable[str],
+        numbers: Callable[[int], bytes],
+        measure: str,
+        method: str,
+        remember: int | None,
+    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """The keys and the arguments of a sample."""
         barred = "\0".join(("", *excluded, ""))
-        misses = 2 * (wanted + 17) if len(barred) > 1 else 0
-        keys = self.keys
+        misses = 2 * (wanted + 17) if len(barred) > 1 or remember else 0
+        keys, ranking = self.keys, self.scope.ranking
+        patience = 8 * wanted + 64 if ranking is None else 0
+        if measure == "exact":
+            halves = (half for band in bands for end in band for half in _halves(end))
+            packed = struct.pack(f">{4 * len(bands)}I", *halves)
+        else:
+            packed = struct.pack(f"<{2 * len(bands)}d", *chain.from_iterable(bands))
         args = (
             member,
             wanted,
             "1" if reverse else "0",
-            struct.pack(f"<{2 * len(bands)}d", *chain.from_iterable(bands)),
+            packed,
             barred,
-            numbers(6 * (wanted + misses + _SPARE_NUMBERS)),
+            numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
-        reply = self._call(scripts.SAMPLE_NEARBY, (keys.live, keys.meta), args)
+        read = (keys.ranking(ranking or ""), keys.live, keys.meta)
+        if self.layout == PLAIN and ranking is not None and measure == "score" and not remember:
+            return read, args
+        seen = keys.seen(member) if remember else keys.meta
+        tests = ("", 0) if ranking is not None else (str(self.scope), patience)
+        tested = () if ranking is not None else self._tested
+        return (*read, seen, *tested), (*args, *self._layout, measure, method, *tests, remember or "")
+
+    def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
+        """A sample out of what the script answered to these keys and arguments."""
+        if reply == 0:
+            args = (*args[:10], "", 0, args[12])
+            reply = self._read_narrowed(scripts.SAMPLE_NEARBY, args, keys[3:4])
         if reply is None:
             return None
-        size, _, _, band, candidates, *drawn = reply
+        size, position, _, band, candidates, *drawn = reply
+        before = drawn.pop() if len(drawn) % 3 else None
         scores = map(float, drawn[2::3])
-        return Sample(size, band - 1, candidates, list(zip(drawn[::3], drawn[1::3], scores, strict=True)))
+        found = list(zip(drawn[::3], drawn[1::3], scores, strict=True))
+        if self.scope.ranking is None:
+            size = before = None
+        return Sample(size, position, band - 1, candidates, found, before)
 
     def position(self, member: str, *, reverse: bool) -> int | None:
-        """How many members stand before ``member``; None where it is not ranked."""
+        """How many members stand before ``member``; None where it is not ranked. Of a plain layout only."""
         found: int | None = self._call(Redis.zrevrank if reverse else Redis.zrank, self.keys.live, member)
         if found is None:
             self.require_built()
         return found
 
     def score(self, member: str) -> float | None:
-        """The score of ``member``; None where it is not ranked."""
+        """The score of ``member``; None where it is not ranked. Of a plain layout only."""
         found: float | None = self._call(Redis.zscore, self.keys.live, member)
         if found is None:
             self.require_built()
         return found
 
+    def places(self, members: Iterable[str], *, reverse: bool, method: str) -> tuple[int, list[Place | None]]:
+        """The size of the ranking, and where each member stands, None for one that is not ranked. One round trip."""
+        args = (*self._layout, "1" if reverse else "0", method, *members)
+        size, *found = self._read(scripts.READ_RANKS, args)
+        return size, [None if one is None else Place(one[0], one[1], one[2], float(one[3])) for one in found]
+
+    def page(self, first: int, count: int, *, reverse: bool, method: str) -> Page:
+        """Up to ``count`` members from the place ``first`` (0 is best) on. One round trip."""
+        return self._page(("place", first), count, reverse, method)  # type: ignore[return-value]
+
+    def page_around(self, member: str, count: int, *, reverse: bool, method: str) -> Page | None:
+        """``count`` members with ``member`` in their middle, or at the ranking's end; None where it is not ranked."""
+        return self._page(("member", member), count, reverse, method)
+
+    def page_between(self, best: Bound, worst: Bound, count: int, *, reverse: bool, method: str) -> Page:
+        """Up to ``count`` members with scores from ``best`` to ``worst``, ends included. One round trip."""
+        return self._page(("score", *best[:2], *worst[:2]), count, reverse, method)  # type: ignore[return-value]
+
+    def _page(self, start: tuple[Any, ...], count: int, reverse: bool, method: str) -> Page | None:
+        args = (*self._layout, "1" if reverse else "0", method, count, *start)
+        reply = self._read(scripts.READ_PAGE, args)
+        if reply is None:
+            return None
+        size, first, following, before, members = reply
+        pairs = zip(members[::2], map(float, members[1::2]), strict=True)
+        return Page(size, first, following, before, list(pairs))
+
     def size(self) -> int:
         """How many members are ranked."""
-        size: int = self._call(Redis.zcard, self.keys.live)
+        ranking = self.scope.ranking
+        size: int
+        if ranking is not None:
+            size = self._call(Redis.zcard, self.keys.ranking(ranking))
+        else:
+            narrowing = (self._narrowed, self.keys.live, *self._tested)
+            size = self._call(scripts.NARROW, narrowing, self._narrowing)
         if not size:
             self.require_built()
         return size
+
+    def count_facet(self, facet: str) -> dict[bytes, int]:
+        """How many members have each value of a facet, by the names of the values' rankings."""
+        reply = self._read(scripts.COUNT_FACET, (self.layout.width, f"{facet}:", _NARROW_LIMIT))
+        return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def require_built(self) -> None:
         """Raise ``NotBuilt`` unless there is a generation to read. Asked only where nothing was found."""
         if not self._call(Redis.hexists, self.keys.meta, "generation"):
             raise self._not_built()
+
+    @property
+    def _layout(self) -> tuple[int, str]:
+        return self.layout.width, "1" if self.layout.entries else "0"
+
+    @property
+    def _tested(self) -> list[str]:
+        """The keys that the clauses of the scope are about."""
+        keys = self.keys
+        return [
+            keys.group(name) if clause.kind == "g" else keys.ranking(name)
+            for clause in self.scope.clauses
+            for name in clause.names
+        ]
+
+    @property
+    def _narrowed(self) -> str:
+        return self.keys.narrowed("\0".join((str(self.scope), *self._tested)))
+
+    @property
+    def _narrowing(self) -> tuple[Any, ...]:
+        width, entries, dense = self.layout
+        return (
+            width,
+            "1" if entries else "0",
+            "1" if dense else "0",
+            str(self.scope),
+            _NARROW_LIMIT,
+            _NARROWED,
+        )
+
+    def _read(self, script: scripts.Script, args: tuple[Any, ...]) -> Any:
+        """What a script answers of the members in scope. One round trip."""
+        ranking, keys = self.scope.ranking, self.keys
+        if ranking is None:
+            return self._read_narrowed(script, args)
+        return self._call(script, (keys.ranking(ranking), keys.live, keys.meta), args)
+
+    def _read_narrowed(
+        self, script: scripts.Script, args: tuple[Any, ...], more: tuple[str, ...] = ()
+    ) -> Any:
+        keys, narrowed = self.keys, self._narrowed
+        first = (scripts.NARROW, (narrowed, keys.live, *self._tested), self._narrowing)
+        second = (script, (narrowed, keys.live, keys.meta, *more), args)
+        _, reply = self._call(partial(scripts.run_all, together=True), (first, second))
+        return reply
+
+    # Groups
+
+    def add_to_group(self, group: str, members: Iterable[str], until: float) -> int:
+        """Add primary keys until a time in microseconds. Returns how many were new."""
+        key = self.keys.group(group)
+        scores = dict.fromkeys(members, until)
+        added: int = self._call(Redis.zadd, key, scores) if scores else 0
+        return added
+
+    def remove_from_group(self, group: str, members: Iterable[str]) -> int:
+        """Remove primary keys. Returns how many were in it."""
+        gone = list(members)
+        removed: int = self._call(Redis.zrem, self.keys.group(group), *gone) if gone else 0
+        return removed
+
+    def count_group(self, group: str, now: float) -> int:
+        """How many belong to a group after a time in microseconds."""
+        count: int = self._call(Redis.zcount, self.keys.group(group), f"({now!r}", "+inf")
+        return count
+
+    def group_until(self, group: str, members: Iterable[str]) -> list[float | None]:
+        """Until when each member belongs to a group, in microseconds; None for one that doesn't."""
+        asked = list(members)
+        found: list[float | None] = self._call(Redis.zmscore, self.keys.group(group), asked) if asked else []
+        return found
+
+    def clear_group(self, group: str) -> None:
+        """Remove all members of a group."""
+        self._call(Redis.unlink, self.keys.group(group))
+
+    def forget_seen(self, member: str) -> None:
+        """Drop what was shown to a member."""
+        self._call(Redis.unlink, self.keys.seen(member))
 
     # Writing
 
@@ -284,3 +526,8 @@ class Store:
         keys = self.keys
         reply = self._call(scripts.ABANDON_REBUILD, (keys.shadow, keys.meta), (building,))
         return bool(reply)
+
+
+def _halves(number: Number) -> tuple[int, int]:
+    """A distance of up to 64 bits as two numbers of 32."""
+    return divmod(min(int(number), 2**64 - 1), 2**32)

@@ -20,3 +20,41 @@ def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
         assert store.load_rows(building, rows[start : start + LOAD_LIMIT])
     assert store.swap_rebuilt(building)
     return store
+
+
+def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> Store:
+    """Make the index hold exactly ``rows``: primary key -> value at every path of its order and facets.
+
+    To-many paths have a collection of values. Written key by key from what the keys are said to hold, not by the app's
+    own scripts.
+    """
+    instance = index.instance()
+    store, layout = Store(instance.name, instance.layout), instance.layout
+    client, live = store.client, store.keys.live
+    if old := [*client.scan_iter(f"{live}*"), *client.scan_iter(f"{store.keys.narrowed('')[:-40]}*")]:
+        client.delete(*old)
+    encode, pipeline = instance.ordering.encoder(), client.pipeline()
+    for pk, row in rows.items():
+        score, tie = encode([row[path] for path in instance.ordering.paths])
+        text = instance.to_text(pk).encode()
+        many = {
+            path: value if isinstance(value, (set, frozenset, list)) else [value]
+            for path, value in row.items()
+        }
+        names = instance.faceting.rankings({path: many[path] or [None] for path in instance.faceting.paths})
+        entry = tie + "\0".join(names).encode()
+        if entry:
+            pipeline.hset(f"{live}:entries", text, entry)  # type: ignore[arg-type]
+        for name in names:
+            pipeline.zadd(f"{live}:rankings", {name: 0})
+        for key in (live, *(f"{live}:{name}" for name in names)):
+            pipeline.zadd(key, {tie + text: score})
+            if layout.dense:
+                value = tie + f"{score:.17g}".encode()
+                pipeline.zadd(f"{key}:values", {value: score})
+                pipeline.hincrby(f"{key}:counts", value, 1)
+    generation = uuid4().hex
+    run = client.info("server")["run_id"]
+    pipeline.hset(store.keys.meta, mapping={"generation": generation, "run": run})
+    pipeline.execute()
+    return store

@@ -469,7 +469,7 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 
 def distrust() -> None:
     """Make this process look at the server's health again."""
-    indexes.PlayerAscending.ranking._healthy_until = 0.0
+    indexes.PlayerAscending.ranking._trust.until = 0.0
 
 
 @pytest.mark.django_db

@@ -1,39 +1,72 @@
 -- Draws random distinct members near one member, half of them ranked before it and half after.
 --
--- KEYS  live      sorted set, member -> score
+-- KEYS  ranking   sorted set that is drawn from, stored member -> score
+--       live      sorted set of the whole index, in which the member must stand
 --       meta      hash of the index
+--       seen      sorted set of members shown to this one -> until when, in microseconds; only where 'remember' is given
+--       …         the sorted sets that 'tests' are about
 -- ARGV  member    whose neighbours are wanted, as stored
 --       wanted    how many, at least 1
 --       reverse   '1' where a higher score ranks better
---       bands     one or more bands to try in turn: distance below and above the score, two doubles each
---       excluded  members never to offer, a NUL byte before, between and after them; or nothing
---       numbers   random 48-bit numbers, 6 bytes each, little-endian
--- Returns {size of live, position, score, band used (from 1), members in it, then position, member, score of
---         each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
---         error NOTBUILT where the index was never built.
+--       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
+--                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
+--       excluded  primary keys never to offer, a NUL byte before, between and after them; or nothing
+--       numbers   random 48-bit numbers, 6 bytes each, little-endian. What follows may be left out, all of it
+--       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       entries   '1' where a hash holds the entries of members
+--       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
+--       method    'ordinal', 'competition' or 'dense'
+--       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
+--                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'; or nothing
+--       patience  how many members that fail the tests are looked up before giving up
+--       remember  microseconds for which those drawn are not drawn again, unless nobody else is left; or nothing
+-- Returns {size of ranking, members in it that the asking one may be among (1 or 0), position, band used (from 1),
+--         members in it, then position, stored member, score of each drawn, and at last, unless the method is ordinal,
+--         {what stands before the rank of each}}. Positions count from 0 at the lowest score. Nil where the member is not in live; 0 where patience ended; the error NOTBUILT where the index
+--         was never built.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
-local live, meta = KEYS[1], KEYS[2]
-local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
+local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local member, wanted, reverse, bands, excluded, numbers, width, entries, measure, method, tests, patience,
+  remember = unpack(ARGV)
+local FIRST_TEST = 5
 wanted = tonumber(wanted)
 local call = redis.call
+local layout = {width = tonumber(width or 0), entries = entries == '1', reverse = reverse == '1', method = method}
+if tests == '' then
+  tests = nil
+end
+if remember == '' then
+  remember = nil
+end
+local has_ties = layout.width > 0 or layout.entries
 
-local score = call('ZSCORE', live, member)
+local me, score = find(live, member, layout)
 if not score then
   if call('HEXISTS', meta, 'generation') == 0 then
     return redis.error_reply('NOTBUILT the index is not built')
   end
   return false
 end
-local size = call('ZCARD', live)
-local position = call('ZRANK', live, member)
+local now
+if remember or tests then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local function primary_key(stored)
+  if has_ties then
+    return string.sub(stored, tie_length(stored, layout.width) + 1)
+  end
+  return stored
+end
 
 -- To look a few members up, searching the text costs less than making a table of it.
-local barred
+local barred, shown
 local function is_barred(who)
   if barred then
-    return barred[who]
+    return barred[who] or (shown and shown[who])
   end
   return string.find(excluded, '\0' .. who .. '\0', 1, true)
 end
@@ -44,9 +77,57 @@ local function make_table()
     barred[who] = true
   end
 end
-local nobody_barred = #excluded < 3
-if wanted > 50 then
+if wanted > 50 or remember then
   make_table()
+end
+if remember then
+  shown = {}
+  call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', now))
+  for _, who in ipairs(call('ZRANGE', seen, 0, -1)) do
+    shown[who] = true
+  end
+end
+local nobody_barred = #excluded < 3 and not remember
+
+-- Whether a member passes the tests.
+local checks, failed = {}, 0
+if tests then
+  local key = FIRST_TEST
+  for sign, kind, count in string.gmatch(tests, '([+-])([rg])(%d+)') do
+    checks[#checks + 1] = {wants = sign == '+', is_group = kind == 'g', first = key, last = key + count - 1}
+    key = key + count
+  end
+  -- Drawn from the smallest ranking that holds all of those who pass.
+  local smallest = call('ZCARD', ranking)
+  for _, check in ipairs(checks) do
+    if check.wants and not check.is_group and check.first == check.last then
+      local size = call('ZCARD', KEYS[check.first])
+      if size < smallest then
+        ranking, smallest = KEYS[check.first], size
+      end
+    end
+  end
+end
+local size = call('ZCARD', ranking)
+local position, among = call('ZRANK', ranking, me), 1
+if not position then
+  position, among = count_lower(ranking, score, me, false), 0
+end
+local function passes(stored, who)
+  for _, check in ipairs(checks) do
+    local found = false
+    for i = check.first, check.last do
+      local value = call('ZSCORE', KEYS[i], check.is_group and who or stored)
+      if value and not (check.is_group and tonumber(value) <= now) then
+        found = true
+        break
+      end
+    end
+    if found ~= check.wants then
+      return false
+    end
+  end
+  return true
 end
 
 -- A number below m, every one equally likely: what would favour the low ones is drawn again. Of numbers up to
@@ -80,14 +161,14 @@ local function deal(side)
 end
 
 local reply, chosen
-local function choose(position, member, score)
+local function choose(position, stored, score)
   local n = 3 * chosen + 5
-  reply[n + 1], reply[n + 2], reply[n + 3] = position, member, score
+  reply[n + 1], reply[n + 2], reply[n + 3] = position, stored, score
   chosen = chosen + 1
 end
 
 local function read(side)
-  local members, cards = call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}
+  local members, cards = call('ZRANGE', ranking, side.first, side.last, 'WITHSCORES'), {}
   if not barred then
     make_table()
   end
@@ -96,8 +177,10 @@ local function read(side)
     dealt[reply[i]] = true
   end
   for i = 1, #members, 2 do
-    if not barred[members[i]] and not dealt[members[i]] then
-      cards[#cards + 1] = {side.first + (i - 1) / 2, members[i], members[i + 1]}
+    local stored = members[i]
+    local who = primary_key(stored)
+    if not is_barred(who) and not dealt[stored] and passes(stored, who) then
+      cards[#cards + 1] = {side.first + (i - 1) / 2, stored, members[i + 1]}
     end
   end
   side.cards, side.left, side.swaps = cards, #cards, {}
@@ -116,35 +199,116 @@ local function take(side, n)
       got = got + 1
     else
       local at = side.first + deal(side)
-      local found = call('ZRANGE', live, at, at, 'WITHSCORES')
-      if nobody_barred or not is_barred(found[1]) then
-        choose(at, found[1], found[2])
-        got = got + 1
-      else
+      local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
+      local who = primary_key(found[1])
+      if not nobody_barred and is_barred(who) then
         side.misses = side.misses + 1
         if side.misses > wanted + 16 then
           read(side)
         end
+      elseif tests and not passes(found[1], who) then
+        failed = failed + 1
+        if failed > tonumber(patience) then
+          return
+        end
+      else
+        choose(at, found[1], found[2])
+        got = got + 1
       end
     end
   end
 end
 
+-- The first and the last position of a band.
+local measures = {}
+function measures.score(band)
+  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+  local low = call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
+  return low, call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
+end
+
+function measures.ranks(band)
+  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+  return math.max(0, position - below), math.min(size, position + among + above) - 1
+end
+
+-- Scores of 64 bits are reckoned with in two halves, 2^63 added, and compared by their bytes where they tie.
+function measures.exact(band)
+  local high, low
+  if layout.width > 0 then
+    high, low = struct.unpack('>I4I4', me)
+  elseif tie_length(me, 0) > 0 then
+    high, low = struct.unpack('>I4I4', me, 2)
+  else
+    high, low = math.floor(score / 2 ^ 32) + 2 ^ 31, score % 2 ^ 32
+  end
+  local function count(h, l, past)
+    if l < 0 then
+      h, l = h - 1, l + 2 ^ 32
+    elseif l >= 2 ^ 32 then
+      h, l = h + 1, l - 2 ^ 32
+    end
+    if h < 0 then
+      h, l = 0, 0
+    elseif h >= 2 ^ 32 then
+      h, l = 2 ^ 32 - 1, 2 ^ 32 - 1
+    end
+    local bound, bytes = (h - 2 ^ 31) * 2 ^ 32 + l, struct.pack('>I4I4', h, l)
+    if layout.width == 0 then
+      bytes = math.abs(bound) < 2 ^ 53 and '' or '\0' .. bytes
+    end
+    return count_lower(ranking, string.format('%.17g', bound), bytes, past)
+  end
+  local below, below_low, above, above_low = struct.unpack('>I4I4I4I4', bands, band * 16 - 15)
+  return count(high - below, low - below_low, false), count(high + above, low + above_low, true) - 1
+end
+
 local band, low, high = 0
 repeat
   band = band + 1
-  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-  low = call('ZCOUNT', live, '-inf', string.format('(%.17g', score - below))
-  high = call('ZCOUNT', live, '-inf', string.format('%.17g', score + above)) - 1
-  local before, after = deck(low, position - 1), deck(position + 1, high)
-  if reverse == '1' then
+  low, high = measures[measure or 'score'](band)
+  local before, after = deck(low, position - 1), deck(position + among, high)
+  if layout.reverse then
     before, after = after, before
   end
   -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
   used, chosen = 0, 0
-  reply = {size, position, score, band, high - low}
+  reply = {size, position, score, band, high - low + 1 - among}
   take(before, math.ceil(wanted / 2))
   take(after, wanted - chosen)
   take(before, wanted - chosen)
+  if tests and failed > tonumber(patience) then
+    return 0
+  end
 until chosen == wanted or band * 16 == #bands
+
+if remember then
+  -- Nobody new is left: those shown longest ago.
+  for _, who in ipairs(chosen < wanted and call('ZRANGE', seen, 0, -1) or {}) do
+    if chosen < wanted and who ~= member and not barred[who] then
+      local stored, value = find(live, who, layout)
+      local at = value and call('ZRANK', ranking, stored)
+      if at and at >= low and at <= high and passes(stored, who) then
+        choose(at, stored, value)
+      end
+    end
+  end
+  local SEEN = 10000
+  for i = 7, #reply, 3 do
+    call('ZADD', seen, string.format('%.0f', now + remember), primary_key(reply[i]))
+  end
+  call('ZREMRANGEBYRANK', seen, 0, -1 - SEEN)
+  local longest = call('ZRANGE', seen, -1, -1, 'WITHSCORES')[2]
+  if longest then
+    call('PEXPIREAT', seen, string.format('%.0f', longest / 1000))
+  end
+end
+if method and method ~= 'ordinal' then
+  local before = {}
+  for i = 6, #reply, 3 do
+    local place = layout.reverse and size - 1 - reply[i] or reply[i]
+    before[#before + 1] = count_before(ranking, reply[i + 1], reply[i + 2], place, layout)
+  end
+  reply[#reply + 1] = before
+end
 return reply

@@ -9,15 +9,24 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from redis import Redis
 
 import django_zrank
 from django_zrank import scripts
+from django_zrank.filters import Clause, Scope
 from django_zrank.scripts import Script
 from django_zrank.store import Epoch, Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
 SCRIPTS = [value for value in vars(scripts).values() if isinstance(value, Script)]
+
+
+def narrowed(store: Store) -> Store:
+    """The same index, where two filters are asked that no facet covers."""
+    tests = (Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",)))
+    return Store(store.name, store.layout, Scope(tests))
+
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server("a", "1", "s"),
@@ -26,10 +35,14 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
     "apply_changes": lambda store: store.apply_changes(Epoch("a", "b", "1", "r"), [("1", 5), ("2", None)]),
     "begin_write": lambda store: store.begin_write(),
+    "count_facet": lambda store: store.count_facet("region"),
+    "narrow": lambda store: narrowed(store).size(),
+    "read_page": lambda store: store.page(0, 3, reverse=True, method="dense"),
+    "read_ranks": lambda store: store.places(["1", "7"], reverse=True, method="dense"),
     "load_rows": lambda store: store.load_rows("b", [(1, "1"), (2.5, "2")]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
-    "sample_nearby": lambda store: store.sample_nearby(
-        "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes
+    "sample_nearby": lambda store: narrowed(store).sample_nearby(
+        "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes, remember=10**6
     ),
     "start_rebuild": lambda store: store.start_rebuild("b"),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),
@@ -59,14 +72,16 @@ def test_every_file_has_its_constant() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
-    keys, args = header(script, "KEYS"), header(script, "ARGV")
-    first, second, *rest = code(script).splitlines()
+    keys, args = ([name for name in header(script, one) if name not in "…-"] for one in ("KEYS", "ARGV"))
+    first, second, *rest = re.split(r"\n(?=local|$|\n)", code(script), maxsplit=2)
     assert first == f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}"
-    named = [name for name in args if name not in "…-"]
-    assert second == "" if not named else second.startswith(f"local {', '.join(named)} = unpack(ARGV")
+    unpacked = f"local {', '.join(args)} = unpack(ARGV"
+    assert " ".join(second.split()).startswith(unpacked) if args else second == ""
     body = "\n".join(rest)
-    assert "KEYS" not in body
-    assert set(re.findall(r"ARGV\[.*?\]", body)) <= {"ARGV[i]", "ARGV[i + 1]"}
+    if "…" not in header(script, "KEYS"):
+        assert "KEYS" not in body
+    allowed = {"ARGV[i]", "ARGV[i + 1]", "ARGV[FIRST]", "ARGV[FIRST + 1]"}
+    assert set(re.findall(r"ARGV\[.*?\]", body)) <= allowed
     assert all(section in script.text for section in ("-- Returns", "-- Cost"))
 
 
@@ -75,18 +90,30 @@ def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
 def test_the_caller_passes_what_the_header_lists(script: Script) -> None:
     store = fill(PlayerAscending, {1: 1, 2: 2})
     store.start_rebuild("b")
-    with mock.patch.object(Script, "__call__", autospec=True, side_effect=Script.__call__) as called:
+    calls: list[tuple[Script, Any, Any]] = []
+
+    def run_all(client: Redis, asked: Any, **how: Any) -> Any:
+        calls.extend(asked)
+        return actually(client, asked, **how)
+
+    actually = scripts.run_all
+    with (
+        mock.patch.object(scripts, "run_all", run_all),
+        mock.patch.object(Script, "__call__", autospec=True, side_effect=Script.__call__) as called,
+    ):
         CALLS[script.name](store)
-    ours, _, keys, args = called.call_args.args
-    assert ours is script
-    assert [key.rpartition(":")[2] for key in keys] == header(script, "KEYS")
-    listed = header(script, "ARGV")
-    if "…" in listed:
-        pairs = len(args) - (len(listed) - 1)
-        assert pairs > 0
-        assert pairs % 2 == 0
-    else:
-        assert len(args) == len([name for name in listed if name != "-"])
+    calls += [(call.args[0], *call.args[2:]) for call in called.call_args_list]
+    keys, args = next((keys, args) for ours, keys, args in calls if ours is script)
+    for section, given in (("KEYS", keys), ("ARGV", args)):
+        listed = [name for name in header(script, section) if name != "-"]
+        if "…" in listed:
+            assert len(given) >= len(listed)
+        else:
+            assert len(given) == len(listed)
+    names = {"ranking": "live", "seen": "seen:1"}
+    for key, name in zip(keys, header(script, "KEYS"), strict=False):
+        if name not in ("…", "narrowed"):
+            assert key.partition("}:")[2] == names.get(name, name)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)

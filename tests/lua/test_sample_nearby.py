@@ -17,20 +17,22 @@ def sample(store: Store) -> partial[object]:
 
 
 def test_the_reply(sample: partial[object]) -> None:
-    assert sample("2", 10) == (3, 0, 2, [(0, b"1", 1.0), (2, b"3", 3.0)])
+    assert sample("2", 10) == (3, 1, 0, 2, [(0, b"1", 1.0), (2, b"3", 3.0)], None)
 
 
 def test_says_which_band_it_used(sample: partial[object]) -> None:
     assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == (
         3,
+        0,
         2,
         2,
         [(1, b"2", 2.0), (2, b"3", 3.0)],
+        None,
     )
 
 
 def test_excluded_members_are_counted_and_not_offered(sample: partial[object]) -> None:
-    assert sample("2", 10, excluded=["1", "77"]) == (3, 0, 2, [(2, b"3", 3.0)])
+    assert sample("2", 10, excluded=["1", "77"]) == (3, 1, 0, 2, [(2, b"3", 3.0)], None)
 
 
 def test_a_member_that_is_not_there(sample: partial[object]) -> None:

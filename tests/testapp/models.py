@@ -86,3 +86,23 @@ class Remote(models.Model):
     """Lives in another database."""
 
     score = models.IntegerField(default=0)
+
+
+class Guild(models.Model):
+    slug = models.CharField(max_length=40)
+
+
+class Tag(models.Model):
+    word = models.CharField(max_length=40)
+
+
+class Competitor(models.Model):
+    """Ranked by several criteria, and inside whatever it belongs to."""
+
+    points = models.IntegerField(null=True)
+    lost = models.IntegerField(default=0)
+    joined = models.DateTimeField(null=True)
+    region = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null is a value of a facet too
+    platform = models.CharField(max_length=40, default="")
+    guild = models.ForeignKey(Guild, models.SET_NULL, null=True)
+    tags = models.ManyToManyField(Tag)

@@ -1,0 +1,69 @@
+"""What a ranking answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = ["Entries", "Entry"]
+
+
+class Entry(NamedTuple):
+    """One member of a ranking."""
+
+    pk: Any
+    """The primary key, in the model's own type."""
+
+    score: Any
+    """The value of the first criterion, in the field's own type."""
+
+    rank: int | None
+    """1 is best; of members that are equal in every criterion, as ``ranking_method`` says. None where nothing tells
+    it at once: recommendations among those that pass several filters which no facet covers together."""
+
+    values: tuple[Any, ...]
+    """The values of all criteria, each in its field's own type."""
+
+
+class Entries(Sequence[Entry]):
+    """Members of a ranking, best first."""
+
+    def __init__(self, index: RankIndex, entries: list[Entry]) -> None:
+        self._index = index
+        self._entries = entries
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._entries!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        """Like a list, so also equal to a list of the same entries."""
+        return isinstance(other, (Entries, list)) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, position: int) -> Entry: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Entry]: ...
+    def __getitem__(self, position: int | slice) -> Entry | list[Entry]:
+        return self._entries[position]
+
+    def objects(self, queryset: models.QuerySet[Any] | None = None) -> list[Any]:
+        """The rows, in the same order, by one query; those that are gone by now are left out.
+
+        ``queryset``: where to take them from, for ``select_related()`` and the like. Default: the index's.
+        """
+        if not self._entries:
+            return []
+        if queryset is None:
+            queryset = self._index.get_queryset()
+        rows = {row.pk: row for row in queryset.filter(pk__in=[entry.pk for entry in self._entries])}
+        return [rows[entry.pk] for entry in self._entries if entry.pk in rows]

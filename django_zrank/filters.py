@@ -1,0 +1,173 @@
+"""One filter language: conditions over facets and groups, and the sets in Redis that they are about. No I/O.
+
+Several conditions are joined by AND, several values of one by OR; ``exclude()`` negates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = ["GROUP", "Clause", "Condition", "Scope", "parse_conditions", "plan"]
+
+GROUP: Final = "group"
+"""The name by which groups are filtered: ``filter(group="live:42")``."""
+
+
+_NOBODY: Final = "!"
+"""The name of a ranking that never is: what one of no values comes to."""
+
+
+class Condition(NamedTuple):
+    """A member's value at a path is, or is not, one of several. What ``exclude()`` was given together is one."""
+
+    values: Mapping[str, tuple[Any, ...]]
+    """The values at each path; ``group`` for groups. Negated ones may have several paths."""
+
+    negated: bool
+
+
+class Clause(NamedTuple):
+    """A member stands in one of several sets, or in none of them."""
+
+    negated: bool
+    kind: str
+    """``r``, rankings of facets, or ``g``, groups."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{'-' if self.negated else '+'}{self.kind}{len(self.names)}"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which members are asked about, as sets in Redis."""
+
+    clauses: tuple[Clause, ...] = ()
+
+    @property
+    def ranking(self) -> str | None:
+        """The name of the one ranking that holds exactly these members, '' for all; None where there is none."""
+        if not self.clauses:
+            return ""
+        only, *others = self.clauses
+        if others or only.negated or only.kind != "r" or len(only.names) > 1:
+            return None
+        return only.names[0]
+
+    def __str__(self) -> str:
+        """The clauses as scripts take them."""
+        return "".join(map(str, self.clauses))
+
+
+def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
+    """What ``filter()`` or ``exclude()`` was given. Raises ``ValueError``."""
+    values: dict[str, tuple[Any, ...]] = {}
+    for name, value in given.items():
+        path = name.removesuffix("__in")
+        several = path != name and path in _known(index)
+        path = path if several else name
+        if several and (isinstance(value, (str, bytes)) or not isinstance(value, Iterable)):
+            raise ValueError(f"{name}: expected several values, not {value!r}")
+        found = tuple(_parse(index, path, one) for one in (value if several else (value,)))
+        if path in values:
+            raise ValueError(f"{path}: give one of {path} and {path}__in")
+        values[path] = tuple(dict.fromkeys(found))
+    if negated:
+        return [Condition(values, True)] if values else []
+    return [Condition({path: some}, False) for path, some in values.items()]
+
+
+def _known(index: RankIndex) -> tuple[str, ...]:
+    return (*index.faceting.paths, GROUP)
+
+
+def _parse(index: RankIndex, path: str, value: Any) -> Any:
+    if path == GROUP:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"group: expected the name of a group, not {value!r}")
+        return value
+    for facet in index.faceting.all:
+        if path in facet.paths:
+            return facet.parse_value(path, value)
+    facets = ", ".join(_known(index))
+    raise ValueError(f"{path}: the index {index.name!r} has no such facet; there are: {facets}")
+
+
+def plan(index: RankIndex, conditions: Sequence[Condition]) -> Scope:
+    """The sets behind ``conditions``, as few as the declared facets allow. Raises ``ValueError``."""
+    clauses: list[Clause] = []
+    positive = [dict(condition.values) for condition in conditions if not condition.negated]
+    while positive:
+        # Of several conditions on one path each takes its turn: a member may have several values.
+        together: dict[str, tuple[Any, ...]] = {}
+        for values in positive:
+            (path,) = values
+            together.setdefault(path, values[path])
+        covered, clause = _widest(index, together)
+        clauses.append(clause)
+        for path in covered:
+            positive.remove({path: together[path]})
+    for condition in conditions:
+        if condition.negated:
+            covered, clause = _widest(index, dict(condition.values), negated=True)
+            if len(covered) < len(condition.values):
+                raise ValueError(
+                    f"exclude({', '.join(condition.values)}): to leave out who has all of these, declare "
+                    f"{_declare(condition.values)}; to leave out who has any, call exclude() once for each"
+                )
+            clauses.append(clause)
+    # The order of conditions makes no difference, so neither do the names of what is kept for them.
+    return Scope(tuple(sorted(set(clauses))))
+
+
+def _widest(
+    index: RankIndex, values: Mapping[str, tuple[Any, ...]], negated: bool = False
+) -> tuple[tuple[str, ...], Clause]:
+    """The facet that covers most of the paths, and its clause."""
+    if GROUP in values and (not negated or len(values) == 1):
+        names = {quote(name, safe="") for name in values[GROUP]}
+        return (GROUP,), Clause(negated, "g", tuple(sorted(names)) or (_NOBODY,))
+    facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
+    if not facets:
+        path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
+        raise ValueError(f"{path}: is no facet by itself; declare {_declare([path])}")
+    facet = max(facets, key=lambda one: len(one.paths))
+    names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
+    return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))
+
+
+def _declare(paths: Iterable[str]) -> str:
+    """What to write into ``facets``."""
+    names = tuple(path for path in paths if path != GROUP)
+    return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
+
+
+def uncovered(conditions: Iterable[Condition]) -> str | None:
+    """The composite facet that would cover ``conditions``, as it is declared; None where none would."""
+    paths = dict.fromkeys(
+        path for condition in conditions if not condition.negated for path in condition.values
+    )
+    paths.pop(GROUP, None)
+    return _declare(paths) if len(paths) > 1 else None
+
+
+def as_query(conditions: Iterable[Condition]) -> Iterator[models.Q]:
+    """Each condition for a queryset, to be filtered by in turn. Groups are none of the database's."""
+    for condition in conditions:
+        query = models.Q()
+        for path, values in condition.values.items():
+            one = models.Q(**{f"{path}__in": [value for value in values if value is not None]})
+            if None in values:
+                one |= models.Q(**{f"{path}__isnull": True})
+            query &= one
+        yield ~query if condition.negated else query

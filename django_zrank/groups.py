@@ -1,0 +1,66 @@
+"""Groups: audiences that the caller keeps, such as the viewers of a live show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from time import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+    from .store import Store
+
+__all__ = ["Group"]
+
+
+class Group:
+    """One group of members: ``PlayerRank.group("live:42")``, to filter by: ``ranking.filter(group="live:42")``.
+
+    It is kept in Redis alone: nothing rebuilds it where Redis is emptied. Members need not be ranked. Every method
+    raises :exc:`~django_zrank.IndexUnavailable` where Redis can't be reached.
+    """
+
+    def __init__(self, index: RankIndex, store: Store, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"group: expected the name of a group, not {name!r}")
+        self.index, self.name = index, name
+        self._store, self._key = store, quote(name, safe="")
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name!r} of {self.index!r}>"
+
+    def add(self, *members: Any, expires: timedelta | None = None) -> int:
+        """Add members, until ``expires`` from now or for good. Returns how many were new.
+
+        One that is in the group already belongs to it until the new time: what a viewer's browser may ask for
+        every minute.
+        """
+        if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
+            raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
+        until = float("inf") if expires is None else _now() + expires // timedelta(microseconds=1)
+        return self._store.add_to_group(self._key, self._texts(members), until)
+
+    def remove(self, *members: Any) -> int:
+        """Remove members. Returns how many were in the group."""
+        return self._store.remove_from_group(self._key, self._texts(members))
+
+    def count(self) -> int:
+        """How many belong to the group, ranked or not."""
+        return self._store.count_group(self._key, _now())
+
+    def __contains__(self, member: Any) -> bool:
+        (until,) = self._store.group_until(self._key, self._texts([member]))
+        return until is not None and until > _now()
+
+    def clear(self) -> None:
+        """Remove all members."""
+        self._store.clear_group(self._key)
+
+    def _texts(self, members: Iterable[Any]) -> list[str]:
+        return [self.index.to_text(member, "members") for member in members]
+
+
+def _now() -> int:
+    return int(time() * 1_000_000)

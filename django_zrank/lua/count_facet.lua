@@ -1,0 +1,53 @@
+-- Counts the members of a ranking by the values of a facet.
+--
+-- KEYS  ranking  sorted set whose members are counted
+--       live     sorted set of the whole index
+--       meta     hash of the index
+-- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       facet    its name and a colon, as rankings of its values are called
+--       limit    how many members of a narrowed ranking are counted one by one
+-- Returns name of a value's ranking, number of members, of each; those that nobody has are left out. The error TOOLARGE with the size
+--         of ranking; the error NOTBUILT where the index was never built.
+-- Cost  O(values) for the whole index, else O(members of ranking).
+
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local width, facet, limit = unpack(ARGV)
+local call = redis.call
+width = tonumber(width)
+
+if call('HEXISTS', meta, 'generation') == 0 then
+  return redis.error_reply('NOTBUILT the index is not built')
+end
+local reply = {}
+if ranking == live then
+  for _, name in ipairs(call('ZRANGEBYLEX', live .. ':rankings', '[' .. facet, '(' .. facet .. '\255')) do
+    reply[#reply + 1] = name
+    reply[#reply + 1] = call('ZCARD', live .. ':' .. name)
+  end
+  return reply
+end
+
+local size = call('ZCARD', ranking)
+if size > tonumber(limit) then
+  return redis.error_reply(string.format('TOOLARGE %d', size))
+end
+local counts = {}
+for start = 0, size - 1, 1000 do
+  local members = call('ZRANGE', ranking, start, start + 999)
+  for i, stored in ipairs(members) do
+    members[i] = string.sub(stored, tie_length(stored, width) + 1)
+  end
+  for i, entry in ipairs(call('HMGET', live .. ':entries', unpack(members))) do
+    -- One that has just left the index may still stand in a narrowed ranking.
+    for name in string.gmatch(entry and string.sub(entry, tie_length(entry, width) + 1) or '', '%Z+') do
+      if string.sub(name, 1, #facet) == facet then
+        counts[name] = (counts[name] or 0) + 1
+      end
+    end
+  end
+end
+for name, count in pairs(counts) do
+  reply[#reply + 1] = name
+  reply[#reply + 1] = count
+end
+return reply

@@ -1,0 +1,81 @@
+-- Places in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
+
+-- How many tie bytes a stored member, or an entry, begins with.
+local function tie_length(stored, width)
+  if width > 0 then
+    return width
+  end
+  return string.byte(stored, 1) == 0 and 9 or 0
+end
+
+-- A member as it is stored, and its score; nothing where it is not ranked.
+local function find(live, member, layout)
+  if layout.width == 0 then
+    local score = redis.call('ZSCORE', live, member)
+    if score then
+      return member, score
+    end
+  end
+  local entry = layout.entries and redis.call('HGET', live .. ':entries', member)
+  if not entry then
+    return
+  end
+  local stored = string.sub(entry, 1, tie_length(entry, layout.width)) .. member
+  return stored, redis.call('ZSCORE', live, stored)
+end
+
+-- Whether one text comes before another by its bytes: Lua's own comparison heeds the server's locale.
+local function is_less(one, other)
+  for i = 1, math.min(#one, #other) do
+    local a, b = string.byte(one, i), string.byte(other, i)
+    if a ~= b then
+      return a < b
+    end
+  end
+  return #one < #other
+end
+
+-- How many members stand before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before
+-- the first one whose leading bytes come after them. Looks up about log2(members at that score), if there are bytes.
+local function count_lower(ranking, score, bytes, past)
+  if #bytes == 0 then
+    return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
+  end
+  local low = redis.call('ZCOUNT', ranking, '-inf', '(' .. score)
+  local high = low + redis.call('ZCOUNT', ranking, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local stored = redis.call('ZRANGE', ranking, middle, middle)[1]
+    if past then
+      stored = string.sub(stored, 1, #bytes)
+    end
+    if is_less(stored, bytes) or (past and stored == bytes) then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+-- How many members, or values, rank better than those at a score with these bytes.
+local function count_better(ranking, score, bytes, reverse)
+  if reverse then
+    return redis.call('ZCARD', ranking) - count_lower(ranking, score, bytes, true)
+  end
+  return count_lower(ranking, score, bytes, false)
+end
+
+-- What stands before a member's rank: members that rank better, or distinct values that do, by the ranking method.
+-- 'place' is how many members stand before it one by one.
+local function count_before(ranking, stored, score, place, order)
+  if order.method == 'ordinal' then
+    return place
+  end
+  local tie = string.sub(stored, 1, tie_length(stored, order.width))
+  if order.method == 'dense' then
+    local values = ranking .. ':values'
+    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, tie .. score) or 0
+  end
+  return count_better(ranking, score, tie, order.reverse)
+end

@@ -1,0 +1,120 @@
+-- Makes the ranking of those who pass several tests, for a few seconds. One that is there already stays.
+--
+-- KEYS  narrowed  sorted set to make, stored member -> score
+--       live      sorted set of the whole index
+--       …         the sorted sets that 'tests' are about
+-- ARGV  width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       ties      '1' where a member's tie bytes stand in the hash of entries
+--       dense     '1' where a ranking keeps its distinct values
+--       tests     what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
+--                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
+--       limit     how many members the smallest test may have
+--       seconds   for which it is kept
+-- Returns how many members it has; or the error TOOLARGE with the size of the smallest test.
+-- Cost  O(limit * log(limit) * sets).
+
+local narrowed, live = KEYS[1], KEYS[2]
+local width, ties, dense, tests, limit, seconds = unpack(ARGV)
+local FIRST_TEST = 3
+local call = redis.call
+width, limit = tonumber(width), tonumber(limit)
+
+if call('EXISTS', narrowed) == 1 then
+  return call('ZCARD', narrowed)
+end
+local time = call('TIME')
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+
+-- A group has primary keys without scores. As far as it is needed, it is made a ranking.
+local scratch, made = narrowed .. ':scratch:', 0
+local function new_scratch()
+  made = made + 1
+  return scratch .. made
+end
+
+local function ranking_of(group)
+  local key = new_scratch()
+  if ties ~= '1' then
+    call('ZINTERSTORE', key, 2, group, live, 'WEIGHTS', 0, 1)
+    return key
+  end
+  local members = call('ZRANGE', group, 0, -1)
+  for start = 1, #members, 1000 do
+    local last = math.min(start + 999, #members)
+    local entries = call('HMGET', live .. ':entries', unpack(members, start, last))
+    for i = start, last do
+      local entry = entries[i - start + 1]
+      local stored = (entry and string.sub(entry, 1, tie_length(entry, width)) or '') .. members[i]
+      local score = call('ZSCORE', live, stored)
+      if score then
+        call('ZADD', key, score, stored)
+      end
+    end
+  end
+  return key
+end
+
+local checks, smallest = {}
+local key = FIRST_TEST
+for sign, kind, count in string.gmatch(tests, '([+-])([rg])(%d+)') do
+  local check = {wants = sign == '+', is_group = kind == 'g', keys = {}, size = 0}
+  for i = key, key + count - 1 do
+    if check.is_group then
+      call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
+    end
+    check.keys[#check.keys + 1] = KEYS[i]
+    check.size = check.size + call('ZCARD', KEYS[i])
+  end
+  key = key + count
+  checks[#checks + 1] = check
+  if check.wants and (not smallest or check.size < smallest.size) then
+    smallest = check
+  end
+end
+smallest = smallest or {wants = true, keys = {live}, size = call('ZCARD', live)}
+if smallest.size > limit then
+  return redis.error_reply(string.format('TOOLARGE %d', smallest.size))
+end
+for _, check in ipairs(checks) do
+  for i, group in ipairs(check.is_group and check.keys or {}) do
+    if check.size > limit then
+      return redis.error_reply(string.format('TOOLARGE %d', check.size))
+    end
+    check.keys[i] = ranking_of(group)
+  end
+end
+
+-- Of those that stand in several sets, each has the same score.
+local function unite(target, keys)
+  local args = {unpack(keys)}
+  args[#args + 1], args[#args + 2] = 'AGGREGATE', 'MAX'
+  call('ZUNIONSTORE', target, #keys, unpack(args))
+end
+
+unite(narrowed, smallest.keys)
+for _, check in ipairs(checks) do
+  if check.wants and check ~= smallest then
+    local parts = {}
+    for i, set in ipairs(check.keys) do
+      parts[i] = new_scratch()
+      call('ZINTERSTORE', parts[i], 2, narrowed, set, 'WEIGHTS', 1, 0)
+    end
+    unite(narrowed, parts)
+  elseif not check.wants then
+    call('ZDIFFSTORE', narrowed, 1 + #check.keys, narrowed, unpack(check.keys))
+  end
+end
+for i = 1, made do
+  call('UNLINK', scratch .. i)
+end
+
+call('EXPIRE', narrowed, seconds)
+if dense == '1' then
+  local members, values = call('ZRANGE', narrowed, 0, -1, 'WITHSCORES'), narrowed .. ':values'
+  call('DEL', values)
+  for i = 1, #members, 2 do
+    call('ZADD', values, members[i + 1], string.sub(members[i], 1, tie_length(members[i], width)) .. members[i + 1])
+  end
+  call('EXPIRE', values, seconds)
+end
+return call('ZCARD', narrowed)

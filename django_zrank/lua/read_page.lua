@@ -1,0 +1,67 @@
+-- Reads members that stand one after the other, best first.
+--
+-- KEYS  ranking  sorted set that is read
+--       live     sorted set of the whole index
+--       meta     hash of the index
+-- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       entries  '1' where a hash holds the entries of members
+--       reverse  '1' where a higher score ranks better
+--       method   'ordinal', 'competition' or 'dense'
+--       count    how many at most
+--       from     where to begin: 'place', 'member' or 'score'
+--       …        then of a place: how many stand before the first one
+--                of a member: its primary key; the page holds it in its middle, or reaches to the ranking's end
+--                of scores: best and worst, each a score and its exact bytes, '' for no bound
+-- Returns {size of ranking, place of the first, how many there are to the end or the worst score, what stands before
+--         the first one's rank, {stored member, score of each}}. Nil where the member is not in the ranking; the
+--         error NOTBUILT where the index was never built.
+-- Cost  O(log(size) + count); ties of several criteria log(ties) look-ups more.
+
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local width, entries, reverse, method, count, from = unpack(ARGV, 1, 6)
+local FIRST = 7
+local call = redis.call
+local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
+count = tonumber(count)
+
+local size = call('ZCARD', ranking)
+if size == 0 and call('HEXISTS', meta, 'generation') == 0 then
+  return redis.error_reply('NOTBUILT the index is not built')
+end
+
+local first, last = 0, size
+if from == 'place' then
+  first = tonumber(ARGV[FIRST])
+elseif from == 'member' then
+  local stored, score = find(live, ARGV[FIRST], order)
+  local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
+  if not place then
+    return false
+  end
+  first = math.max(0, math.min(place - math.floor(count / 2), size - count))
+else
+  local best, best_bytes, worst, worst_bytes = unpack(ARGV, FIRST, FIRST + 3)
+  if best ~= '' then
+    first = count_better(ranking, best, best_bytes, order.reverse)
+  end
+  if worst ~= '' then
+    last = size - count_better(ranking, worst, worst_bytes, not order.reverse)
+  end
+end
+
+local members = {}
+count = math.min(count, last - first)
+if count > 0 then
+  if order.reverse then
+    members = call('ZRANGE', ranking, first, first + count - 1, 'REV', 'WITHSCORES')
+  else
+    members = call('ZRANGE', ranking, first, first + count - 1, 'WITHSCORES')
+  end
+end
+local before = first
+if members[1] then
+  before = count_before(ranking, members[1], members[2], first, order)
+elseif from == 'score' and method == 'dense' and ARGV[FIRST] ~= '' then
+  before = count_better(ranking .. ':values', ARGV[FIRST], ARGV[FIRST + 1], order.reverse)
+end
+return {size, first, math.max(0, last - first), before, members}

@@ -1,0 +1,35 @@
+-- Reads the ranks of members.
+--
+-- KEYS  ranking  sorted set that is read
+--       live     sorted set of the whole index
+--       meta     hash of the index
+-- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       entries  '1' where a hash holds the entries of members
+--       reverse  '1' where a higher score ranks better
+--       method   'ordinal', 'competition' or 'dense'
+--       …        then primary keys
+-- Returns {size of ranking, then for each member {place, what stands before its rank, stored member, score}, or nil where
+--         it is not in the ranking}. The error NOTBUILT where the index was never built.
+-- Cost  O(members * log(size)); ties of several criteria log(ties) look-ups more for each.
+
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local width, entries, reverse, method = unpack(ARGV, 1, 4)
+local FIRST = 5
+local call = redis.call
+local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
+
+local size = call('ZCARD', ranking)
+if size == 0 and call('HEXISTS', meta, 'generation') == 0 then
+  return redis.error_reply('NOTBUILT the index is not built')
+end
+local reply = {size}
+for i = FIRST, #ARGV do
+  local stored, score = find(live, ARGV[i], order)
+  local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
+  if place then
+    reply[#reply + 1] = {place, count_before(ranking, stored, score, place, order), stored, score}
+  else
+    reply[#reply + 1] = false
+  end
+end
+return reply

@@ -1,0 +1,208 @@
+"""Every verb of a ranking against sorted lists: both directions, every ranking method, facets, filters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_zrank import Entry, NotRanked, RankIndex
+from django_zrank.ranking import Ranking
+from tests.populations import populate
+from tests.testapp.models import Competitor
+
+REGIONS = ("kantou", "kansai", None)
+PLATFORMS = ("pc", "ps")
+TAGS = (1, 2, 3)
+
+
+class CompetitorRank(RankIndex):
+    model = Competitor
+    order = ("-points",)
+    facets = ("region", "platform", ("region", "platform"), "tags")
+    band = 2
+
+
+def indexes() -> Iterable[type[RankIndex]]:
+    orders: dict[str, tuple[str, ...]] = {
+        "down": ("-points",),
+        "up": ("points",),
+    }
+    for name, order in orders.items():
+        for method in ("ordinal", "competition", "dense"):
+            for facets in ((), CompetitorRank.facets):
+                called = f"{name}-{method}{'-facets' if facets else ''}"
+                attributes = {"name": called, "order": order, "ranking_method": method, "facets": facets}
+                yield type("Rank", (CompetitorRank,), attributes)
+
+
+INDEXES = list(indexes())
+FACETED = [index for index in INDEXES if index.facets]
+
+Row = dict[str, Any]
+
+rows = st.fixed_dictionaries(
+    {
+        "points": st.integers(-3, 3),
+        "region": st.sampled_from(REGIONS),
+        "platform": st.sampled_from(PLATFORMS),
+        "tags": st.frozensets(st.sampled_from(TAGS)),
+    }
+)
+populations = st.dictionaries(st.integers(1, 120), rows, max_size=25)
+
+
+class Oracle:
+    """A ranking as a sorted list."""
+
+    def __init__(
+        self, index: type[RankIndex], rows: Mapping[int, Row], passes: Callable[[Row], bool]
+    ) -> None:
+        self.method = index.ranking_method
+        self.descending = index.order[0].startswith("-")
+        self.paths = [path.removeprefix("-") for path in index.order]
+        self.rows = {pk: row for pk, row in rows.items() if passes(row)}
+        # Python's sort is stable: by the last criterion first.
+        ranked = sorted(self.rows, key=lambda pk: str(pk).encode(), reverse=self.descending)
+        for criterion in reversed(index.order):
+            path, reverse = criterion.removeprefix("-"), criterion.startswith("-")
+            ranked.sort(key=lambda pk: self.rows[pk][path], reverse=reverse)
+        self.pks = ranked
+
+    def values(self, pk: int) -> tuple[Any, ...]:
+        return tuple(self.rows[pk][path] for path in self.paths)
+
+    def rank(self, pk: int) -> int:
+        place = self.pks.index(pk)
+        better = [self.values(other) for other in self.pks[:place] if self.values(other) != self.values(pk)]
+        return 1 + {"ordinal": place, "competition": len(better), "dense": len(set(better))}[self.method]
+
+    def entry(self, pk: int) -> Entry:
+        return Entry(pk, self.values(pk)[0], self.rank(pk), self.values(pk))
+
+    def entries(self, pks: Iterable[int]) -> list[Entry]:
+        return [self.entry(pk) for pk in pks]
+
+    def around(self, pk: int, n: int) -> list[Entry]:
+        first = max(0, min(self.pks.index(pk) - n // 2, len(self.pks) - n))
+        return self.entries(self.pks[first : first + n])
+
+    def rank_of_score(self, score: int) -> int:
+        better = [
+            pk
+            for pk in self.pks
+            if (self.values(pk)[0] > score if self.descending else self.values(pk)[0] < score)
+        ]
+        return 1 + (len({self.values(pk) for pk in better}) if self.method == "dense" else len(better))
+
+    def between(self, low: int | None, high: int | None) -> list[int]:
+        return [
+            pk
+            for pk in self.pks
+            if (low is None or self.values(pk)[0] >= low) and (high is None or self.values(pk)[0] <= high)
+        ]
+
+    def percentile(self, pk: int) -> float:
+        same = [other for other in self.pks if self.values(other) == self.values(pk)]
+        first = self.pks.index(pk if self.method == "ordinal" else same[0])
+        return 100.0 if len(self.pks) == 1 else 100.0 * (1 - first / (len(self.pks) - 1))
+
+
+def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> None:
+    """Whatever can be asked, of everybody."""
+    pks, size = oracle.pks, len(oracle.pks)
+    assert ranking.count() == size
+    assert ranking.top(7) == oracle.entries(pks[:7])
+    for first in range(0, size + 2, 3):
+        assert ranking[first : first + 3] == oracle.entries(pks[first : first + 3])
+    for place, pk in enumerate(pks):
+        assert ranking[place] == ranking.at_rank(place + 1) == ranking.entry(pk) == oracle.entry(pk)
+        assert ranking.rank(pk) == oracle.rank(pk)
+        assert ranking.score(pk) == oracle.values(pk)[0]
+        assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
+        for n in (1, 2, 5, size + 3):
+            assert ranking.around(pk, n) == oracle.around(pk, n)
+    strangers = [pk for pk in everybody if pk not in oracle.rows]
+    for pk in [*strangers, 999]:
+        for ask in (ranking.rank, ranking.score, ranking.entry, ranking.around, ranking.percentile):
+            with pytest.raises(NotRanked):
+                ask(pk)
+    with pytest.raises(IndexError):
+        ranking[size]
+    with pytest.raises(NotRanked):
+        ranking.at_rank(size + 1)
+    asked = [*pks[::2], *strangers, 999]
+    assert ranking.ranks(asked) == {pk: oracle.rank(pk) if pk in oracle.rows else None for pk in asked}
+    assert ranking.members(asked) == oracle.entries(pks[::2])
+    for low in (None, -4, -1, 0, 2):
+        for high in (None, -1, 1, 4):
+            found = oracle.between(low, high)
+            assert ranking.between(low, high) == oracle.entries(found)
+            assert ranking.between(low, high, n=2) == oracle.entries(found[:2])
+            assert ranking.count(low, high) == len(found)
+    for score in range(-4, 5):
+        assert ranking.rank_of_score(score) == oracle.rank_of_score(score)
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(population=populations)
+def test_every_verb(index: type[RankIndex], population: dict[int, Row]) -> None:
+    populate(index, population)
+    assert_same(index.ranking, Oracle(index, population, lambda row: True), population)
+
+
+FILTERS: dict[str, tuple[Callable[[Ranking], Ranking], Callable[[Row], bool]]] = {
+    "one value": (lambda all_: all_.filter(region="kantou"), lambda row: row["region"] == "kantou"),
+    "null": (lambda all_: all_.filter(region=None), lambda row: row["region"] is None),
+    "to many": (lambda all_: all_.filter(tags=2), lambda row: 2 in row["tags"]),
+    "nothing to many": (lambda all_: all_.filter(tags=None), lambda row: not row["tags"]),
+    "composite": (
+        lambda all_: all_.filter(platform="pc", region="kansai"),
+        lambda row: row["platform"] == "pc" and row["region"] == "kansai",
+    ),
+    "one of": (lambda all_: all_.filter(tags__in=[1, 3]), lambda row: bool({1, 3} & row["tags"])),
+    "one of none": (lambda all_: all_.filter(tags__in=[]), lambda row: False),
+    "composite of": (
+        lambda all_: all_.filter(platform__in=["pc", "ps"], region__in=["kansai", None]),
+        lambda row: row["region"] in ("kansai", None),
+    ),
+    "both": (lambda all_: all_.filter(tags=1).filter(tags=2), lambda row: {1, 2} <= row["tags"]),
+    "uncovered": (
+        lambda all_: all_.filter(tags=1, region="kantou"),
+        lambda row: 1 in row["tags"] and row["region"] == "kantou",
+    ),
+    "not": (lambda all_: all_.exclude(region="kantou"), lambda row: row["region"] != "kantou"),
+    "not both": (
+        lambda all_: all_.exclude(region="kantou", platform="pc"),
+        lambda row: not (row["region"] == "kantou" and row["platform"] == "pc"),
+    ),
+    "and, or, not": (
+        lambda all_: all_.filter(tags__in=[1, 2], region__in=["kantou", "kansai"]).exclude(platform="pc"),
+        lambda row: bool({1, 2} & row["tags"]) and row["region"] is not None and row["platform"] != "pc",
+    ),
+}
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("case", FILTERS.values(), ids=list(FILTERS))
+@pytest.mark.parametrize("index", FACETED, ids=lambda index: index.name)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(population=populations)
+def test_filters(index: type[RankIndex], case: Any, population: dict[int, Row]) -> None:
+    narrow, passes = case
+    populate(index, population)
+    oracle = Oracle(index, population, passes)
+    assert_same(narrow(index.ranking), oracle, population)
+    regions = Counter(row["region"] for row in oracle.rows.values())
+    assert narrow(index.ranking).counts("region") == regions
+    assert narrow(index.ranking).counts("tags") == Counter(
+        tag for row in oracle.rows.values() for tag in row["tags"] or [None]
+    )
+    both = Counter((row["platform"], row["region"]) for row in oracle.rows.values())
+    assert narrow(index.ranking).counts("platform", "region") == both
