@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -186,9 +187,9 @@ def test_without_a_default_index(settings: Any, monkeypatch: Any, tmp_path: Path
     schema = generate(tmp_path)
     assert "/{index}/leaderboard/me/" in schema["paths"]
     if indexes:
-        parameters = named(schema, "/{index}/leaderboard/counts/")
-        assert parameters["bio"]["description"].endswith("(regional)")  # Only this one has it
-        assert parameters["facet"]["schema"]["enum"] == ["bio", "is_active", "user", "bio,is_active"]
+        listed, counts = (named(schema, f"/{{index}}/leaderboard/{path}") for path in ("", "counts/"))
+        assert listed["bio"]["description"].endswith("(regional)")  # Only this one has it
+        assert counts["facet"]["schema"]["enum"] == ["bio", "is_active", "user", "bio,is_active"]
 
 
 def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Any, user: Any) -> None:
@@ -257,6 +258,18 @@ def test_it_works_without(tmp_path: Path) -> None:
         cwd=ROOT,
         env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "DJANGO_SETTINGS_MODULE": "tests.settings", "PATH": ""},
     )
+
+
+def test_the_example_project(tmp_path: Path) -> None:
+    written = tmp_path / "schema.yml"
+    subprocess.run(
+        [sys.executable, "manage.py", "spectacular", "--validate", "--fail-on-warn", "--file", str(written)],
+        check=True,
+        cwd=ROOT / "example_project",
+        env={**os.environ, "ARENA_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "arena.settings"},
+    )
+    region = named(yaml.safe_load(written.read_text()), "/api/recommendations/")["region"]["schema"]
+    assert "kantou" in region["items"]["enum"]
 
 
 def test_all_indexes_are_named(schema: Any) -> None:
