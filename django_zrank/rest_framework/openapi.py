@@ -90,7 +90,7 @@ class IndexAutoSchema(AutoSchema):
             if name == "index" and view.index is None:
                 schema = _words(index.name for index in self.get_indexes())
                 description = _("The name of the index.")
-            elif view.action != "list" and name in {view.lookup_url_kwarg or view.lookup_field, "id"}:
+            elif view.lookup_field == "pk" and name in {view.lookup_url_kwarg or "pk", "id"}:
                 schema = _one_of(_key_schema(index) for index in self.get_indexes())
                 description = _("The id of the member.")
                 if view.action == "around":

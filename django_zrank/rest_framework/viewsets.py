@@ -116,12 +116,12 @@ class IndexViewSet(GenericViewSet[Any]):
             self.permission_denied(self.request)
         return self.get_index().get_member(user)
 
-    def get_member(self, pk: Any = None) -> Any:
-        """The member asked as: the row ``pk``, where the permissions allow it, or else the user's own."""
+    def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:
+        """The member asked as, or about: the row ``pk``, where the permissions allow it, or else the user's own."""
         if pk is None:
             return self.get_own_member()
         try:
-            member = get_object_or_404(self.get_queryset(), pk=pk)
+            member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
         except (OverflowError, DataError) as error:  # An id beyond what the column holds
             raise NotFound from error
         self.check_object_permissions(self.request, member)
@@ -218,7 +218,7 @@ class LeaderboardViewSet(IndexViewSet):
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The place of one member: rank and score. With a filter, the rank among those that pass it."""
         parameters = self.get_parameters()
-        member = self.get_member(self._get_pk())
+        member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
         entry = parameters.narrow(self.get_ranking()).entry(member)
         return self._get_place(entry, {entry.pk: member})
 
@@ -235,8 +235,8 @@ class LeaderboardViewSet(IndexViewSet):
 
         `n` is how many in all; near an end of the ranking, there are more of them on the other side.
         """
-        parameters, pk = self.get_parameters(), self._get_pk()
-        member = self.get_member(None if pk == "me" else pk)
+        parameters, key = self.get_parameters(), self._get_key()
+        member = self.get_member(None if key == "me" else key, lookup_field=self.lookup_field)
         n = parameters.arguments.get("n", min(self.default_n, get_settings().max_n))
         entries = parameters.narrow(self.get_ranking()).around(member, n)
         return Response({"results": self.get_results(entries)})
@@ -272,7 +272,7 @@ class LeaderboardViewSet(IndexViewSet):
             }
         )
 
-    def _get_pk(self) -> str:
+    def _get_key(self) -> str:
         return str(self.kwargs[self.lookup_url_kwarg or self.lookup_field])
 
     def _get_place(self, entry: Entry, rows: Mapping[Any, models.Model] | None = None) -> Response:

@@ -31,6 +31,8 @@ urlpatterns = [
     path("api/", include("django_zrank.rest_framework.urls")),
     path("own/", include(router.urls)),
     path("own/offset/", board(pagination_class=None, serializer_class=LinkedEntry)),
+    path("own/kwarg/", board(lookup_url_kwarg="player")),
+    path("own/name/", board(lookup_field="name")),
     path("own/same-names/", view(serializer_class=SameNames)),
     path(
         "own/linked/", view(index=Regional, serializer_class=LinkedEntry, allow_seed=True, allow_groups=True)

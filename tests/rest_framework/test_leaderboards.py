@@ -90,6 +90,7 @@ class TestPages:
                 ("?bio=kantou", 2),
                 ("me/?bio=kantou", 1),
             ):
+                client.get(f"{BOARD}{path}")  # Loads the script
                 sent.reset_mock()
                 assert client.get(f"{BOARD}{path}").status_code == 200
                 assert sent.call_count == trips, path
@@ -168,8 +169,16 @@ class TestPlaces:
         assert levels(ask(client, "/api/board/", page_size=3)["results"]) == [119, 118]
         assert 100 not in levels(ask(client, "/api/board/me/around/")["results"])
 
-    def test_another_name_in_the_path(self, client: APIClient, regions: Any) -> None:
-        assert ask(client, f"/slug/board/{regions[4].pk}/")["rank"] == 5
+    def test_another_key_in_the_path(self, client: APIClient, regions: Any) -> None:
+        assert ask(client, f"/kwarg/board/{regions[4].pk}/")["rank"] == 5
+        assert ask(client, "/name/board/level 116/")["rank"] == 5
+        assert [one["rank"] for one in ask(client, "/name/board/level 116/around/", n=3)["results"]] == [
+            4,
+            5,
+            6,
+        ]
+        assert len(ask(client, "/name/board/me/around/")["results"]) == 10
+        assert client.get("/name/board/level 0/").status_code == 404
 
     def test_text_keys(self, staff: APIClient, zrank: Any) -> None:
         for score, nick in enumerate(["émile", "a b", "me"]):

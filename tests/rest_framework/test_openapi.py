@@ -145,6 +145,9 @@ def test_types(schema: Any) -> None:
     assert found["n"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 500}
     assert all(one["description"] for one in found.values())
     assert named(schema, PATHS["retrieve"])["id"]["schema"] == {"type": "integer"}
+    assert named(schema, "/own/kwarg/{player}/")["player"]["schema"] == {"type": "integer"}
+    assert named(schema, "/own/name/{name}/")["name"]["schema"]["type"] == "string"
+    assert {"type": "string", "enum": ["me"]} in named(schema, PATHS["around"])["id"]["schema"]["anyOf"]
     components = schema["components"]["schemas"]
     assert components["RegionalEntry"]["properties"]["score"]["type"] == "integer"
     assert {"type": "string", "format": "date"} in components["AnyIndexEntry"]["properties"]["score"]["anyOf"]
