@@ -17,9 +17,9 @@ from django.db import connections, models, router
 from django.utils.module_loading import import_string
 
 from .conf import Settings, get_settings, raw_settings
-from .index import RankIndex
+from .index import RANKING_METHODS, RankIndex
 from .models import Mark
-from .ordering import EXACT, Fixed, follow
+from .ordering import Order, follow
 from .registry import registry
 from .sync.dialects import DIALECTS
 
@@ -179,24 +179,70 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
     try:
         ordering = index.ordering
     except (FieldDoesNotExist, FieldError) as error:
-        hint = "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked."
+        hint = (
+            "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the "
+            'row or of one that it leads to: ("-points", "achieved_at", "club_id").'
+        )
         yield Error(f"{cls.__name__}.order: {error}", hint=hint, obj=cls, id="zrank.E015")
         return
-    kind = ordering.first.kind
-    if isinstance(kind, Fixed):
-        *_, field = follow(index.model, ordering.first.path)
-        if field.max_digits is not None and 10**field.max_digits > EXACT:
-            yield Warning(
-                f"{cls.__name__}.order: {ordering.first.path} may hold more digits than a score does. "
-                f"Rows with a value beyond ±{EXACT} in the last place will not be ranked.",
-                hint="Lower max_digits to 15.",
-                obj=cls,
-                id="zrank.W003",
-            )
+    yield from _check_decimals(index, ordering)
+    yield from _check_method(index)
+    yield from _check_facets(index)
     yield from _check_band(index)
     yield from _check_owner(index)
     yield from _check_queryset(index)
     yield from _check_database(index)
+
+
+def _check_decimals(index: RankIndex, ordering: Order) -> Iterator[CheckMessage]:
+    cls = type(index)
+    for criterion in ordering.criteria:
+        *_, field = follow(index.model, criterion.path)
+        field = field.output_field if isinstance(field, models.GeneratedField) else field
+        if not isinstance(field, models.DecimalField):
+            continue
+        if field.decimal_places is None:
+            yield Warning(
+                f"{cls.__name__}.order: {criterion.path} has no decimal_places, so it is ranked by whole numbers.",
+                hint="Set decimal_places, and max_digits to at most 18.",
+                obj=cls,
+                id="zrank.W003",
+            )
+        elif field.max_digits is None or 10**field.max_digits > 2**63:
+            yield Warning(
+                f"{cls.__name__}.order: {criterion.path} may hold more digits than 64 bits do. "
+                "Rows with a value beyond ±2**63 in the last place will not be ranked.",
+                hint="Lower max_digits to 18.",
+                obj=cls,
+                id="zrank.W003",
+            )
+
+
+def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, method = type(index), index.get_ranking_method()
+    if method not in RANKING_METHODS:
+        hint = f"One of {', '.join(map(repr, RANKING_METHODS))}: 1234, 1224, 1223."
+        yield Error(f"{cls.__name__}.ranking_method is {method!r}.", hint=hint, obj=cls, id="zrank.E024")
+
+
+def _check_facets(index: RankIndex) -> Iterator[CheckMessage]:
+    cls = type(index)
+    try:
+        paths = index.faceting.paths
+    except (FieldDoesNotExist, FieldError) as error:
+        hint = (
+            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
+            '("region", "guild__slug", ("region", "platform")).'
+        )
+        yield Error(f"{cls.__name__}.facets: {error}", hint=hint, obj=cls, id="zrank.E025")
+        return
+    if "group" in paths:
+        yield Error(
+            f"{cls.__name__}.facets: filter(group=…) asks for the groups of an index, so no facet can have that name.",
+            hint="Rename the field, or declare the column behind the relation: group_id.",
+            obj=cls,
+            id="zrank.E026",
+        )
 
 
 def _check_band(index: RankIndex) -> Iterator[CheckMessage]:

@@ -38,7 +38,7 @@ class Facet:
     @classmethod
     def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
         """A facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
-        paths = (declared,) if isinstance(declared, str) else tuple(declared)
+        paths = tuple(declared) if isinstance(declared, (tuple, list)) else (declared,)
         if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
             raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
         fields, many = [], False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from django.core.exceptions import ValidationError
 from django.db import models, router
+from django.db.models.expressions import OrderBy
 
 from .entries import Entry
 from .exceptions import NotRanked
@@ -20,7 +21,9 @@ from .ranking import Ranking
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-__all__ = ["Band", "RankIndex"]
+__all__ = ["RANKING_METHODS", "Band", "RankIndex"]
+
+RANKING_METHODS: Final = ("ordinal", "competition", "dense")
 
 Band = Distance | tuple[Distance, Distance]
 """A distance below and above a score, or one for both."""
@@ -52,9 +55,11 @@ class RankIndex:
     model: type[models.Model]
     """The model whose rows are ranked."""
 
-    order: Sequence[str] = ()
-    """The criteria, best first, in Django's ordering syntax: ``("-level",)``. The first is the score.
-    A row whose score is null is not ranked."""
+    order: Sequence[str | models.F | OrderBy] = ()
+    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first is the
+    score; a row whose score is null is not ranked. Other nulls are last, unless
+    ``F("achieved_at").asc(nulls_first=True)`` says otherwise. Members that are equal in all stand in the order of
+    their primary keys as text, byte for byte ("10" before "9"), reversed where the first criterion descends."""
 
     ranking_method: str = "ordinal"
     """How members that are equal in every criterion are ranked: ``"ordinal"``, 1234 (by primary key);
@@ -106,7 +111,7 @@ class RankIndex:
         # None where it was forgotten: manage.py check says so, and could not if this raised.
         return getattr(type(self), "model", None)  # type: ignore[return-value]
 
-    def get_order(self) -> Sequence[str]:
+    def get_order(self) -> Sequence[str | models.F | OrderBy]:
         return self.order
 
     def get_ranking_method(self) -> str:

@@ -320,9 +320,10 @@ class Ranking:
             return Bound("", b"", None)
         try:
             score, exact = self.index.ordering.place_of(value)
-        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{parameter}: {value!r} is no score of {self.index.name!r}: {error}") from None
-        return Bound(repr(score), exact, value)
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
+        lead = b"" if not exact or self.index.ordering.width else b"\0"
+        return Bound(repr(score), lead + exact, value)
 
     def _entries(self, page: Page) -> Entries:
         """The members of a page with their ranks."""

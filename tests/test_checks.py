@@ -33,7 +33,10 @@ with isolate_apps("tests.testapp"):
             app_label = "testapp"
 
     class Ledger(models.Model):
-        total = models.DecimalField(max_digits=20, decimal_places=4)
+        total = models.DecimalField(max_digits=19, decimal_places=4)
+        share = models.DecimalField(max_digits=18, decimal_places=18)
+        exact = models.DecimalField()
+        group = models.CharField(max_length=9)
 
         class Meta:
             app_label = "testapp"
@@ -194,7 +197,13 @@ DECLARATIONS = [
             "-level",
             (),
             ("-level", "name"),
-            (F("level").desc(),),
+            ("-level", "friends__level"),
+            ("-level", "level"),
+            ("-level", "id", "pk"),
+            ("-level", F("id") + 1),
+            ("-level", (F("id") + 1).asc()),
+            (F("level").desc(nulls_first=True),),
+            5,
         )
     ),
     *(
@@ -231,6 +240,41 @@ DECLARATIONS = [
     declaring("zrank.E020", "distinct", "distinct", get_queryset=rows(Player.objects.distinct("name"))),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
     declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),
+    declaring("zrank.W003", "too many digits to break ties", "total", model=Ledger, order=("pk", "total")),
+    declaring("zrank.W003", "no last place", "exact", model=Ledger, order=("exact",)),
+    *(
+        declaring("zrank.E024", f"method {method!r}", re.escape(repr(method)), ranking_method=method)
+        for method in ("standard", "", None, "Dense")
+    ),
+    *(
+        declaring("zrank.E025", f"facets {facets!r}", "Wrong.facets: ", facets=facets)
+        for facets in (
+            ("region",),
+            ("name__first",),
+            "name",
+            5,
+            (5,),
+            ((),),
+            (("name", "name"),),
+            ("name", "name"),
+            (("name", "level"), ("level", "name")),
+        )
+    ),
+    *(
+        declaring(
+            "zrank.E025",
+            f"a facet by {facet}",
+            "can't be a facet",
+            model=Ticket,
+            order=("day",),
+            facets=(facet,),
+        )
+        for facet in ("real", "price", "moment", "span")
+    ),
+    declaring("zrank.E026", "a facet called group", "group", model=Ledger, order=("pk",), facets=("group",)),
+    declaring(
+        "zrank.E026", "group with another", "group", model=Ledger, order=("pk",), facets=(("id", "group"),)
+    ),
 ]
 
 RIGHT = [
@@ -279,6 +323,11 @@ RIGHT = [
     declaring(None, "rows of a proxy", get_queryset=rows(PlayerProxy.objects.filter(level__gt=1))),
     declaring(None, "an order by the key", order=("pk",)),
     declaring(None, "an order by a related row", model=Account, order=("-profile__points",)),
+    declaring(None, "several criteria", order=("-level", F("user_id").asc(nulls_first=True), "-pk")),
+    declaring(None, "a criterion written out", order=(F("level").desc(nulls_last=True), F("id"))),
+    declaring(None, "eighteen digits", model=Ledger, order=("-share",)),
+    declaring(None, "facets", facets=("name", "user", "friends", ("name", "is_active"))),
+    *(declaring(None, method, ranking_method=method) for method in ("ordinal", "competition", "dense")),
 ]
 
 
@@ -330,6 +379,7 @@ def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
     assert "lvl" in message.msg
 
 
+@pytest.mark.django_db(databases=["default", "other"])  # MariaDB's name is asked of the server
 def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "DIALECTS", {})
     assert {message.id for message in run_checks(tags=["zrank"])} == {"zrank.E023"}

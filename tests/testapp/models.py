@@ -100,9 +100,25 @@ class Competitor(models.Model):
     """Ranked by several criteria, and inside whatever it belongs to."""
 
     points = models.IntegerField(null=True)
+    total = models.BigIntegerField(null=True)
     lost = models.IntegerField(default=0)
     joined = models.DateTimeField(null=True)
     region = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null is a value of a facet too
     platform = models.CharField(max_length=40, default="")
     guild = models.ForeignKey(Guild, models.SET_NULL, null=True)
     tags = models.ManyToManyField(Tag)
+
+
+class Team(models.Model):
+    """Ranked by several criteria, of every type that has its own bytes."""
+
+    points = models.BigIntegerField(null=True)
+    goals = models.IntegerField(default=0)
+    wins = models.PositiveBigIntegerField(null=True)
+    rating = models.FloatField(null=True)
+    fee = models.DecimalField(max_digits=18, decimal_places=3, null=True)
+    founded = models.DateField(null=True)
+    achieved_at = models.DateTimeField(null=True)
+    lead = models.DurationField(null=True)
+    is_pro = models.BooleanField(default=False)
+    club = models.ForeignKey(Club, models.CASCADE, null=True)
