@@ -10,7 +10,7 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import Pairs, Regional
+from tests.rest_framework.urls import Pairs, Regional, Tied
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank
 
@@ -48,7 +48,7 @@ def regions(me: Player) -> list[Player]:
     for player in players:
         player.bio, player.is_active = REGIONS[player.level % 4], player.level % 3 > 0
     Player.objects.bulk_update(players, ["bio", "is_active"])
-    sync_now(Regional, Pairs)
+    sync_now(Regional, Pairs, Tied)
     return players
 
 

@@ -10,7 +10,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from tests.rest_framework.urls import Board, LinkedEntry, Opponents, Regional, SameNames, board, view
+from tests.rest_framework.urls import (
+    AllValues,
+    Board,
+    LinkedEntry,
+    Opponents,
+    Regional,
+    SameNames,
+    Tied,
+    board,
+    view,
+)
 
 
 @extend_schema(tags=["mine"])
@@ -32,6 +42,7 @@ urlpatterns = [
     path("own/", include(router.urls)),
     path("own/offset/", board(pagination_class=None, serializer_class=LinkedEntry)),
     path("own/kwarg/", board(lookup_url_kwarg="player")),
+    path("own/values/", board(index=Tied, serializer_class=AllValues)),
     path("own/name/", board(lookup_field="name")),
     path("own/same-names/", view(serializer_class=SameNames)),
     path(

@@ -376,6 +376,19 @@ def test_a_facet_with_the_name_of_a_parameter(client: APIClient, regions: Any) -
         client.get("/clash/board/me/around/")
 
 
+def test_several_criteria(client: APIClient, regions: list[Player], me: Player) -> None:
+    expected = sorted(regions, key=lambda player: (not player.is_active, player.level))
+    answer = ask(client, "/values/board/")
+    assert [one["values"] for one in answer["results"]] == [[one.is_active, one.level] for one in expected]
+    assert [one["score"] for one in answer["results"]] == [one.is_active for one in expected]
+    kantou = [player for player in expected if player.bio == "kantou"]
+    place = ask(client, "/values/board/me/", bio="kantou")
+    assert (place["rank"], place["values"]) == (kantou.index(me) + 1, [True, 100])
+    around = ask(client, "/values/board/me/around/", n=3)["results"]
+    rank = expected.index(me) + 1
+    assert [one["rank"] for one in around] == [rank - 1, rank, rank + 1]
+
+
 def test_a_ranking_that_the_view_narrows(client: APIClient, regions: Any, me: Player) -> None:
     kansai = [player for player in regions if player.bio == "kansai"]
     answer = ask(client, "/kansai/board/")

@@ -207,6 +207,7 @@ def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: An
         ("/own/linked/", {"bio": "kantou", "seed": 7}),
         ("/own/same-names/", {}),
         ("/own/offset/", {}),
+        ("/own/values/", {"bio": "kantou"}),
         ("/api/leaderboard/", {"page": 1}),
         ("/api/{index}/leaderboard/me/", {}),
     ):

@@ -50,6 +50,14 @@ class Regional(RankIndex):
     facets = ("bio", "is_active", "user", ("bio", "is_active"))
 
 
+class Tied(Regional):
+    """Two criteria."""
+
+    name = "tied"
+    order = ("-is_active", "level")
+    facets = ("bio",)
+
+
 class Pairs(Regional):
     """Only a facet of two columns together."""
 
@@ -100,6 +108,12 @@ class LinkedEntry(EntrySerializer):
 
     def get_link(self, entry: Any) -> str:
         return f"/players/{entry.pk}/"
+
+
+class AllValues(EntrySerializer):
+    """All criteria of an entry, as docs/rest.md shows it."""
+
+    values = serializers.ListField(read_only=True)
 
 
 class Opponents(RecommendationViewSet):
@@ -198,6 +212,7 @@ urlpatterns = [
     path("kwarg/board/", board(lookup_url_kwarg="player")),
     path("name/board/", board(lookup_field="name", lookup_value_regex="[^/]+")),
     path("clash/board/", board(get_filters=lambda view: {"n": "bio"})),
+    path("values/board/", board(index=Tied, serializer_class=AllValues)),
     path("kansai/board/", board(get_ranking=lambda view: Regional.ranking.filter(bio="kansai"))),
     path("nickname/board/", board(index=NicknameRank)),
     path("nickname/", view(Staff, index=NicknameRank)),
