@@ -50,6 +50,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _DECIMALS: Final = Context(prec=60)
 """Precise enough for whatever fits, whatever the context of the caller's thread is."""
 
+_NUL: Final = b"\0"
+"""Before the 8 bytes of a member that needs some where others need none. No primary key begins so."""
+
 _DOUBLE: Final = Struct(">d")
 _INTEGER: Final = Struct(">q")
 
@@ -497,11 +500,10 @@ class Order:
         return tuple(values)
 
     def place_of(self, value: Any) -> tuple[float, bytes]:
-        """Where a value of the first criterion lies: its score, and the 8 bytes that tell it from others of the
-        same score, as they stand in tie bytes of such members (there behind a NUL byte if the order has one
-        criterion); none where the score is exact.
+        """Where a value of the first criterion lies: its score, and the bytes with which the tie bytes of all members
+        begin that have it and no others of the same score do; none where the score tells.
 
-        Raises ``ValueError`` for what is no value of the criterion, or lies beyond all that can be ranked.
+        Raises ``ValueError`` for what is no value of the criterion, or lies beyond 64 bits.
         """
         kind = self.first.kind
         try:
@@ -509,17 +511,11 @@ class Order:
             if isinstance(kind, Float):
                 return kind.encode(value), b""
             units = kind.units(value)
-            return float(units), _pack(units) if kind.is_wide and abs(units) >= EXACT else b""
+            if not kind.is_wide or _EXACT_LOW < units < EXACT:
+                return float(units), b""
+            return float(units), _pack(units) if self.width else _NUL + _pack(units)
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None
-
-    def distance_of(self, value: Any) -> tuple[float, bytes]:
-        """A distance between two values of the first criterion, as it is measured on scores; and where the
-        criterion is wide, exactly: the units as 8 bytes, the highest first, at most 2**64 - 1 (from one end of all
-        that can be ranked to the other). Raises ``ValueError``."""
-        distance = self.first.kind.distance(value)
-        exact = min(int(distance), _SPAN - 1).to_bytes(8, "big") if self.is_wide else b""
-        return float(distance), exact
 
     def ascending(self) -> tuple[OrderBy, ...]:
         """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
@@ -608,7 +604,7 @@ def _encoder_of_one(kind: Kind) -> Callable[[Sequence[Any]], tuple[Number, bytes
         if _EXACT_LOW < units < EXACT:
             return units, b""
         if _LOWEST <= units <= _HIGHEST:
-            return float(units), b"\0" + _pack(units)
+            return float(units), _NUL + _pack(units)
         raise _beyond(units)
 
     return encode_wide if kind.is_wide else encode

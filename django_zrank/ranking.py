@@ -322,8 +322,7 @@ class Ranking:
             score, exact = self.index.ordering.place_of(value)
         except ValueError as error:
             raise ValueError(f"{parameter}: {error}") from None
-        lead = b"" if not exact or self.index.ordering.width else b"\0"
-        return Bound(repr(score), lead + exact, value)
+        return Bound(repr(score), exact, value)
 
     def _entries(self, page: Page) -> Entries:
         """The members of a page with their ranks."""

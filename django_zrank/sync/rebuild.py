@@ -87,12 +87,12 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 def _batches(
     index: RankIndex, connection: BaseDatabaseWrapper, size: int
-) -> Iterator[list[tuple[int | float, str]]]:
+) -> Iterator[list[tuple[str, int | float, bytes]]]:
     paths = index.ordering.paths
     queryset = index.get_ranked().order_by(paths[0]).values_list("pk", *paths)
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))
-        while batch := [(score, index.to_text(pk)) for pk, score in islice(rows, size)]:
+        while batch := [(index.to_text(pk), score, b"") for pk, score in islice(rows, size)]:
             yield batch
 
 

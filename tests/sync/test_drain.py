@@ -210,8 +210,8 @@ def test_a_value_without_a_place_is_removed_and_its_mark_worked_off(
 ) -> None:
     from tests.testapp.models import Ticket
 
-    index = declare(Ticket, "-integer")
-    tickets = Ticket.objects.bulk_create([Ticket(integer=1), Ticket(integer=2**60), Ticket(integer=3)])
+    index = declare(Ticket, "-loose")
+    tickets = Ticket.objects.bulk_create([Ticket(loose=1), Ticket(loose=2**60), Ticket(loose=3)])
     Mark.objects.all().delete()
     mark(*(ticket.pk for ticket in tickets), index=index.instance().name)
     store = index.instance().ranking.store

@@ -21,7 +21,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync, reset
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
-from tests.testapp.zrank import ByInteger, ByReal, NicknameRank
+from tests.testapp.zrank import ByLoose, ByReal, NicknameRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -212,11 +212,11 @@ def test_try_push_says_whether_it_did(zrank: Any) -> None:
 def test_an_unrankable_value_is_logged_and_removed_and_the_others_are_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tickets = [Ticket.objects.create(integer=number, real=number) for number in (1, 2, 3)]
-    Ticket.objects.filter(pk=tickets[1].pk).update(integer=2**60)
-    Ticket.objects.filter(pk=tickets[2].pk).update(integer=4)
-    push(ByInteger.instance(), [ticket.pk for ticket in tickets])
-    assert contents(ByInteger) == {str(tickets[0].pk): 1, str(tickets[2].pk): 4}
+    tickets = [Ticket.objects.create(loose=number, real=number) for number in (1, 2, 3)]
+    Ticket.objects.filter(pk=tickets[1].pk).update(loose=2**60)
+    Ticket.objects.filter(pk=tickets[2].pk).update(loose=4)
+    push(ByLoose.instance(), [ticket.pk for ticket in tickets])
+    assert contents(ByLoose) == {str(tickets[0].pk): 1, str(tickets[2].pk): 4}
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("django_zrank.sync", logging.ERROR)
     assert str(tickets[1].pk) in record.getMessage()
@@ -224,8 +224,8 @@ def test_an_unrankable_value_is_logged_and_removed_and_the_others_are_written(
 
 
 def test_an_unrankable_value_in_one_index_does_not_concern_another() -> None:
-    ticket = Ticket.objects.create(integer=2**60, real=0.5)
-    assert contents(ByInteger) == {}
+    ticket = Ticket.objects.create(loose=2**60, real=0.5)
+    assert contents(ByLoose) == {}
     assert contents(ByReal) == {str(ticket.pk): 0.5}
 
 

@@ -41,6 +41,7 @@ from tests.testapp.zrank import (
     AccountRank,
     ByFlag,
     ByInteger,
+    ByLoose,
     ByReal,
     EmployeeRank,
     NicknameRank,
@@ -219,21 +220,21 @@ def test_a_value_without_a_place_is_ranked_on_neither_side(
     zrank: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL, "django_zrank.sync"):
-        tickets = Ticket.objects.bulk_create(Ticket(integer=number) for number in (1, 2**60, 3, None))
-        settle(ByInteger)
-        report = verify(ByInteger.instance())
+        tickets = Ticket.objects.bulk_create(Ticket(loose=number) for number in (1, 2**60, 3, None))
+        settle(ByLoose)
+        report = verify(ByLoose.instance())
         assert (report.ok, report.rows, report.members) == (True, 2, 2)
-        zrank.zadd(live(ByInteger), {str(tickets[1].pk): 2.0**60, str(tickets[3].pk): 0})
-        assert counts(verify(ByInteger.instance())) == (0, 2, 0)
-        assert verify(ByInteger.instance(), repair=True).ok
-        assert len(contents(ByInteger)) == 2
+        zrank.zadd(live(ByLoose), {str(tickets[1].pk): 2.0**60, str(tickets[3].pk): 0})
+        assert counts(verify(ByLoose.instance())) == (0, 2, 0)
+        assert verify(ByLoose.instance(), repair=True).ok
+        assert len(contents(ByLoose)) == 2
 
 
 def test_a_page_of_nothing_but_such_values(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL, "django_zrank.sync"):
-        Ticket.objects.bulk_create([Ticket(integer=2**60) for _ in range(12)] + [Ticket(integer=1)])
-        settle(ByInteger)
-        report = verify(ByInteger.instance(), batch_size=2)
+        Ticket.objects.bulk_create([Ticket(loose=2**60) for _ in range(12)] + [Ticket(loose=1)])
+        settle(ByLoose)
+        report = verify(ByLoose.instance(), batch_size=2)
     assert (report.ok, report.rows) == (True, 1)
 
 

@@ -69,6 +69,13 @@ class Nickname(models.Model):
     score = models.FloatField(null=True)
 
 
+class LooseField(models.IntegerField):
+    """Says that it holds 32 bits, and holds 64: a column that somebody altered."""
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+
 class Ticket(models.Model):
     """A UUID primary key, and one column of every type that can be ranked."""
 
@@ -80,12 +87,28 @@ class Ticket(models.Model):
     day = models.DateField(null=True)
     moment = models.DateTimeField(null=True)
     span = models.DurationField(null=True)
+    loose = LooseField(null=True)
 
 
 class Remote(models.Model):
     """Lives in another database."""
 
     score = models.IntegerField(default=0)
+
+
+class Team(models.Model):
+    """Ranked by several criteria, of every type that has its own bytes."""
+
+    points = models.BigIntegerField(null=True)
+    goals = models.IntegerField(default=0)
+    wins = models.PositiveBigIntegerField(null=True)
+    rating = models.FloatField(null=True)
+    fee = models.DecimalField(max_digits=18, decimal_places=3, null=True)
+    founded = models.DateField(null=True)
+    achieved_at = models.DateTimeField(null=True)
+    lead = models.DurationField(null=True)
+    is_pro = models.BooleanField(default=False)
+    club = models.ForeignKey(Club, models.CASCADE, null=True)
 
 
 class Guild(models.Model):
@@ -107,18 +130,3 @@ class Competitor(models.Model):
     platform = models.CharField(max_length=40, default="")
     guild = models.ForeignKey(Guild, models.SET_NULL, null=True)
     tags = models.ManyToManyField(Tag)
-
-
-class Team(models.Model):
-    """Ranked by several criteria, of every type that has its own bytes."""
-
-    points = models.BigIntegerField(null=True)
-    goals = models.IntegerField(default=0)
-    wins = models.PositiveBigIntegerField(null=True)
-    rating = models.FloatField(null=True)
-    fee = models.DecimalField(max_digits=18, decimal_places=3, null=True)
-    founded = models.DateField(null=True)
-    achieved_at = models.DateTimeField(null=True)
-    lead = models.DurationField(null=True)
-    is_pro = models.BooleanField(default=False)
-    club = models.ForeignKey(Club, models.CASCADE, null=True)

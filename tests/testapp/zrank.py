@@ -78,6 +78,13 @@ class ByInteger(TicketRank):
 
 
 @register
+class ByLoose(TicketRank):
+    """Ranks what a score holds exactly, and leaves out what its column should not hold."""
+
+    order = ("-loose",)
+
+
+@register
 class ByReal(TicketRank):
     order = ("real",)
     band = 0.5

@@ -69,5 +69,5 @@ def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     strays = []
     for index in indexes:
         keys = Store(index.name).keys
-        strays += [key for key in (keys.shadow, keys.old) if Store(index.name).client.exists(key)]
+        strays += [key for key in (keys.shadow,) if Store(index.name).client.exists(key)]
     return strays
