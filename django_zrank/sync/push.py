@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 
-from ..exceptions import IndexUnavailable, NotBuilt, Unrankable
+from ..exceptions import IndexUnavailable, NotBuilt
 from ..signals import push_failed
 from ..store import Epoch, Number, Store
 from .breaker import breaker
+from .rows import encode, select
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["encode", "push", "read", "try_push"]
+__all__ = ["push", "read", "try_push"]
 
 logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
 _ATTEMPTS: Final = 5
+_UNRANKED: Final = (None, b"")
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
@@ -70,19 +72,12 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
 
 
 def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None, bytes]]:
-    """Each member of ``pks`` with its score in the writer database, None for what has no rank."""
+    """What each member of ``pks`` is to be, as the writer database has it: a :class:`~django_zrank.store.Change`."""
     pks = list(pks)
-    rows = index.get_ranked().filter(pk__in=pks).order_by().values_list("pk", *index.ordering.paths)
-    scores = {index.to_text(pk): score for pk, score in encode(index, rows)}
+    rows = encode(index, select(index).filter(pk__in=pks))
+    found: dict[str, tuple[Number | None, bytes]] = {
+        index.to_text(pk): (score, entry) for pk, score, entry in rows
+    }
     # Where the database finds "bob" by "BOB", the member is called as it spells it.
-    return ((text, scores.get(text), b"") for text in dict.fromkeys([*map(index.to_text, pks), *scores]))
-
-
-def encode(index: RankIndex, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, Number]]:
-    """Rows of primary key and criteria as primary key and score. What can't be ranked is logged and left out."""
-    encode = index.ordering.encoder()
-    for pk, *values in rows:
-        try:
-            yield pk, encode(values)[0]
-        except Unrankable as error:
-            logger.error("Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, pk, error)
+    texts = dict.fromkeys([*map(index.to_text, pks), *found])
+    return ((text, *found.get(text, _UNRANKED)) for text in texts)

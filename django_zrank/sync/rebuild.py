@@ -17,7 +17,7 @@ from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
-from .push import encode
+from .rows import encode, select
 from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
@@ -95,11 +95,10 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 def _batches(
     index: RankIndex, connection: BaseDatabaseWrapper, size: int
 ) -> Iterator[list[tuple[str, int | float, bytes]]]:
-    paths = index.ordering.paths
-    queryset = index.get_ranked().order_by(paths[0]).values_list("pk", *paths)
+    queryset = select(index, index.ordering.first.path)
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))
-        while batch := [(index.to_text(pk), score, b"") for pk, score in islice(rows, size)]:
+        while batch := [(index.to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
             yield batch
 
 

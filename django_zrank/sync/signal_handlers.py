@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
 from django.db import connections, models, transaction
-from django.db.models.signals import post_delete, post_save, pre_delete
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
 
 from ..conf import get_settings
 from ..models import Mark
@@ -54,6 +54,10 @@ class Route:
     sources: tuple[Source, ...]
     """The tables that such a save writes."""
 
+    key: models.Field[Any, Any] | None = None
+    """Where a delete changes rows of ``related`` without a signal of their own: the key by which they lead to what
+    is deleted."""
+
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         return any(source.touched_by(update_fields) for source in self.sources)
 
@@ -71,11 +75,14 @@ class Touched:
         if route.related is None:
             self.members[route.index].add(_member(route.index, instance))
             return
-        owner = getattr(instance, route.related.column.attname)
-        if route.related.via is not None:
-            self.related[route.index, route.related].add(str(owner))
-        elif owner is not None:
-            self.members[route.index].add(owner)
+        self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
+
+    def add_related(self, index: RankIndex, source: Source, owners: Iterable[Any]) -> None:
+        """Rows that changed, by what their columns say whose they are."""
+        if source.via is not None:
+            self.related[index, source].update(map(str, owners))
+        else:
+            self.members[index].update(owner for owner in owners if owner is not None)
 
     def push_on_commit(self) -> None:
         """Join what the transaction has touched so far, or be the first.
@@ -148,6 +155,7 @@ def connect(index: RankIndex) -> None:
             post_save.connect(_saved, sender=sender, dispatch_uid=_RECEIVERS)
             pre_delete.connect(_deleting, sender=sender, dispatch_uid=_RECEIVERS)
             post_delete.connect(_deleted, sender=sender, dispatch_uid=_RECEIVERS)
+            m2m_changed.connect(_related, sender=sender, dispatch_uid=_RECEIVERS)
 
 
 def connect_all() -> None:
@@ -172,6 +180,18 @@ def _routes_from(sender: type[models.Model], index: RankIndex, sources: list[Sou
         written = [source for source in written if source.path and not source.inherited]
     for source in written:
         yield Route(index, source, (source,))
+    for source in sources:
+        for key in source.model._meta.fields if source.fields is None else source.fields:
+            if _changes_silently(source.model, key) and issubclass(sender, key.related_model):  # type: ignore[arg-type]
+                yield Route(index, source, (), key)
+
+
+def _changes_silently(model: type[models.Model], key: models.Field[Any, Any]) -> bool:
+    """Whether rows that ``key`` leads from may change when what it leads to is deleted, without a signal."""
+    if not isinstance(key, models.ForeignKey):
+        return False
+    kept = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
+    return bool(model._meta.auto_created) or key.remote_field.on_delete not in kept
 
 
 def _saved(
@@ -192,7 +212,11 @@ def _deleting(sender: type[models.Model], instance: models.Model, using: str, **
     """Once a related row is gone, nothing tells any more who led to it."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if route.related is not None:
+        if route.related is not None and route.key is not None:
+            rows = route.related.model._base_manager.using(using).filter(**{route.key.name: instance})
+            owners = rows.values_list(route.related.column.attname, flat=True)
+            touched.add_related(route.index, route.related, owners)
+        elif route.related is not None:
             owner = getattr(instance, route.related.column.attname)
             if route.related.via is None:
                 touched.add(route, instance)
@@ -207,6 +231,43 @@ def _deleted(sender: type[models.Model], instance: models.Model, using: str, **k
         if route.related is None:
             touched.add(route, instance)
     touched.push_on_commit()
+
+
+def _related(
+    sender: type[models.Model],
+    instance: models.Model,
+    action: str,
+    reverse: bool,
+    model: type[models.Model],
+    pk_set: set[Any] | None,
+    using: str,
+    **kwargs: Any,
+) -> None:
+    """Rows of the table between two models are added, or are about to be removed."""
+    routes = [
+        route for route in _routes_for(sender, using) if route.related is not None and route.key is None
+    ]
+    if action not in ("post_add", "pre_remove", "pre_clear") or pk_set == set() or not routes:
+        return
+    holder = model if reverse else type(instance)
+    field: Any = next(field for field in holder._meta.many_to_many if field.remote_field.through is sender)
+    near, far = field.m2m_field_name(), field.m2m_reverse_field_name()
+    if reverse:
+        near, far = far, near
+    between = _between(near, instance, far, pk_set)
+    if field.remote_field.symmetrical:
+        between |= _between(far, instance, near, pk_set)
+    rows = sender._base_manager.using(using).filter(between)
+    touched = Touched(using)
+    for route in routes:
+        source: Any = route.related
+        touched.add_related(route.index, source, rows.values_list(source.column.attname, flat=True))
+    touched.push_on_commit()
+
+
+def _between(near: str, instance: models.Model, far: str, others: set[Any] | None) -> models.Q:
+    """The rows that lead from ``instance`` to ``others``, None for all."""
+    return models.Q((near, instance)) & (models.Q() if others is None else models.Q((f"{far}__in", others)))
 
 
 def _routes_for(sender: type[models.Model], using: str) -> list[Route]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -83,11 +84,26 @@ class Source:
 
 
 def sources_of(index: RankIndex) -> list[Source]:
-    """Every table behind the order of ``index`` and the filters of its queryset, its own first.
+    """Every table behind the order of ``index``, its facets, and the filters of its queryset, its own first.
 
     Tables inside a subquery are not among them, nor is what a piece of raw SQL reads.
     """
-    query = index.get_ranked().values_list("pk", *index.ordering.paths).query
+    queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
+    if index.faceting:
+        queries.append(index.model._base_manager.values_list("pk", *index.faceting.paths).query)
+    sources: dict[object, Source] = {}
+    for source in chain.from_iterable(map(_sources, queries)):
+        way = replace(source, fields=None)
+        same = sources.get(way)
+        if same is not None:
+            both = None if None in (same.fields, source.fields) else same.fields | source.fields  # type: ignore[operator]
+            source = replace(source, fields=both)
+        sources[way] = source
+    return list(sources.values())
+
+
+def _sources(query: Query) -> Iterator[Source]:
+    """The tables that ``query`` reads, that of its model first."""
     query.get_initial_alias()
     # Joins that a later filter made superfluous stay in the map, without a reference.
     used = query.alias_refcount
@@ -104,7 +120,7 @@ def sources_of(index: RankIndex) -> list[Source]:
                 fields[table.parent_alias].add(near)
                 fields[alias].add(far)
     opaque = bool(query.extra) or any(map(_is_opaque, nodes))
-    return [_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables]
+    return (_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables)
 
 
 def unseen_tables(index: RankIndex) -> set[str]:

@@ -21,8 +21,9 @@ from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .marks import waiting_marks
-from .push import encode, read
+from .push import read
 from .report import CaptureState, Example, Report
+from .rows import encode, select
 from .transactions import refuse_transaction
 from .triggers import captured, status
 from .watch import sync
@@ -164,7 +165,7 @@ class _Comparison:
         for page in self.pages():
             ranked = encode(self.index, page)
             while rows := {
-                self.index.to_text(pk).encode(): (pk, score) for pk, score in islice(ranked, self.size)
+                self.index.to_text(pk).encode(): (pk, score) for pk, score, _ in islice(ranked, self.size)
             }:
                 scores = dict(zip(rows, self.store.scores(rows), strict=True))
                 wrong = ((member, pk) for member, (pk, score) in rows.items() if scores[member] != score)
@@ -183,7 +184,7 @@ class _Comparison:
         joins other tables from their beginning each time. And it is larger than a batch, where it takes what it
         joins for small enough to be read whole each time.
         """
-        rows = self.index.get_ranked().order_by().values_list("pk", *self.index.ordering.paths)
+        rows = select(self.index)
         keys = self.index.model._base_manager.using(self.using).order_by("pk").values_list("pk", flat=True)
         size = self.size * _PAGE
         bounds: dict[str, Any] = {}

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import models
+
 from django_zrank import RankIndex
+from django_zrank.exceptions import Unrankable
 from django_zrank.registry import registry
 from django_zrank.store import Store
+from tests.keyspace import everything, expected
 
-__all__ = ["assert_mirrors", "contents", "keys", "ranked"]
+__all__ = ["assert_mirrors", "contents", "keys", "ranked", "standing"]
 
 
 def contents(index: type[RankIndex]) -> dict[str, float]:
     """Member -> score, as Redis holds them, lowest first."""
     store = Store(index.instance().name)
     members: Any = store.client.zrange(store.keys.live, 0, -1, withscores=True)
-    return {member.decode(): score for member, score in members}
+    width = index.instance().layout.width
+    return {member[width:].decode(): score for member, score in members}
 
 
 def ranked(index: type[RankIndex]) -> dict[str, float]:
     """Member -> score, as the queryset has them now. For numbers only."""
-    path = index.instance().get_order()[0].removeprefix("-")
+    path = index.instance().ordering.first.path
     rows = index.instance().get_queryset().using(index.instance().get_using()).values_list("pk", path)
     return {str(pk): float(score) for pk, score in rows if score is not None}
+
+
+def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
+    """Member -> score and entry, from its object and what it leads to, one by one."""
+    members = {}
+    for row in index.get_queryset().using(index.get_using()):
+        criteria = [next(iter(_walk(row, path))) for path in index.ordering.paths]
+        names = index.faceting.rankings({path: set(_walk(row, path)) for path in index.faceting.paths})
+        if criteria[0] is not None:
+            with suppress(Unrankable):
+                score, tie = index.ordering.encoder()(criteria)
+                members[str(row.pk)] = (float(score), tie + "\0".join(names).encode())
+    return members
+
+
+def _walk(row: models.Model, path: str) -> list[Any]:
+    """The values at a lookup path, None for nothing."""
+    found: list[Any] = [row]
+    for name in path.split("__"):
+        nearer, found = found, []
+        for each in nearer:
+            try:
+                value = None if each is None else getattr(each, name)
+            except ObjectDoesNotExist:
+                value = None
+            found += (list(value.all()) or [None]) if hasattr(value, "get_queryset") else [value]
+    return [each.pk if isinstance(each, models.Model) else each for each in found]
 
 
 def keys(index: type[RankIndex]) -> set[str]:
@@ -33,6 +67,9 @@ def keys(index: type[RankIndex]) -> set[str]:
 
 
 def assert_mirrors(*indexes: type[RankIndex]) -> None:
-    """Redis holds what the database holds: in ``indexes``, by default in all."""
+    """Redis holds what the database holds, in every key: of ``indexes``, by default of all."""
     for index in indexes or [type(index) for index in registry.all()]:
-        assert contents(index) == ranked(index), index.__name__
+        instance = index.instance()
+        store = Store(instance.name, instance.layout)
+        must = expected(store.keys.live, standing(instance), instance.layout)
+        assert everything(store.client, store.keys.live) == must, index.__name__

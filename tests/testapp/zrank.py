@@ -57,6 +57,17 @@ class NicknameRank(RankIndex):
 
 
 @register
+class CompetitorRank(RankIndex):
+    """All that an index may have: several criteria, facets of every sort, counts of values."""
+
+    name = "competitors"
+    model = models.Competitor
+    order = ("-points", "joined")
+    ranking_method = "dense"
+    facets = ("region", "guild__slug", "tags", "tags__word", ("region", "platform"), ("platform", "tags"))
+
+
+@register
 class RemoteRank(RankIndex):
     model = models.Remote
     order = ("-score",)

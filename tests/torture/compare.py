@@ -9,7 +9,7 @@ from django_zrank import RankIndex
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.health import Verdict, examine
-from django_zrank.sync.push import encode
+from django_zrank.sync.rows import encode, select
 
 __all__ = ["Wrong", "compare", "is_in_step", "stray_keys", "waiting"]
 
@@ -31,8 +31,7 @@ class Wrong(NamedTuple):
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
     """How many members there are on either side, and those that are wrong."""
     store = Store(index.name)
-    rows = index.get_ranked().order_by().values_list("pk", *index.ordering.paths)
-    database = {index.to_text(pk): float(score) for pk, score in encode(index, rows)}
+    database = {index.to_text(pk): float(score) for pk, score, _ in encode(index, select(index))}
     found = store.client.zrange(store.keys.live, 0, -1, withscores=True)
     redis = {member.decode(): score for member, score in found}
     members = database.keys() | redis.keys()

@@ -1,0 +1,95 @@
+"""Rows of the database, as what members are to be: for pushes, rebuilds and verifications alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from ..exceptions import Unrankable
+from ..store import Number
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Row", "encode", "select"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+Row = tuple[Any, Number, bytes]
+"""The primary key of a member, its score and its entry."""
+
+_NAMES: Final = 10_000
+"""How many combinations of facet values are kept with the names of their rankings."""
+
+
+def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
+    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values.
+
+    Where a facet may have several values, a member has a row for each combination of them, one after the other. They
+    are joined to the model from outside: a queryset that asks for members *with a certain tag* must not hide their
+    other tags.
+    """
+    ranked = index.get_ranked().order_by()
+    if index.faceting.many:
+        rows = index.model._base_manager.using(index.get_using())
+        # Not pk__in: SQLite would make a table of all that are ranked first, even for one member.
+        ranked = rows.filter(Exists(ranked.filter(pk=OuterRef("pk"))))
+        order_by = (*order_by, "pk")
+    return ranked.order_by(*order_by).values_list(*_columns(index))
+
+
+def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
+    """What ``rows`` of ``select()`` make of members. Who can't be ranked is logged and left out."""
+    order, facets, columns = index.ordering, index.faceting, _columns(index)
+    score_of, criteria = order.encoder(), _pick(columns, order.paths)
+    for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
+        try:
+            score, tie = score_of(criteria(row))
+        except Unrankable as error:
+            logger.error(
+                "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
+            )
+        else:
+            yield row[0], score, tie + names
+
+
+def _columns(index: RankIndex) -> list[str]:
+    """What is read of each row. A path that is a criterion and a facet too is read once."""
+    return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
+
+
+def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from a row to its values at ``paths``."""
+    first = columns.index(paths[0]) if paths else 0
+    end = first + len(paths)
+    if list(paths) == list(columns[first:end]):  # nearly always, and fastest
+        return lambda row: row[first:end]
+    at = [columns.index(path) for path in paths]
+    return lambda row: [row[position] for position in at]
+
+
+def _name(
+    index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
+) -> Iterator[tuple[Sequence[Any], bytes]]:
+    """A row of each member, with the names of its facet rankings as an entry has them."""
+    facets, paths = index.faceting, index.faceting.paths
+    values = _pick(columns, paths)
+
+    @lru_cache(_NAMES)
+    def names(values: tuple[Collection[Any], ...]) -> bytes:
+        return "\0".join(facets.rankings(dict(zip(paths, values, strict=True)))).encode()
+
+    if facets.many:
+        for _, group in groupby(rows, itemgetter(0)):
+            first, *others = group
+            each = zip(values(first), *map(values, others), strict=True)
+            yield first, names(tuple(map(frozenset, each)))
+    else:
+        for row in rows:
+            yield row, names(tuple((value,) for value in values(row)))

@@ -1,0 +1,291 @@
+"""What rows make of members: several criteria, facets by every sort of path. And what moves a member between them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F, QuerySet
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.models import Mark
+from django_zrank.store import Store
+from django_zrank.sync import signal_handlers
+from django_zrank.sync.drain import drain
+from django_zrank.sync.push import push, read
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.rows import encode, select
+from django_zrank.sync.signal_handlers import Touched, disable_sync
+from django_zrank.testing import reset
+from tests.keyspace import everything
+from tests.sync.mirror import assert_mirrors, standing
+from tests.testapp.models import Competitor, Guild, Tag
+from tests.testapp.zrank import CompetitorRank
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("zrank", "undrained"),
+]
+
+INDEX = CompetitorRank.instance()
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def populate(number: int = 12, seed: int = 1) -> list[Competitor]:
+    """Competitors with everything that an index may read, in no order."""
+    lots = random.Random(seed)
+    guilds = [Guild.objects.create(slug=slug) for slug in ("red", "blue", "red")]
+    tags = [Tag.objects.create(word=word) for word in ("fast", "a,b:c", "fast", "")]
+    with disable_sync():
+        for _ in range(number):
+            competitor = Competitor.objects.create(
+                points=lots.choice([None, 1, 2, 2, -3]),
+                joined=lots.choice([None, NOON, NOON + timedelta(microseconds=lots.randrange(5))]),
+                region=lots.choice([None, "", "kantou", "*", "関東"]),
+                platform=lots.choice(["pc", "p:c"]),
+                guild=lots.choice([None, *guilds]),
+            )
+            competitor.tags.set(lots.sample(tags, lots.randrange(4)))
+    return list(Competitor.objects.order_by("pk"))
+
+
+def rows(index: RankIndex) -> dict[str, tuple[float, bytes]]:
+    found = list(encode(index, select(index)))
+    assert len({pk for pk, _, _ in found}) == len(found)
+    return {str(pk): (float(score), entry) for pk, score, entry in found}
+
+
+def probe(**attributes: Any) -> RankIndex:
+    attributes = {"model": Competitor, "order": ("-points", "joined"), "name": "probe", **attributes}
+    return type("Probe", (RankIndex,), attributes)()
+
+
+@pytest.mark.parametrize(
+    "facets",
+    [
+        (),
+        ("region",),
+        ("guild",),
+        ("guild__slug", "region"),
+        ("tags",),
+        ("tags__word", ("region", "tags")),
+        (("tags", "tags__word"), "points"),  # a criterion, too
+        ("id",),
+        CompetitorRank.facets,
+    ],
+    ids=repr,
+)
+def test_entries_by_every_sort_of_path(facets: Any) -> None:
+    populate(20)
+    index = probe(facets=facets)
+    assert rows(index) == standing(index)
+
+
+def test_a_member_without_any_stands_where_there_is_none() -> None:
+    one = Competitor.objects.create(points=1)
+    assert rows(probe(facets=("tags", "guild__slug", "region"), order=("points",))) == {
+        str(one.pk): (1, b"guild__slug:*\0region:*\0tags:*")
+    }
+
+
+def test_a_queryset_that_asks_for_a_tag_hides_no_other() -> None:
+    populate(30)
+
+    def get_queryset(self: RankIndex) -> QuerySet[Competitor]:
+        return Competitor.objects.filter(tags__word="fast", guild__slug="red")
+
+    index = probe(facets=("tags__word", "guild__slug"), get_queryset=get_queryset)
+    assert any(b"a%2Cb%3Ac" in entry for _, entry in rows(index).values())
+    assert rows(index) == standing(index)
+    pushed = read(index, Competitor.objects.values_list("pk", flat=True))
+    assert {text: (score, entry) for text, score, entry in pushed if score is not None} == standing(index)
+
+
+def test_a_push_reads_members_that_are_not_ranked_as_such() -> None:
+    ranked, unranked = Competitor.objects.create(points=1), Competitor.objects.create()
+    found = {text: score for text, score, _ in read(INDEX, [ranked.pk, unranked.pk, 10**6])}
+    assert found == {str(ranked.pk): 1, str(unranked.pk): None, str(10**6): None}
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_a_rebuild_keeps_the_rows_of_a_member_together(zrank: Redis, size: int) -> None:
+    populate(25)
+    assert rebuild(INDEX, batch_size=size) == len(standing(INDEX))
+    assert_mirrors(CompetitorRank)
+
+
+def test_a_push_and_a_rebuild_make_the_same() -> None:
+    competitors = populate(25)
+    push(INDEX, [competitor.pk for competitor in competitors])
+    assert_mirrors(CompetitorRank)
+    store = Store(INDEX.name, INDEX.layout)
+    pushed = everything(store.client, store.keys.live)
+    rebuild(INDEX)
+    assert everything(store.client, store.keys.live) == pushed
+
+
+def test_a_rebuild_is_one_query(django_assert_num_queries: Any) -> None:
+    populate(25)
+    with django_assert_num_queries(1):
+        list(encode(INDEX, select(INDEX, "points").iterator()))
+
+
+# What moves a member
+
+
+def raw(statement: str, *parameters: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+def a(number: int = 0) -> Competitor:
+    return Competitor.objects.filter(points__isnull=False).order_by("pk")[number]
+
+
+def saved(**values: Any) -> None:
+    competitor = a()
+    for name, value in values.items():
+        setattr(competitor, name, value)
+    competitor.save()
+
+
+def in_a_guild() -> Competitor:
+    return Competitor.objects.filter(points__isnull=False, guild__isnull=False).order_by("pk")[0]
+
+
+def tagged() -> Competitor:
+    return Competitor.objects.filter(points__isnull=False, tags__isnull=False).order_by("pk")[0]
+
+
+def renamed(model: Any, **values: Any) -> None:
+    row = model.objects.get(pk=in_a_guild().guild_id if model is Guild else tagged().tags.all()[0].pk)
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save()
+
+
+SEEN: dict[str, Callable[[], Any]] = {
+    "a region": lambda: saved(region="tohoku"),
+    "a region gone": lambda: saved(region=None, platform="new"),
+    "the second criterion": lambda: saved(joined=NOON + timedelta(days=1)),
+    "no second criterion": lambda: saved(joined=None),
+    "the score": lambda: saved(points=99),
+    "not ranked any more": lambda: saved(points=None),
+    "deleted": lambda: a().delete(),
+    "another guild": lambda: saved(guild=Guild.objects.create(slug="green")),
+    "a guild renamed": lambda: renamed(Guild, slug="purple"),
+    "a guild deleted": lambda: in_a_guild().guild.delete(),
+    "a tag": lambda: a().tags.add(Tag.objects.create(word="new")),
+    "a tag it has": lambda: tagged().tags.add(tagged().tags.all()[0]),
+    "a tag less": lambda: tagged().tags.remove(tagged().tags.all()[0]),
+    "no tags": lambda: tagged().tags.clear(),
+    "other tags": lambda: tagged().tags.set([Tag.objects.create(word="x"), Tag.objects.create(word="y")]),
+    "a tag of many": lambda: Tag.objects.create(word="z").competitor_set.set([a(0), a(1), a(2)]),
+    "a tag of nobody": lambda: tagged().tags.all()[0].competitor_set.clear(),
+    "a tag of one less": lambda: tagged().tags.all()[0].competitor_set.remove(tagged()),
+    "a tag renamed": lambda: renamed(Tag, word="slow"),
+    "a tag deleted": lambda: tagged().tags.all()[0].delete(),
+    "tags deleted": lambda: Tag.objects.all().delete(),
+}
+UNSEEN: dict[str, Callable[[], Any]] = {
+    "update": lambda: Competitor.objects.update(region="everywhere", points=F("points") + 1),
+    "guilds by update": lambda: Guild.objects.update(slug="one"),
+    "guilds changed by update": lambda: Competitor.objects.update(guild=Guild.objects.all()[2]),
+    "rows between, by bulk": lambda: Competitor.tags.through.objects.bulk_create(
+        [Competitor.tags.through(competitor=a(), tag=Tag.objects.create(word="bulk"))]
+    ),
+    "rows between, moved": lambda: Competitor.tags.through.objects.filter(
+        pk=Competitor.tags.through.objects.filter(competitor=tagged())[0].pk
+    ).update(tag=Tag.objects.create(word="moved")),
+    "rows between, given to another": lambda: Competitor.tags.through.objects.filter(
+        competitor=tagged()
+    ).update(competitor=Competitor.objects.create(points=5)),
+    "rows between, deleted": lambda: Competitor.tags.through.objects.all().delete(),
+    "raw": lambda: raw("UPDATE testapp_tag SET word = %s", "raw"),
+    "raw, rows between": lambda: raw("DELETE FROM testapp_competitor_tags"),
+    "raw, a guild": lambda: raw("UPDATE testapp_guild SET slug = %s WHERE slug = %s", "raw", "red"),
+}
+
+
+@pytest.fixture
+def competitors(zrank: Redis) -> None:
+    populate(15)
+    rebuild(INDEX)
+    Mark.objects.all().delete()
+
+
+@pytest.mark.usefixtures("competitors")
+@pytest.mark.parametrize("change", [*SEEN.values(), *UNSEEN.values()], ids=[*SEEN, *UNSEEN])
+def test_triggers_see_it(change: Callable[[], Any]) -> None:
+    with disable_sync():
+        change()
+    drain(INDEX)
+    assert_mirrors(CompetitorRank)
+
+
+@pytest.mark.usefixtures("competitors")
+@pytest.mark.parametrize("change", SEEN.values(), ids=SEEN)
+def test_signals_see_it(change: Callable[[], Any]) -> None:
+    """Nobody drains here: what is pushed is what signals told."""
+    change()
+    assert_mirrors(CompetitorRank)
+
+
+@pytest.mark.usefixtures("competitors")
+@pytest.mark.parametrize("change", SEEN.values(), ids=SEEN)
+def test_what_is_rolled_back_moves_nobody(change: Callable[[], Any]) -> None:
+    with transaction.atomic():
+        change()
+        transaction.set_rollback(True)
+    assert_mirrors(CompetitorRank)
+    assert not Mark.objects.exists()
+
+
+@pytest.mark.parametrize("values", [{"lost": 5}, {"points": F("points")}, {"region": F("region")}], ids=repr)
+@pytest.mark.usefixtures("competitors")
+def test_what_is_not_read_or_does_not_change_leaves_no_mark(values: dict[str, Any]) -> None:
+    Competitor.objects.update(**values)
+    assert not Mark.objects.exists()
+
+
+@pytest.mark.usefixtures("competitors")
+@pytest.mark.parametrize("change", SEEN.values(), ids=SEEN)
+def test_signals_leave_the_marks_where_triggers_may_not(
+    change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ZRANK = {"CAPTURE": "signals"}
+    monkeypatch.setattr(signal_handlers, "try_push", lambda index, pks: False)
+    left: list[Mark] = []
+    marks = Touched.marks
+    monkeypatch.setattr(
+        Touched, "marks", lambda touched: [left.append(mark) or mark for mark in marks(touched)]
+    )
+    change()
+    Mark.objects.all().delete()  # the triggers' own
+    Mark.objects.bulk_create(Mark(index=mark.index, via=mark.via, member=mark.member) for mark in left)
+    drain(INDEX)
+    assert_mirrors(CompetitorRank)
+
+
+@examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(sorted([*SEEN, *UNSEEN])), max_size=6))
+def test_any_series_of_changes(zrank: Redis, seed: int, changes: list[str]) -> None:
+    for model in (Competitor, Guild, Tag):
+        model.objects.all().delete()
+    reset()
+    populate(10, seed)
+    for change in changes:
+        try:
+            {**SEEN, **UNSEEN}[change]()
+        except IndexError:  # nobody is left who has what it takes
+            continue
+    drain(INDEX)
+    assert_mirrors(CompetitorRank)
