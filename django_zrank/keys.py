@@ -17,14 +17,16 @@ class Keys(NamedTuple):
     """The keys of one index."""
 
     live: str
-    """Sorted set: what is read. Member -> score. The keys of facets and of what else belongs to it begin with its
-    name and a colon (see :mod:`django_zrank.layout`)."""
+    """Sorted set: what is read. Stored member -> score (see :mod:`~django_zrank.layout`).
+
+    It is the root of other keys. Scripts know which there are, and spell them: ``<root>:entries``, hash, member ->
+    its entry; ``<root>:rankings``, sorted set, the names of the facet rankings, all scores 0;
+    ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense indexes, for each ranking:
+    ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value -> that score;
+    ``<ranking>:counts``, hash, the same -> how many members have it."""
 
     shadow: str
-    """Sorted set: what a rebuild is filling. Replaces ``live`` in one step."""
-
-    old: str
-    """Sorted set: the replaced one, for the moment between rename and unlink."""
+    """Sorted set: what a rebuild is filling, and root of what belongs to it. Replaces ``live`` in one step."""
 
     recent: str
     """Sorted set: member -> token of its newest write. Guards against writes that arrive late."""

@@ -39,6 +39,7 @@ class Script:
 
     def __init__(self, name: str, *libraries: str) -> None:
         self.name = name
+        self.libraries = libraries
         self.text = _read(name)
         self.source = "\n".join([*(_read(f"lib/{library}") for library in libraries), self.text])
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
@@ -81,18 +82,18 @@ def _read(name: str) -> str:
     return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
-ABANDON_REBUILD: Final = Script("abandon_rebuild")
-ADOPT_SERVER: Final = Script("adopt_server")
-APPLY_CHANGES: Final = Script("apply_changes")
-BEGIN_WRITE: Final = Script("begin_write")
+ABANDON_REBUILD: Final = Script("abandon_rebuild", "clear")
+ADOPT_SERVER: Final = Script("adopt_server", "clear")
+APPLY_CHANGES: Final = Script("apply_changes", "ties", "standing")
+BEGIN_WRITE: Final = Script("begin_write", "clear")
 CHECK_HEALTH: Final = Script("check_health")
-COUNT_FACET: Final = Script("count_facet", "places")
+COUNT_FACET: Final = Script("count_facet", "ties", "places")
 FINISH_REPLAY: Final = Script("finish_replay")
-LOAD_ROWS: Final = Script("load_rows")
-NARROW: Final = Script("narrow", "places")
-READ_MEMBERS: Final = Script("read_members")
-READ_PAGE: Final = Script("read_page", "places")
-READ_RANKS: Final = Script("read_ranks", "places")
-SAMPLE_NEARBY: Final = Script("sample_nearby", "places")
-START_REBUILD: Final = Script("start_rebuild")
-SWAP_REBUILT: Final = Script("swap_rebuilt")
+LOAD_ROWS: Final = Script("load_rows", "ties", "standing")
+NARROW: Final = Script("narrow", "ties", "places")
+READ_MEMBERS: Final = Script("read_members", "ties", "standing")
+READ_PAGE: Final = Script("read_page", "ties", "places")
+READ_RANKS: Final = Script("read_ranks", "ties", "places")
+SAMPLE_NEARBY: Final = Script("sample_nearby", "ties", "places")
+START_REBUILD: Final = Script("start_rebuild", "clear")
+SWAP_REBUILT: Final = Script("swap_rebuilt", "clear", "move")

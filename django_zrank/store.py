@@ -19,10 +19,22 @@ from .filters import Scope
 from .keys import Keys
 from .layout import PLAIN, Layout
 
-__all__ = ["ALL", "LOAD_LIMIT", "Bound", "Epoch", "Health", "Page", "Place", "Sample", "Store"]
+__all__ = [
+    "ALL",
+    "LOAD_LIMIT",
+    "Bound",
+    "Change",
+    "Epoch",
+    "Health",
+    "Page",
+    "Place",
+    "Sample",
+    "Standing",
+    "Store",
+]
 
 LOAD_LIMIT: Final = 3500
-"""The most rows that one ``load()`` takes: Lua's ``unpack`` fails at 8,000 values."""
+"""The most rows that one ``load_rows()`` takes: Lua's ``unpack`` fails at 8,000 values."""
 
 _WINDOW: Final = 600
 """Seconds for which a member's newest token is remembered; a write that took longer is refused."""
@@ -54,6 +66,32 @@ class Epoch(NamedTuple):
     building: str
     token: str
     run: str
+
+
+class Change(NamedTuple):
+    """What a member is to be. Plain tuples of the same shape do, too."""
+
+    member: str | bytes
+    score: Number | None
+    """None: not ranked."""
+
+    entry: bytes = b""
+    """See :class:`~django_zrank.layout.Layout`."""
+
+
+class Standing(NamedTuple):
+    """Where a member stands."""
+
+    score: float | None
+    """None where it isn't ranked."""
+
+    token: float | None
+    """Of its newest write. A member with the same token as before was not written in between."""
+
+    entry: bytes = b""
+
+    absent: bytes = b""
+    """The facet rankings of its entry in which it does not stand with that score, joined by NUL bytes."""
 
 
 class Health(NamedTuple):
@@ -432,14 +470,24 @@ class Store:
             raise self._not_built()
         return Epoch(*map(bytes.decode, reply))
 
-    def apply_changes(self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None]]) -> int | None:
-        """Write members with their scores, None to remove. Returns the place of this write among all;
-        None, with nothing written: begin again."""
+    def apply_changes(
+        self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None, bytes]]
+    ) -> int | None:
+        """Make members what each :class:`Change` says, in all rankings. Returns the place of this write
+        among all; None, with nothing written: begin again."""
         keys = self.keys
-        pairs = ((member, "" if score is None else repr(score)) for member, score in changes)
-        args = (*epoch, _WINDOW, *chain.from_iterable(pairs))
+        texts: Iterable[tuple[Any, ...]]
+        if self.layout.entries:
+            texts = ((member, _text(score), entry) for member, score, entry in changes)
+        else:
+            texts = ((member, _text(score)) for member, score, _ in changes)
+        args = (*epoch, _WINDOW, *self._layout_args, *chain.from_iterable(texts))
         reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
         return None if reply is None else int(reply)
+
+    @property
+    def _layout_args(self) -> tuple[int, int, int]:
+        return self.layout.width, int(self.layout.entries), int(self.layout.dense)
 
     # Verifying
 
@@ -461,20 +509,19 @@ class Store:
             yield [member for member, _ in found]
             ended = cursor == 0
 
-    def read_members(
-        self, generation: str, members: Iterable[str | bytes]
-    ) -> list[tuple[float | None, float | None]] | None:
-        """Score and newest token of each member, None for what there is not. A member with the same token
-        as before was not written in between.
+    def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
+        """Where each of these members stands (primary keys as text).
 
         None: the server holds another generation, or is not the one that was written to.
         """
-        keys = self.keys
-        reply = self._call(scripts.READ_MEMBERS, (keys.live, keys.recent, keys.meta), (generation, *members))
+        keys, layout = self.keys, self.layout
+        args = (generation, layout.width, int(layout.entries), *members)
+        reply = self._call(scripts.READ_MEMBERS, (keys.live, keys.recent, keys.meta), args)
         if reply is None:
             return None
-        numbers = [None if value is None else float(value) for value in reply]
-        return list(zip(numbers[::2], numbers[1::2], strict=True))
+        stride = 4 if layout.entries else 2
+        numbers = ([None if text is None else float(text) for text in reply[i::stride]] for i in range(2))
+        return list(map(Standing, *numbers, *(reply[i::stride] for i in range(2, stride))))
 
     def eviction_policy(self) -> str | None:
         """What Redis does when its memory is full, such as ``noeviction``; None where it doesn't say.
@@ -508,17 +555,23 @@ class Store:
         args = (building, "1" if polite else "0", _LEASE)
         return bool(self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), args))
 
-    def load_rows(self, building: str, rows: Iterable[tuple[Number, str]]) -> bool:
-        """Add up to ``LOAD_LIMIT`` rows (score, member) to what is being built. False: it was superseded."""
+    def load_rows(self, building: str, rows: Iterable[tuple[str | bytes, Number, bytes]]) -> bool:
+        """Add up to ``LOAD_LIMIT`` members (each a :class:`Change`) to what is being built. False: it was
+        superseded."""
         keys = self.keys
-        args = (building, *chain.from_iterable((repr(score), member) for score, member in rows))
+        texts: Iterable[tuple[Any, ...]]
+        if self.layout.entries:
+            texts = ((repr(score), member, entry) for member, score, entry in rows)
+        else:
+            texts = ((repr(score), member) for member, score, _ in rows)
+        args = (building, *self._layout_args, *chain.from_iterable(texts))
         reply = self._call(scripts.LOAD_ROWS, (keys.shadow, keys.recent, keys.meta), args)
         return bool(reply)
 
     def swap_rebuilt(self, building: str) -> bool:
         """Put what was built in place. False: it was superseded."""
         keys = self.keys
-        reply = self._call(scripts.SWAP_REBUILT, (keys.live, keys.shadow, keys.old, keys.meta), (building,))
+        reply = self._call(scripts.SWAP_REBUILT, (keys.live, keys.shadow, keys.meta), (building,))
         return bool(reply)
 
     def abandon_rebuild(self, building: str) -> bool:
@@ -526,6 +579,10 @@ class Store:
         keys = self.keys
         reply = self._call(scripts.ABANDON_REBUILD, (keys.shadow, keys.meta), (building,))
         return bool(reply)
+
+
+def _text(score: Number | None) -> str:
+    return "" if score is None else repr(score)
 
 
 def _halves(number: Number) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_zrank.conf import Settings, get_settings
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 def test_every_key_has_a_default(settings: Any) -> None:
@@ -58,7 +58,7 @@ def test_two_prefixes_are_two_indexes(zrank: Any, settings: Any) -> None:
     settings.ZRANK = {"KEY_PREFIX": "staging"}
     store = Store("player")
     store.start_rebuild("first")
-    store.load_rows("first", [(5, "1")])
+    store.load_rows("first", [Change("1", 5)])
     store.swap_rebuilt("first")
     assert store.size() == 1
     settings.ZRANK = {}

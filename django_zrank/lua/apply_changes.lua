@@ -1,7 +1,7 @@
 -- Writes members, each unless a write with a higher token came first.
 --
--- KEYS  live        sorted set that is read
---       shadow      sorted set that a rebuild is filling
+-- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
+--       shadow      sorted set that a rebuild is filling, and such a root
 --       recent      sorted set, member -> token of its newest write
 --       meta        hash of the index
 -- ARGV  generation  as begin_write.lua returned it
@@ -9,14 +9,19 @@
 --       token       as begin_write.lua returned it
 --       run         as begin_write.lua returned it
 --       window      seconds for which a member's token is remembered
---       …           then pairs: member, score ('' removes the member)
+--       width       of the tie bytes
+--       entries     '1' where members have entries
+--       dense       '1' where distinct values are counted
+--       …           then pairs: member, score ('' removes the member); where members have entries, triples:
+--                   member, score, entry
 -- Returns the place of this write among all (a token), or nil with nothing written where a rebuild began or
 --         ended since, the server is another, or the token is too old to judge.
--- Cost  O(pairs * log(size)).
+-- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
 
 local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, building, token, run, window = unpack(ARGV, 1, 5)
-local FIRST_PAIR = 6
+local generation, building, token, run, window, width, entries, dense = unpack(ARGV, 1, 8)
+local FIRST = 9
+width, entries, dense = tonumber(width), entries == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token', 'run')
 local floor = tonumber(state[4] or 0) - window * 1000000
@@ -34,23 +39,25 @@ if building ~= '' then
   floor = math.min(floor, state[3] - 1)
 end
 
-local function write(key, member, score)
-  if score == '' then
-    redis.call('ZREM', key, member)
+local function write(root, member, score, entry)
+  if entries then
+    place(root, member, score, entry, width, dense)
+  elseif score == '' then
+    leave(root, member, '', dense)
   else
-    redis.call('ZADD', key, score, member)
+    enter(root, member, score, '', dense)
   end
 end
 
-for i = FIRST_PAIR, #ARGV, 2 do
-  local member, score = ARGV[i], ARGV[i + 1]
+for i = FIRST, #ARGV, entries and 3 or 2 do
+  local member, score, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local written = redis.call('ZSCORE', recent, member)
   if not written or tonumber(written) < tonumber(token) then
     if generation ~= '' then
-      write(live, member, score)
+      write(live, member, score, entry)
     end
     if building ~= '' then
-      write(shadow, member, score)
+      write(shadow, member, score, entry)
     end
     redis.call('ZADD', recent, token, member)
   end

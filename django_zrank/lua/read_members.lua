@@ -1,25 +1,44 @@
--- Reads members, each with the token of its newest write: whoever reads twice knows whether one came between.
+-- Reads where members stand, with the token of their newest write: whoever reads twice knows whether one came between.
 --
--- KEYS  live        sorted set that is read
+-- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       recent      sorted set, member -> token of its newest write
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
---       …           then members, as stored
--- Returns score and token of each in turn, nil for what there is not; nil where the server holds another
---         generation, or is not the one that was written to.
--- Cost  O(members).
+--       width       of the tie bytes
+--       entries     '1' where members have entries
+--       …           then members: primary keys as text
+-- Returns of each in turn: score and token, nil for what there is not; where members have entries, also the entry,
+--         '' for none, and those of its facet rankings where the member does not stand with that score, joined
+--         by NUL bytes. Nil where the server holds another generation, or is not the one that was written to.
+-- Cost  O(members * (1 + rankings that a member stands in)).
 
 local live, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation = unpack(ARGV, 1, 1)
-local FIRST_MEMBER = 2
+local generation, width, entries = unpack(ARGV, 1, 3)
+local FIRST = 4
+width, entries = tonumber(width), entries == '1'
 
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
   return false
 end
 local reply = {}
-for i = FIRST_MEMBER, #ARGV do
-  reply[#reply + 1] = redis.call('ZSCORE', live, ARGV[i])
-  reply[#reply + 1] = redis.call('ZSCORE', recent, ARGV[i])
+for i = FIRST, #ARGV do
+  local member, n = ARGV[i], #reply
+  if entries then
+    local entry = redis.call('HGET', live .. ':entries', member) or ''
+    local tie, names = read_entry(entry, width)
+    local stored = tie .. member
+    local score = redis.call('ZSCORE', live, stored)
+    local absent = {}
+    for name in string.gmatch(names, '%Z+') do
+      if redis.call('ZSCORE', live .. ':' .. name, stored) ~= score then
+        absent[#absent + 1] = name
+      end
+    end
+    reply[n + 1], reply[n + 2] = score, redis.call('ZSCORE', recent, member)
+    reply[n + 3], reply[n + 4] = entry, table.concat(absent, '\0')
+  else
+    reply[n + 1], reply[n + 2] = redis.call('ZSCORE', live, member), redis.call('ZSCORE', recent, member)
+  end
 end
 return reply

@@ -1,13 +1,13 @@
 -- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
--- KEYS  shadow    sorted set to fill; what a killed rebuild left in it is cleared
+-- KEYS  shadow    sorted set to fill, and root of what belongs to it; what a killed rebuild left is cleared
 --       recent    sorted set, member -> token of its newest write
 --       meta      hash of the index
 -- ARGV  building  the new generation
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
 -- Returns the rebuild's token: members written from now on carry a higher one. Nil where it did not begin.
--- Cost  O(1).
+-- Cost  O(facet rankings that a killed rebuild left).
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local building, polite, lease = unpack(ARGV)
@@ -23,7 +23,8 @@ local last = redis.call('HGET', meta, 'token')
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 
 -- What began earlier is refused from now on ('started'), so its guard is not needed.
-redis.call('UNLINK', shadow, recent)
+clear(shadow)
+redis.call('UNLINK', recent)
 -- The live index of a server that has lost writes takes new ones from now on, but is not to be believed.
 if known and known ~= run then
   redis.call('HSET', meta, 'behind', 'rebuild')

@@ -69,13 +69,13 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
     return True
 
 
-def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None]]:
+def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None, bytes]]:
     """Each member of ``pks`` with its score in the writer database, None for what has no rank."""
     pks = list(pks)
     rows = index.get_ranked().filter(pk__in=pks).order_by().values_list("pk", *index.ordering.paths)
     scores = {index.to_text(pk): score for pk, score in encode(index, rows)}
     # Where the database finds "bob" by "BOB", the member is called as it spells it.
-    return ((text, scores.get(text)) for text in dict.fromkeys([*map(index.to_text, pks), *scores]))
+    return ((text, scores.get(text), b"") for text in dict.fromkeys([*map(index.to_text, pks), *scores]))
 
 
 def encode(index: RankIndex, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, Number]]:

@@ -15,11 +15,12 @@ from ..conf import get_settings
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..models import Mark
 from ..signals import drift_found
-from ..store import Number, Store
+from ..store import Number, Standing, Store
 from .balance import Balance
-from .drain import drain, waiting_marks
+from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
+from .marks import waiting_marks
 from .push import encode, read
 from .report import CaptureState, Example, Report
 from .transactions import refuse_transaction
@@ -221,11 +222,11 @@ class _Comparison:
         scores: dict[bytes, Number] = {}
         while chunk := list(islice(asked, limit)):
             found = read(self.index, chunk)
-            scores.update((text.encode(), score) for text, score in found if score is not None)
+            scores.update((text.encode(), score) for text, score, _ in found if score is not None)
         return scores
 
-    def read_redis(self, members: Iterable[bytes]) -> list[tuple[float | None, float | None]]:
-        """The score and the newest token of each member."""
+    def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
+        """Where each member stands."""
         found = self.store.read_members(self.generation, members)
         if found is None:
             raise _Replaced
@@ -282,7 +283,7 @@ class _Comparison:
         wrong: dict[bytes, Example] = {}
         moving: set[bytes] = set()
         for member, first, second in zip(suspects, before, after, strict=True):
-            expected, (found, _) = scores.get(member), second
+            expected, found = scores.get(member), second.score
             if found == expected:
                 continue
             if first != second or member in in_flight:
@@ -303,6 +304,6 @@ class _Comparison:
         """Leave a mark for each; but what no row can have is taken out: no mark could tell of it."""
         texts = (self.index.to_text(pk) for pk in guilty.values() if pk is not None)
         Mark.objects.using(self.using).bulk_create(Mark(index=self.index.name, member=text) for text in texts)
-        impossible = [(member, None) for member, pk in guilty.items() if pk is None]
+        impossible = [(member, None, b"") for member, pk in guilty.items() if pk is None]
         if impossible and self.store.apply_changes(self.store.begin_write(), impossible) is None:
             raise _Replaced

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 def test_clears_what_was_filled(zrank: Redis, store: Store) -> None:
     store.start_rebuild("failed")
-    store.load_rows("failed", [(7, "7")])
+    store.load_rows("failed", [Change("7", 7)])
     assert store.abandon_rebuild("failed")
     assert not zrank.exists(store.keys.shadow)
     assert store.begin_write().building == ""
@@ -17,6 +17,6 @@ def test_clears_what_was_filled(zrank: Redis, store: Store) -> None:
 def test_leaves_a_later_rebuild_alone(zrank: Redis, store: Store) -> None:
     store.start_rebuild("older")
     store.start_rebuild("newer")
-    store.load_rows("newer", [(7, "7")])
+    store.load_rows("newer", [Change("7", 7)])
     assert not store.abandon_rebuild("older")
     assert zrank.zcard(store.keys.shadow) == 1

@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnhealthy
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def test_until_then_nothing_is_written(store: Store) -> None:
 def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
     health = store.check_health()
     assert store.adopt_server(health.generation, health.applied, health.server)
-    assert store.apply_changes(store.begin_write(), [("1", 10)])
+    assert store.apply_changes(store.begin_write(), [Change("1", 10)])
     health = store.check_health()
     assert health.same_server
     assert health.behind
@@ -28,9 +28,9 @@ def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
 
 def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> None:
     store.start_rebuild("next")
-    store.load_rows("next", [(1, "1")])
+    store.load_rows("next", [Change("1", 1)])
     zrank.hset(store.keys.meta, "run", "the server before")
-    assert not store.load_rows("next", [(2, "2")])
+    assert not store.load_rows("next", [Change("2", 2)])
     assert not store.swap_rebuilt("next")
     health = store.check_health()
     assert store.adopt_server(health.generation, health.applied, health.server)
@@ -50,4 +50,4 @@ def test_a_write_that_began_before_the_restart_is_refused(zrank: Redis, store: S
     zrank.hset(store.keys.meta, "run", zrank.info("server")["run_id"])
     epoch = store.begin_write()
     zrank.hset(store.keys.meta, "run", "the server before")
-    assert store.apply_changes(epoch, [("1", 10)]) is None
+    assert store.apply_changes(epoch, [Change("1", 10)]) is None

@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import NotBuilt
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 def test_tokens_only_grow(zrank: Redis, store: Store) -> None:
@@ -33,9 +33,9 @@ def test_refuses_an_index_that_was_never_built(zrank: Redis, store: Store) -> No
 
 def test_clears_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
     store.start_rebuild("dead")
-    store.load_rows("dead", [(1, "1")])
+    store.load_rows("dead", [Change("1", 1)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
     assert store.begin_write().building == ""
     assert not zrank.exists(store.keys.shadow)
-    assert not store.load_rows("dead", [(2, "2")])
+    assert not store.load_rows("dead", [Change("2", 2)])
     assert not store.swap_rebuilt("dead")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.store import Health, Store
+from django_zrank.store import Change, Health, Store
 
 
 def test_a_built_index(store: Store) -> None:
@@ -31,5 +31,5 @@ def test_a_running_rebuild(store: Store) -> None:
 
 
 def test_the_place_of_a_write(store: Store) -> None:
-    place = store.apply_changes(store.begin_write(), [("1", 10)])
+    place = store.apply_changes(store.begin_write(), [Change("1", 10)])
     assert store.check_health().applied == str(place)

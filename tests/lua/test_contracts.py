@@ -14,8 +14,9 @@ from redis import Redis
 import django_zrank
 from django_zrank import scripts
 from django_zrank.filters import Clause, Scope
+from django_zrank.layout import PLAIN, Layout
 from django_zrank.scripts import Script
-from django_zrank.store import Epoch, Store
+from django_zrank.store import Change, Epoch, Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
@@ -33,13 +34,15 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
-    "apply_changes": lambda store: store.apply_changes(Epoch("a", "b", "1", "r"), [("1", 5), ("2", None)]),
+    "apply_changes": lambda store: store.apply_changes(
+        Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
+    ),
     "begin_write": lambda store: store.begin_write(),
     "count_facet": lambda store: store.count_facet("region"),
     "narrow": lambda store: narrowed(store).size(),
     "read_page": lambda store: store.page(0, 3, reverse=True, method="dense"),
     "read_ranks": lambda store: store.places(["1", "7"], reverse=True, method="dense"),
-    "load_rows": lambda store: store.load_rows("b", [(1, "1"), (2.5, "2")]),
+    "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
     "sample_nearby": lambda store: narrowed(store).sample_nearby(
         "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes, remember=10**6
@@ -61,13 +64,44 @@ def header(script: Script, section: str) -> list[str]:
     return names
 
 
+FOLDER = Path(django_zrank.__file__).parent / "lua"
+LIBRARIES = sorted(path.stem for path in FOLDER.glob("lib/*.lua"))
+
+
 def code(script: Script) -> str:
     return script.text.split("\n\n", 1)[1]
 
 
 def test_every_file_has_its_constant() -> None:
-    folder = Path(django_zrank.__file__).parent / "lua"
-    assert {path.stem for path in folder.glob("*.lua")} == {script.name for script in SCRIPTS} == set(CALLS)
+    assert {path.stem for path in FOLDER.glob("*.lua")} == {script.name for script in SCRIPTS} == set(CALLS)
+
+
+def test_every_library_is_used() -> None:
+    assert {library for script in SCRIPTS for library in script.libraries} == set(LIBRARIES)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_holds_nothing_but_functions_that_say_what_they_do(library: str) -> None:
+    text = (FOLDER / "lib" / f"{library}.lua").read_text()
+    about, *parts = text.rstrip().split("\n\n")
+    assert all(line.startswith("-- ") for line in about.splitlines())
+    for part in "\n\n".join(parts).split("\nend"):
+        lines = part.strip().splitlines()
+        while lines and lines[0].startswith("-- "):
+            del lines[0]
+        assert not lines or lines[0].startswith("local function ")
+        assert all(line.startswith("  ") or not line for line in lines[1:])
+    assert "KEYS" not in text
+    assert "ARGV" not in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=repr)
+def test_a_script_uses_its_libraries(script: Script) -> None:
+    for library in script.libraries:
+        functions = re.findall(
+            r"^local function (\w+)", (FOLDER / "lib" / f"{library}.lua").read_text(), re.MULTILINE
+        )
+        assert any(len(re.findall(rf"\b{function}\(", script.source)) > 1 for function in functions)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
@@ -80,15 +114,17 @@ def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
     body = "\n".join(rest)
     if "…" not in header(script, "KEYS"):
         assert "KEYS" not in body
-    allowed = {"ARGV[i]", "ARGV[i + 1]", "ARGV[FIRST]", "ARGV[FIRST + 1]"}
+    allowed = {"ARGV[i]", "ARGV[i + 1]", "ARGV[i + 2]", "ARGV[FIRST]", "ARGV[FIRST + 1]"}
     assert set(re.findall(r"ARGV\[.*?\]", body)) <= allowed
     assert all(section in script.text for section in ("-- Returns", "-- Cost"))
 
 
 @pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("layout", [PLAIN, Layout(8, True, True)], ids=["plain", "entries"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
-def test_the_caller_passes_what_the_header_lists(script: Script) -> None:
-    store = fill(PlayerAscending, {1: 1, 2: 2})
+def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout) -> None:
+    fill(PlayerAscending, {1: 1, 2: 2})
+    store = Store(PlayerAscending.instance().name, layout)
     store.start_rebuild("b")
     calls: list[tuple[Script, Any, Any]] = []
 
@@ -118,4 +154,4 @@ def test_the_caller_passes_what_the_header_lists(script: Script) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_no_script_draws_its_own_randomness(script: Script) -> None:
-    assert "math.random" not in code(script)
+    assert "math.random" not in script.source

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.store import Store
+from django_zrank.store import Change, Standing, Store
 
 
 def generation(store: Store) -> str:
@@ -11,31 +11,31 @@ def generation(store: Store) -> str:
 
 def test_scores_and_tokens_of_members_that_are_there_or_not(store: Store) -> None:
     epoch = store.begin_write()
-    store.apply_changes(epoch, [("2", 2.5), ("3", None), (b"\xff", 7)])
+    store.apply_changes(epoch, [Change("2", 2.5), Change("3", None), Change(b"\xff", 7)])
     assert store.read_members(generation(store), ["1", b"2", "3", b"\xff", "4"]) == [
-        (1, None),
-        (2.5, float(epoch.token)),
-        (None, float(epoch.token)),
-        (7, float(epoch.token)),
-        (None, None),
+        Standing(1, None),
+        Standing(2.5, float(epoch.token)),
+        Standing(None, float(epoch.token)),
+        Standing(7, float(epoch.token)),
+        Standing(None, None),
     ]
 
 
 def test_a_write_between_two_readings_shows_even_where_it_changed_nothing(store: Store) -> None:
     before = store.read_members(generation(store), ["1", "2"])
-    store.apply_changes(store.begin_write(), [("1", 1)])
+    store.apply_changes(store.begin_write(), [Change("1", 1)])
     after = store.read_members(generation(store), ["1", "2"])
     assert before is not None
     assert after is not None
-    assert before[0][0] == after[0][0]
+    assert before[0].score == after[0].score
     assert before[0] != after[0]
     assert before[1] == after[1]
 
 
 def test_tokens_are_not_rounded(store: Store) -> None:
     epoch = store.begin_write()
-    store.apply_changes(epoch, [("1", 1)])
-    assert store.read_members(generation(store), ["1"]) == [(1, int(epoch.token))]
+    store.apply_changes(epoch, [Change("1", 1)])
+    assert store.read_members(generation(store), ["1"]) == [Standing(1, int(epoch.token))]
 
 
 def test_another_generation(store: Store) -> None:
@@ -61,4 +61,4 @@ def test_more_members_than_a_stack_holds(store: Store) -> None:
     found = store.read_members(generation(store), [str(number) for number in range(20_000)])
     assert found is not None
     assert len(found) == 20_000
-    assert found[:4] == [(None, None), (1, None), (2, None), (3, None)]
+    assert found[:4] == [Standing(None, None), Standing(1, None), Standing(2, None), Standing(3, None)]

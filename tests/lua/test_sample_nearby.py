@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_too_few_random_numbers_are_an_error_and_not_a_bias(sample: partial[obje
 
 def test_numbers_that_would_favour_somebody_are_drawn_again(store: Store, sample: partial[object]) -> None:
     """2**48 - 1 is the one number too many for three candidates."""
-    store.apply_changes(store.begin_write(), [("4", 4)])
+    store.apply_changes(store.begin_write(), [Change("4", 4)])
     top, one = b"\xff" * 6, (1).to_bytes(6, "little")
     drawn = sample("1", 2, bands=[(0, 3)], numbers=lambda count: top + one + bytes(count - 12))
     assert [member for _, member, _ in drawn.drawn] == [b"3", b"2"]  # type: ignore[attr-defined]

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from redis import Redis
 
-from django_zrank.store import Store
+from django_zrank.store import Change, Store
 
 
 def test_replaces_the_live_index_and_leaves_nothing_behind(
     zrank: Redis, store: Store, live: Callable[[], dict[str, float]]
 ) -> None:
     store.start_rebuild("next")
-    store.load_rows("next", [(7, "7")])
+    store.load_rows("next", [Change("7", 7)])
     assert live() == {"1": 1, "2": 2, "3": 3}
     assert store.swap_rebuilt("next")
     assert live() == {"7": 7}

@@ -42,7 +42,7 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
     def record(store: Store, epoch: Any, changes: Any) -> bool:
         changes = list(changes)
-        pushed.append((store.name, dict(changes)))
+        pushed.append((store.name, {member: score for member, score, _ in changes}))
         return apply_changes(store, epoch, changes)
 
     monkeypatch.setattr(Store, "apply_changes", record)

@@ -75,10 +75,10 @@ def _token_after_read() -> None:
 def _no_guard() -> None:
     """Write a member even if a write with a higher token came first."""
     script, guard = scripts.APPLY_CHANGES, "if not written or tonumber(written) < tonumber(token) then"
-    if script.text.count(guard) != 1:
+    if script.source.count(guard) != 1:
         raise AssertionError("apply_changes.lua has another guard by now")
-    script.text = script.text.replace(guard, "if true then")
-    script.sha = sha1(script.text.encode()).hexdigest()
+    script.source = script.source.replace(guard, "if true then")
+    script.sha = sha1(script.source.encode()).hexdigest()
     apply_changes = Store.apply_changes
 
     def broken(self: Store, epoch: Any, changes: Any) -> Any:

@@ -1,13 +1,5 @@
 -- Places in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
 
--- How many tie bytes a stored member, or an entry, begins with.
-local function tie_length(stored, width)
-  if width > 0 then
-    return width
-  end
-  return string.byte(stored, 1) == 0 and 9 or 0
-end
-
 -- A member as it is stored, and its score; nothing where it is not ranked.
 local function find(live, member, layout)
   if layout.width == 0 then
@@ -75,7 +67,7 @@ local function count_before(ranking, stored, score, place, order)
   local tie = string.sub(stored, 1, tie_length(stored, order.width))
   if order.method == 'dense' then
     local values = ranking .. ':values'
-    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, tie .. score) or 0
+    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, value_of(tie, score)) or 0
   end
   return count_better(ranking, score, tie, order.reverse)
 end

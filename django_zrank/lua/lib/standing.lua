@@ -1,0 +1,93 @@
+-- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
+-- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
+
+-- The tie bytes of an entry, and the names of its facet rankings, joined by NUL bytes.
+local function read_entry(entry, width)
+  local length = tie_length(entry, width)
+  return string.sub(entry, 1, length), string.sub(entry, length + 1)
+end
+
+-- One member fewer has this value.
+local function discount(key, value)
+  if redis.call('HINCRBY', key .. ':counts', value, -1) < 1 then
+    redis.call('HDEL', key .. ':counts', value)
+    redis.call('ZREM', key .. ':values', value)
+  end
+end
+
+-- Puts a stored member into one sorted set, or changes its score there. Whether it was not there before. What is
+-- counted is what happens to this very key, so that counts stay right even where an entry was wrong.
+local function enter(key, stored, score, tie, dense)
+  local before = dense and redis.call('ZSCORE', key, stored)
+  local added = redis.call('ZADD', key, score, stored) == 1
+  if dense then
+    local after = redis.call('ZSCORE', key, stored)
+    if before ~= after then
+      if before then
+        discount(key, value_of(tie, before))
+      end
+      local value = value_of(tie, after)
+      redis.call('HINCRBY', key .. ':counts', value, 1)
+      redis.call('ZADD', key .. ':values', after, value)
+    end
+  end
+  return added
+end
+
+-- Takes a stored member out of one sorted set.
+local function leave(key, stored, tie, dense)
+  local before = dense and redis.call('ZSCORE', key, stored)
+  redis.call('ZREM', key, stored)
+  if before then
+    discount(key, value_of(tie, before))
+  end
+end
+
+-- Takes a stored member out of a facet ranking, which leaves the registry with its last one.
+local function leave_facet(root, name, stored, tie, dense)
+  local key = root .. ':' .. name
+  leave(key, stored, tie, dense)
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('ZREM', root .. ':rankings', name)
+  end
+end
+
+-- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it.
+local function place(root, member, score, entry, width, dense)
+  if score == '' then
+    entry = ''
+  end
+  local old = redis.call('HGET', root .. ':entries', member) or ''
+  local tie, names = read_entry(entry, width)
+  local old_tie, old_names = read_entry(old, width)
+  local stays = {}
+  if score == '' or tie ~= old_tie then
+    leave(root, old_tie .. member, old_tie, dense)
+  else
+    for name in string.gmatch(names, '%Z+') do
+      stays[name] = true
+    end
+  end
+  if old ~= entry then
+    for name in string.gmatch(old_names, '%Z+') do
+      if not stays[name] then
+        leave_facet(root, name, old_tie .. member, old_tie, dense)
+      end
+    end
+    if entry == '' then
+      redis.call('HDEL', root .. ':entries', member)
+    else
+      redis.call('HSET', root .. ':entries', member, entry)
+    end
+  elseif score == '' then
+    return
+  end
+  if score ~= '' then
+    enter(root, tie .. member, score, tie, dense)
+    for name in string.gmatch(names, '%Z+') do
+      if enter(root .. ':' .. name, tie .. member, score, tie, dense) then
+        redis.call('ZADD', root .. ':rankings', 0, name)
+      end
+    end
+  end
+end

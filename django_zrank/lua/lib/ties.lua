@@ -1,0 +1,14 @@
+-- What a stored member, an entry and a distinct value begin with.
+
+-- How many tie bytes a stored member, or an entry, begins with.
+local function tie_length(stored, width)
+  if width > 0 then
+    return width
+  end
+  return string.byte(stored, 1) == 0 and 9 or 0
+end
+
+-- What a ranking keeps of a value: servers of different versions print one score in different ways.
+local function value_of(tie, score)
+  return tie .. string.format('%.17g', score)
+end

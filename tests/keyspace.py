@@ -1,0 +1,68 @@
+"""Every key of an index: what it holds, and what it must hold for certain members. In plain Python, from the
+description in ``keys.py`` and ``layout.py``."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from redis import Redis
+
+from django_zrank.layout import Layout
+
+__all__ = ["entry_of", "everything", "expected", "tie_of"]
+
+
+def tie_of(text: bytes, layout: Layout) -> bytes:
+    """The tie bytes that a stored member or an entry begins with."""
+    if layout.width:
+        return text[: layout.width]
+    return text[:9] if text.startswith(b"\0") else b""
+
+
+def entry_of(tie: bytes, rankings: Iterable[str]) -> bytes:
+    return tie + "\0".join(sorted(rankings)).encode()
+
+
+def score_text(score: float) -> bytes:
+    """17 digits tell every double from its neighbours, and C prints them alike everywhere."""
+    return f"{score:.17g}".encode()
+
+
+def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layout) -> dict[str, Any]:
+    """The keys under ``root``; ``members``: primary key as text -> score and entry."""
+    rankings: dict[str, dict[bytes, float]] = defaultdict(dict)
+    counts: dict[str, Counter[bytes]] = defaultdict(Counter)
+    values: dict[str, dict[bytes, float]] = defaultdict(dict)
+    entries = {member.encode(): entry for member, (_, entry) in members.items() if entry}
+    for member, (score, entry) in members.items():
+        tie = tie_of(entry, layout)
+        names = [f":{name.decode()}" for name in entry[len(tie) :].split(b"\0") if name]
+        for name in ["", *names]:
+            rankings[name][tie + member.encode()] = score
+            counts[name][tie + score_text(score)] += 1
+            values[name][tie + score_text(score)] = score
+    keys: dict[str, Any] = {f"{root}{name}": content for name, content in rankings.items()}
+    if names := {name[1:].encode(): 0.0 for name in rankings if name}:
+        keys[f"{root}:rankings"] = names
+    if entries:
+        keys[f"{root}:entries"] = entries
+    if layout.dense:
+        keys |= {f"{root}{name}:values": content for name, content in values.items()}
+        keys |= {
+            f"{root}{name}:counts": {value: b"%d" % count for value, count in content.items()}
+            for name, content in counts.items()
+        }
+    return keys
+
+
+def everything(client: Redis, root: str) -> dict[str, Any]:
+    """The keys under ``root`` that there are, with what they hold."""
+    keys: dict[str, Any] = {}
+    for key in client.scan_iter(match=f"{root}*", count=1000):
+        if client.type(key) == b"hash":
+            keys[key.decode()] = client.hgetall(key)
+        else:
+            keys[key.decode()] = dict(client.zrange(key, 0, -1, withscores=True))
+    return keys

@@ -1,0 +1,233 @@
+"""Rankings, entries and counts, against a model in plain Python: all keys, after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from django_zrank.layout import PLAIN, Layout
+from django_zrank.store import Change, Standing, Store
+from tests.keyspace import entry_of, everything, expected
+
+LAYOUTS = {
+    "plain": PLAIN,
+    "dense": Layout(dense=True),
+    "entries": Layout(entries=True),  # facets, or one wide criterion
+    "entries and dense": Layout(entries=True, dense=True),
+    "two criteria": Layout(8, entries=True),
+    "two criteria and dense": Layout(8, entries=True, dense=True),
+    "three with nulls and dense": Layout(17, entries=True, dense=True),
+}
+RANKINGS = [
+    "region:kantou",
+    "region:*",
+    "region:",
+    "guild__slug:a%3Ab",
+    "region,platform:kantou,pc",
+    "entries:x",
+]
+
+
+def ties(layout: Layout) -> st.SearchStrategy[bytes]:
+    if not layout.entries:
+        return st.just(b"")
+    few = st.sampled_from([bytes(8), b"\xff" * 8, b"\0\0region", b"region:k"])
+    if layout.width:
+        return few.map(lambda tie: (tie * 3)[: layout.width])
+    return st.one_of(st.just(b""), few.map(lambda tie: b"\0" + tie))
+
+
+def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
+    rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.entries else st.just(set())
+    change = st.builds(
+        lambda member, score, tie, names: Change(
+            member, score, b"" if score is None else entry_of(tie, names)
+        ),
+        st.sampled_from(["1", "2", "3", "ü", "region:kantou"]),
+        st.one_of(st.none(), st.sampled_from([0, 1, -1, 2.5, 0.25, 2**53, -(2**53)])),
+        ties(layout),
+        rankings,
+    )
+    step = st.one_of(
+        st.lists(change, min_size=1, max_size=4),
+        st.sampled_from(["start", "load", "load again", "swap", "abandon", "dead"]),
+    )
+    return st.lists(step, max_size=14)
+
+
+class Model:
+    """What both roots must hold. The database is what was written last."""
+
+    def __init__(self, client: Redis, layout: Layout) -> None:
+        self.client, self.layout = client, layout
+        client.flushall()
+        self.store = Store("model", layout)
+        self.live: dict[str, tuple[float, bytes]] = {}
+        self.shadow: dict[str, tuple[float, bytes]] = {}
+        self.written: set[str] = set()
+        self.snapshot: list[Change] | None = None
+        self.store.start_rebuild("first")
+        self.store.swap_rebuilt("first")
+
+    def write(self, changes: list[Change]) -> None:
+        assert self.store.apply_changes(self.store.begin_write(), changes)
+        # In one write, the first change of a member counts: the second has the same token.
+        for member, score, entry in reversed(changes):
+            for root in (self.live, self.shadow) if self.snapshot is not None else (self.live,):
+                root.pop(str(member), None)
+                if score is not None:
+                    root[str(member)] = (score, entry)
+            self.written.add(str(member))
+
+    def start(self) -> None:
+        assert self.store.start_rebuild("next")
+        self.snapshot = [Change(member, *rest) for member, rest in self.live.items()]
+        self.shadow, self.written = {}, set()
+
+    def load(self, rows: int = 2, *, again: bool = False) -> None:
+        if self.snapshot is None:
+            return
+        batch = self.snapshot[:rows]
+        if batch:
+            for _ in range(1 + again):  # as where an answer was lost, and the client asks once more
+                assert self.store.load_rows("next", batch)
+        for member, score, entry in batch:
+            if member not in self.written:
+                self.shadow[str(member)] = (score or 0, entry)
+        del self.snapshot[:rows]
+
+    def swap(self) -> None:
+        if self.snapshot is None:
+            assert not self.store.swap_rebuilt("next")
+            return
+        self.load(100)
+        assert self.store.swap_rebuilt("next")
+        assert self.shadow == self.live
+        self.snapshot, self.shadow = None, {}
+
+    def abandon(self) -> None:
+        assert self.store.abandon_rebuild("next") == (self.snapshot is not None)
+        self.snapshot, self.shadow = None, {}
+
+    def dead(self) -> None:
+        """A rebuild that was silent for long is cleared by whoever begins to write."""
+        if self.snapshot is not None:
+            self.client.hincrby(self.store.keys.meta, "seen", -601 * 10**6)
+            self.store.begin_write()
+            self.snapshot, self.shadow = None, {}
+
+    def compare(self) -> None:
+        keys, layout = self.store.keys, self.layout
+        assert everything(self.client, keys.live) == expected(keys.live, self.live, layout)
+        assert everything(self.client, keys.shadow) == expected(keys.shadow, self.shadow, layout)
+        generation = self.store.check_health().generation
+        found = self.store.read_members(generation, self.live)
+        assert found is not None
+        assert [(standing.score, standing.entry) for standing in found] == list(self.live.values())
+        assert not any(standing.absent for standing in found)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(steps(layout))
+    def run(steps: list[Any]) -> None:
+        model = Model(zrank, layout)
+        for step in steps:
+            if isinstance(step, list):
+                model.write(step)
+            elif step == "load again":
+                model.load(again=True)
+            else:
+                getattr(model, step)()
+            model.compare()
+
+    run()
+
+
+def build(layout: Layout, *members: Change) -> Store:
+    store = Store("model", layout)
+    store.start_rebuild("first")
+    assert store.load_rows("first", members)
+    assert store.swap_rebuilt("first")
+    return store
+
+
+FACETS = Layout(entries=True, dense=True)
+
+
+def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
+    build(FACETS, Change("1", 5, b"region:kantou"), Change("2", 6, b"region:kansai"))
+    store = build(PLAIN, Change("1", 5))
+    assert everything(zrank, store.keys.live) == {store.keys.live: {b"1": 5}}
+
+
+def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
+    store = build(FACETS, Change("1", 5, b"region:kantou"))
+    store.start_rebuild("next")
+    store.load_rows("next", [Change("1", 5, b"region:kantou")])
+    zrank.hset(store.keys.meta, "run", "the server before")
+    health = store.check_health()
+    assert store.adopt_server(health.generation, health.applied, health.server)
+    assert everything(zrank, store.keys.shadow) == {}
+    assert len(everything(zrank, store.keys.live)) == 8
+
+
+@pytest.mark.parametrize("score", [0.1, 1 / 3, 1e20, -1e-7, 5e-324, 123456789012.125])
+def test_the_text_of_a_value_is_no_matter_of_the_server_s_version(zrank: Redis, score: float) -> None:
+    store = build(FACETS, Change("1", score, b"region:kantou"))
+    assert zrank.hgetall(f"{store.keys.live}:counts") == {f"{score:.17g}".encode(): b"1"}
+    store.apply_changes(store.begin_write(), [Change("1", None)])
+    assert everything(zrank, store.keys.live) == {}
+
+
+def hurt(zrank: Redis, store: Store, fault: Callable[[str], Any]) -> Standing:
+    fault(store.keys.live)
+    found = store.read_members(store.check_health().generation, ["1"])
+    assert found is not None
+    return found[0]
+
+
+def test_where_a_member_does_not_stand_is_told(zrank: Redis) -> None:
+    store = build(FACETS, Change("1", 5, b"guild:a\0region:kantou"), Change("2", 6))
+    standing = hurt(zrank, store, lambda live: zrank.zrem(f"{live}:region:kantou", "1"))
+    assert standing == Standing(5, None, b"guild:a\0region:kantou", b"region:kantou")
+    standing = hurt(zrank, store, lambda live: zrank.zincrby(f"{live}:guild:a", 0.5, "1"))
+    assert standing.absent == b"guild:a\0region:kantou"
+    standing = hurt(zrank, store, lambda live: zrank.hdel(f"{live}:entries", "1"))
+    assert standing == Standing(5, None, b"", b"")
+
+
+def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
+    one = Change("1", 5, b"guild:a\0region:kantou")
+    store = build(FACETS, one, Change("2", 6, b"guild:a"))
+    whole = everything(zrank, store.keys.live)
+    for fault in (
+        lambda live: zrank.zrem(f"{live}:region:kantou", "1"),
+        lambda live: zrank.hdel(f"{live}:entries", "1"),
+        lambda live: zrank.zrem(live, "1"),
+    ):
+        fault(store.keys.live)
+        assert everything(zrank, store.keys.live) != whole
+        store.apply_changes(store.begin_write(), [one])
+        found = everything(zrank, store.keys.live)
+        for key in list(found):
+            if key.endswith((":counts", ":values")):  # these count what is done through the scripts
+                del found[key]
+        assert found == {key: value for key, value in whole.items() if key in found}
+        build(FACETS, one, Change("2", 6, b"guild:a"))
+
+
+def test_more_members_than_a_stack_holds(zrank: Redis) -> None:
+    store = Store("model", FACETS)
+    store.start_rebuild("first")
+    rows = [Change(str(n), n % 7, b"region:%d" % (n % 3)) for n in range(3500)]
+    assert store.load_rows("first", rows)
+    assert store.swap_rebuilt("first")
+    members = {str(row.member): (row.score or 0, row.entry) for row in rows}
+    assert everything(zrank, store.keys.live) == expected(store.keys.live, members, FACETS)
