@@ -355,9 +355,7 @@ class Ranking:
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
-            if self.conditions:
-                raise
-            return question(DatabaseSource(self.index))  # type: ignore[arg-type]
+            return question(DatabaseSource(self.index, self.conditions))
 
     def _require_health(self) -> None:
         """Raise ``IndexUnhealthy`` where the server may have lost writes. Looked up once a second."""
