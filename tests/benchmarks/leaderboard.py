@@ -31,12 +31,11 @@ from typing import Any
 
 import django
 import redis
-from django.conf import settings
 from django.db import connections
-from django.test.utils import override_settings
 
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import compare, figures, report, save
+from tests.benchmarks.servers import redis_server
 
 PAGE = 10
 CHECKED = 50
@@ -76,19 +75,13 @@ def main() -> None:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
-    from django_zrank.testing import EmbeddedServer
-
     people = build(options.members)
     measured: dict[str, Any] = {}
     with ExitStack() as stack:
-        server = stack.enter_context(EmbeddedServer())
-        client = redis.Redis.from_url(server.url)
-        stack.callback(client.close)
-        caches = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": server.url}}
-        stack.enter_context(override_settings(CACHES=caches))
+        client, name = stack.enter_context(redis_server())
         rivals = [*zrank(people), *leaderboard(people, client), *stack.enter_context(postgresql(people))]
         check(rivals, people)
-        print(f"{options.members:,} members, {options.rounds:,} rounds")
+        print(f"{name}, {options.members:,} members, {options.rounds:,} rounds")
         for question, verb in QUESTIONS.items():
             print(f"\n{question}")
             seconds = compare({rival.title: ask(verb(rival), people) for rival in rivals}, options.rounds)
@@ -96,7 +89,7 @@ def main() -> None:
             measured[question] = figures(seconds, rivals[0].title)
     connections.close_all()
     if options.json:
-        save(options.json, members=options.members, rounds=options.rounds, questions=measured)
+        save(options.json, server=name, members=options.members, rounds=options.rounds, questions=measured)
 
 
 def ask(verb: Callable[[Person], Any], people: list[Person]) -> Callable[[], Any]:

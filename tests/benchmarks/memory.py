@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 
 import django
 import redis
-from django.conf import settings
-from django.test.utils import override_settings
 
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import save
-from tests.servers import RedisServer
+from tests.benchmarks.servers import redis_server
 
 TOLERATED = 1.02
 """How large an index of one criterion may be, where the bare sorted set is 1."""
@@ -119,25 +117,15 @@ def zadd(people: list[Person], client: redis.Redis) -> None:
 
 def measure(load: Load, people: list[Person]) -> tuple[str, Usage]:
     """What a server is called, and what it holds after a load."""
-    from django_zrank.testing import EmbeddedServer
-
-    binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
-    with RedisServer(binary) if binary else EmbeddedServer() as server:
-        caches = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": server.url}}
-        with override_settings(CACHES=caches), redis.Redis.from_url(server.url) as client:
-            load(people[:100], client)  # what the scripts take is no member's
-            client.flushall()
-            before = client.info("memory")["used_memory"]
-            load(people, client)
-            grown = client.info("memory")["used_memory"] - before
-            keys = list(client.scan_iter(count=1000))
-            sizes = [client.memory_usage(key, samples=0) for key in keys]
-            entries = sum(size for key, size in zip(keys, sizes, strict=True) if key.endswith(b":entries"))
-            info = client.info("server")
-    name = (
-        f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
-    )
-    return name, Usage(len(keys), sum(sizes), entries, grown)
+    with redis_server() as (client, name):
+        load(people[:100], client)  # what the scripts take is no member's
+        client.flushall()
+        before = client.info("memory")["used_memory"]
+        load(people, client)
+        grown = client.info("memory")["used_memory"] - before
+        sizes = {key: client.memory_usage(key, samples=0) for key in client.scan_iter(count=1000)}
+        entries = sum(size for key, size in sizes.items() if key.endswith(b":entries"))
+    return name, Usage(len(sizes), sum(sizes.values()), entries, grown)
 
 
 if __name__ == "__main__":
