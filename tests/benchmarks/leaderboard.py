@@ -156,7 +156,7 @@ def zrank(people: list[Person]) -> Iterator[Rival]:
     yield rival("django-zrank", lambda me: plain)
     yield rival("django-zrank, two criteria and a facet", lambda me: regions)
     yield rival("django-zrank, in my region", lambda me: regions.filter(region=me.region), of_region=True)
-    yield rival("django-zrank, … kept", lambda me: kept[me.region], of_region=True)
+    yield rival("django-zrank, in my region, kept", lambda me: kept[me.region], of_region=True)
 
 
 def leaderboard(people: list[Person], client: redis.Redis) -> Iterator[Rival]:
