@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
@@ -396,7 +397,7 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
         lambda ranking: ranking.ranks([1, 4, 99]),
         lambda ranking: ranking.members([1, 4]),
         lambda ranking: ranking.between(2, 5),
-        lambda ranking: ranking.count(2, 5),
+        lambda ranking: ranking.count_between(2, 5),
         lambda ranking: ranking.counts("platform"),
         lambda ranking: ranking.percentile(4),
         lambda ranking: ranking.rank_of_score(3),
@@ -423,3 +424,10 @@ def test_every_verb_is_one_round_trip(
     with mock.patch(packed, send), mock.patch.object(Ranking, "_require_health"):
         ask(ranking)
     assert len(sent) == 1
+
+
+def test_django_s_paginator_takes_a_ranking() -> None:
+    populate(Filtered, spread(25, 5))
+    page = Paginator(Filtered.ranking, 10).page(3)  # type: ignore[arg-type]
+    assert page.paginator.num_pages == 3
+    assert [entry.rank for entry in page.object_list] == [21, 22, 23, 24, 25]

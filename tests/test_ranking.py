@@ -172,7 +172,7 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
             found = oracle.between(low, high)
             assert ranking.between(low, high) == oracle.entries(found)
             assert ranking.between(low, high, n=2) == oracle.entries(found[:2])
-            assert ranking.count(low, high) == len(found)
+            assert ranking.count_between(low, high) == len(found)
     for score in {*range(-4, 5), *scores, *(score + 1 for score in scores if score < 2**63 - 1)}:
         assert ranking.rank_of_score(score) == oracle.rank_of_score(score)
 

@@ -14,7 +14,7 @@ from ..conf import get_settings
 from ..entries import Entry
 from ..ranking import Ranking
 
-__all__ = ["Board", "LeaderboardPagination", "get_pagination_class"]
+__all__ = ["Board", "LeaderboardPagination", "get_page_parameters", "get_pagination_class"]
 
 
 class LeaderboardPagination(PageNumberPagination):
@@ -31,6 +31,12 @@ def get_pagination_class() -> type[BasePagination]:
     if chosen is None or issubclass(chosen, CursorPagination):  # A cursor walks the columns of a queryset
         return LeaderboardPagination
     return chosen  # type: ignore[no-any-return]
+
+
+def get_page_parameters(paginator: BasePagination | None) -> list[str]:
+    """The parameters that say which page: its length first, where there is one for it."""
+    attributes = ("limit_query_param", "page_size_query_param", "page_query_param", "offset_query_param")
+    return [name for name in (getattr(paginator, attribute, None) for attribute in attributes) if name]
 
 
 class Board:
@@ -52,8 +58,7 @@ class Board:
         ceiling = get_settings().max_n
         if page.stop - page.start > ceiling:
             # LimitOffsetPagination has no maximum unless the project gives it one.
-            names = ("limit_query_param", "page_size_query_param")
-            name = next(filter(None, (getattr(self.paginator, name, None) for name in names)), "page")
+            name = next(iter(get_page_parameters(self.paginator)), api_settings.NON_FIELD_ERRORS_KEY)
             message = _("Ensure this value is less than or equal to {max_value}.")
             raise ValidationError({name: [message.format(max_value=ceiling)]}, code="max_value")
         return self.ranking[page]

@@ -28,6 +28,7 @@ from ..filters import GROUP
 from ..index import Band, RankIndex
 from ..ordering import Distance
 from ..ranking import Ranking
+from .pagination import get_page_parameters
 
 __all__ = [
     "AroundParameters",
@@ -164,6 +165,8 @@ class ValueField(serializers.Field[Any, str, Any, Any]):
         # JSON's true is Python's True.
         text = data.capitalize() if isinstance(field, models.BooleanField) else data
         try:
+            if "\0" in text:
+                raise ValueError("no database holds it")
             return facet.parse_value(self.path, text)
         except ValueError:
             self.fail("invalid", value=data, name=field.verbose_name)
@@ -291,6 +294,10 @@ class RankingParameters(serializers.Serializer[Any]):
                 refused[name] = [self.error_messages["repeated"]]
             elif values:
                 given[name] = values[0]
+        view = self.context["view"]
+        for name in get_page_parameters(view.paginator) if view.action == "list" else ():
+            if len(data.getlist(name)) > 1:
+                refused[name] = [self.error_messages["repeated"]]
         if refused:
             raise serializers.ValidationError(refused, code="invalid")
         # A plain dictionary: out of a QueryDict, an empty parameter would count as not given.

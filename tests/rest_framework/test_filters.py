@@ -192,6 +192,8 @@ NONSENSE = [
     ("user", ["1.5"]),
     ("user", ["1", "x"]),
     ("user", ["9" * 5000]),
+    ("bio", ["a\0b"]),
+    ("bio__not", ["\0"]),
     ("user__isnull", ["maybe"]),
     ("user__isnull", [""]),
     ("user__isnull", ["true", "true"]),

@@ -62,6 +62,13 @@ class TestPages:
         for page in ("2", "0", "-1", "x"):
             assert client.get(URL, {"page": page}).status_code == 404
 
+    def test_given_twice(self, client: APIClient, regions: Any) -> None:
+        for url, names in ((URL, ("page", "page_size")), ("/offset/board/", ("limit", "offset"))):
+            for name in names:
+                response = client.get(url, {name: ["1", "2"]})
+                assert response.status_code == 400
+                assert response.json() == {name: ["Give this parameter once."]}
+
     def test_page_size_has_a_maximum(self, client: APIClient, me: Player) -> None:
         Player.objects.bulk_create(Player(level=level) for level in range(100))
         sync_now(PlayerRank)
