@@ -22,6 +22,7 @@ from .models import Mark
 from .ordering import Order, follow
 from .registry import registry
 from .sync.dialects import DIALECTS
+from .sync.sources import unseen_tables
 
 __all__ = ["check_indexes", "check_redis", "check_settings"]
 
@@ -304,6 +305,14 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
             hint="Express who is ranked by filter() and exclude().",
             obj=cls,
             id="zrank.E020",
+        )
+    elif tables := unseen_tables(index):
+        yield Warning(
+            f"{cls.__name__}.get_queryset() reads {', '.join(sorted(tables))} in a subquery: "
+            "changes there go unnoticed.",
+            hint="Join them by a lookup, as in filter(club__is_open=True); or run verify_zrank --repair on a schedule.",
+            obj=cls,
+            id="zrank.W004",
         )
 
 

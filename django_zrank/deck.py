@@ -20,7 +20,10 @@ class Card(NamedTuple):
 
     position: int
     member: bytes
+    """Its primary key as text."""
+
     score: float
+    tie: bytes = b""
 
 
 class Numbers:

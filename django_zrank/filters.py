@@ -5,7 +5,7 @@ Several conditions are joined by AND, several values of one by OR; ``exclude()``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -161,12 +161,17 @@ def uncovered(conditions: Iterable[Condition]) -> str | None:
     return _declare(paths) if len(paths) > 1 else None
 
 
-def as_query(conditions: Iterable[Condition]) -> Iterator[models.Q]:
-    """Each condition for a queryset, to be filtered by in turn. Groups are none of the database's."""
+def as_query(
+    conditions: Iterable[Condition], exactly: Callable[[str, Any], Any] = lambda path, value: value
+) -> Iterator[models.Q]:
+    """Each condition for a queryset, to be filtered by in turn. Groups are none of the database's.
+
+    ``exactly``: what a column is compared with in the stead of a value, by path and value.
+    """
     for condition in conditions:
         query = models.Q()
         for path, values in condition.values.items():
-            one = models.Q(**{f"{path}__in": [value for value in values if value is not None]})
+            one = models.Q(**{f"{path}__in": [exactly(path, value) for value in values if value is not None]})
             if None in values:
                 one |= models.Q(**{f"{path}__isnull": True})
             query &= one

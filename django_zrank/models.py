@@ -8,7 +8,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
-__all__ = ["Clock", "ExactCharField", "ExactTextField", "Generation", "Mark"]
+__all__ = ["Batch", "Clock", "ExactCharField", "ExactTextField", "Generation", "Mark"]
 
 
 class _Exact:
@@ -38,11 +38,12 @@ class Clock(Now):
 
 
 class Mark(models.Model):
-    """A note that a member has changed: appended in the transaction that changed it, by whatever wrote.
+    """A note that a member has changed: appended in the transaction that changed it, by whatever wrote. It waits
+    until it is worked off, and becomes part of a :class:`Batch` then.
 
     The table lies in every database that holds a ranked model: a router's ``allow_migrate()`` that has no opinion
     of this app lets ``migrate --database`` make it there, and one that keeps it out fails ``manage.py check``.
-    Its rows are written by triggers, so each column has its default in the database, and the table has one index
+    Its rows are written by triggers, so each column has its default in the database, and the table has no index
     beside its key: a mark is paid for by a save.
     """
 
@@ -65,17 +66,34 @@ class Mark(models.Model):
     at = models.DateTimeField(db_default=Clock())
     """When, by the database's clock. Compare it with the same clock: ``Now() - F("at")``."""
 
-    drained = models.BigIntegerField(null=True)
-    """Null while the mark waits; then the token of the write that worked it off."""
-
     class Meta:
         default_permissions = ()
-        # Waiting marks of one index in the order of id, and drained ones in the order of their tokens.
-        indexes = [models.Index(fields=["index", "drained", "id"], name="zrank_mark_waiting")]
 
     def __str__(self) -> str:
         what = "any member" if self.member is None else f"{self.via or 'pk'}={self.member}"
         return f"{self.index}: {what}"
+
+
+class Batch(models.Model):
+    """Marks that were worked off together, kept for a while: to become marks again if Redis loses that write."""
+
+    id = models.BigAutoField(primary_key=True)
+
+    index = ExactCharField(max_length=255)
+    """The name of the index."""
+
+    place = models.BigIntegerField()
+    """The place, among all writes to Redis, of the one that worked them off."""
+
+    marks = models.JSONField()
+    """``via`` and ``member`` of each mark, those that say the same once: ``[[null, "17"], …]``."""
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(fields=["index", "place"], name="zrank_batch_place")]
+
+    def __str__(self) -> str:
+        return f"{self.index}: {len(self.marks)} marks at {self.place}"
 
 
 class Generation(models.Model):
@@ -94,7 +112,7 @@ class Generation(models.Model):
     """The ``run_id`` of the server that holds it: what another one has taken works off no mark."""
 
     purged = models.BigIntegerField(default=0)
-    """The highest token of a drained mark that was deleted: a server that has lost it can't be replayed."""
+    """The highest place of a batch that was deleted: a server that has lost it can't be replayed."""
 
     class Meta:
         default_permissions = ()

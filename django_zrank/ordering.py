@@ -13,7 +13,8 @@ where the first criterion descends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -112,6 +113,11 @@ class Kind:
     is_wide: bool = False
     """Whether units may lie beyond ±2**53. Where they do, the score is the nearest double, and not exact."""
 
+    lowest: Number = _LOWEST
+    """The units of the lowest value that can be ranked and that Python has; of floats, the value."""
+
+    highest: Number = _HIGHEST
+
     whole: Callable[[Any], int] = staticmethod(int)
     """A value as an integer of any size, in the order of values."""
 
@@ -181,6 +187,8 @@ class Big(Kind):
 
 
 class Boolean(Kind):
+    lowest, highest = 0, 1
+
     def value(self, units: int) -> bool:
         return bool(units)
 
@@ -190,6 +198,8 @@ class Boolean(Kind):
 
 class Float(Kind):
     """Floats. The score is the number itself; its units are the bits of it, which say nothing but the order."""
+
+    lowest, highest = -sys.float_info.max, sys.float_info.max
 
     def units(self, value: Any) -> int:
         (bits,) = _INTEGER.unpack(_DOUBLE.pack(self.encode(value)))
@@ -260,6 +270,8 @@ class Fixed(Kind):
 class Day(Kind):
     """Dates, as days since 1970-01-01. A distance is a ``timedelta`` or a number of days."""
 
+    lowest, highest = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
+
     def whole(self, value: date) -> int:
         return value.toordinal() - _EPOCH_DAY
 
@@ -287,6 +299,8 @@ class Moment(Kind):
     """Datetimes, as microseconds since 1970 in UTC. Doubles hold them from the year 1684 to 2255."""
 
     is_wide = True
+    lowest: Number = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    highest: Number = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
     def whole(self, value: datetime) -> int:
         if timezone.is_naive(value):
@@ -311,6 +325,9 @@ class Moment(Kind):
 
 class Span(Moment):
     """Durations, as microseconds."""
+
+    lowest: Number = _LOWEST
+    highest: Number = _HIGHEST
 
     def whole(self, value: timedelta) -> int:  # type: ignore[override]
         return value // _MICROSECOND
@@ -517,20 +534,23 @@ class Order:
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None
 
-    def ascending(self) -> tuple[OrderBy, ...]:
+    def ascending(self, expressions: Iterable[Any] | None = None) -> tuple[OrderBy, ...]:
         """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
 
-        Nulls are placed only where there may be some: an index can't help a database that is told where.
+        ``expressions``: where their values are; by default at their paths. Nulls are placed only where there may be
+        some: an index can't help a database that is told where.
         """
         reverse = self.first.descending
+        if expressions is None:
+            expressions = map(F, self.paths)
         return tuple(
             OrderBy(
-                F(criterion.path),
+                expression,
                 descending=criterion.descending != reverse,
                 nulls_first=True if nullable and criterion.nulls_first != reverse else None,
                 nulls_last=True if nullable and criterion.nulls_first == reverse else None,
             )
-            for criterion in self.criteria
+            for criterion, expression in zip(self.criteria, expressions, strict=True)
             for nullable in (criterion.nullable and criterion is not self.first,)
         )
 

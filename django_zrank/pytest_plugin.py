@@ -23,8 +23,11 @@ def zrank_server() -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def zrank(zrank_server: EmbeddedServer, settings: Any) -> Redis:
+def zrank(zrank_server: EmbeddedServer, settings: Any, request: pytest.FixtureRequest) -> Redis:
     """The server emptied, with every index built and empty. Its value is the raw client."""
+    for name in ("transactional_db", "db"):  # the databases are told of it, once the test may use them
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
     alias = get_settings().redis_alias
     settings.CACHES = {
         **settings.CACHES,

@@ -320,8 +320,8 @@ class Ranking:
             return Bound("", b"", None)
         try:
             score, exact = self.index.ordering.place_of(value)
-        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{parameter}: {value!r} is no score of {self.index.name!r}: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
         return Bound(repr(score), exact, value)
 
     def _entries(self, page: Page) -> Entries:
@@ -355,9 +355,7 @@ class Ranking:
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
-            if self.conditions:
-                raise
-            return question(DatabaseSource(self.index))  # type: ignore[arg-type]
+            return question(DatabaseSource(self.index, self.conditions))
 
     def _require_health(self) -> None:
         """Raise ``IndexUnhealthy`` where the server may have lost writes. Looked up once a second."""

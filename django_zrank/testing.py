@@ -6,11 +6,16 @@ The pytest fixtures on top of it are in :mod:`django_zrank.pytest_plugin`.
 from __future__ import annotations
 
 import socket
+from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from django.db import transaction
+
 from .index import RankIndex
+from .models import Generation
 from .registry import registry
 from .store import Store
 from .sync.breaker import breaker
@@ -74,12 +79,24 @@ def _free_port() -> int:
 
 
 def reset() -> None:
-    """Make every registered index empty and built, so that what a test saves is pushed."""
+    """Make every registered index empty and built, so that what a test saves is pushed.
+
+    Each database that the test may use is told of the builds, so that marks are worked off, too. Where it may use
+    one only later, call this again then.
+    """
     breaker.reset()
+    built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
         store, building = Store(index.name, index.layout), uuid4().hex
         store.start_rebuild(building)
         store.swap_rebuilt(building)
+        note = Generation(index=index.name, generation=building, run=store.check_health().run)
+        built[index.get_using()].append(note)
+    for using, notes in built.items():
+        # Django and pytest-django raise these where a test may not use a database.
+        with suppress(AssertionError, RuntimeError), transaction.atomic(using):
+            Generation.objects.using(using).filter(pk__in=[note.pk for note in notes])._raw_delete(using)
+            Generation.objects.using(using).bulk_create(notes)
 
 
 def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:

@@ -26,8 +26,8 @@ def entry_of(tie: bytes, rankings: Iterable[str]) -> bytes:
 
 
 def score_text(score: float) -> bytes:
-    """As Redis prints it, where that needs no more than 14 digits."""
-    return f"{score:.14g}".encode() if abs(score) < 1e14 else str(int(score)).encode()
+    """17 digits tell every double from its neighbours, and C prints them alike everywhere."""
+    return f"{score:.17g}".encode()
 
 
 def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layout) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import models
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef
 from django.test.utils import isolate_apps
 
 from django_zrank import RankIndex, checks
@@ -49,6 +49,7 @@ class NoMarksRouter:
         return False if app_label == "zrank" else None
 
 
+NAMED = Player.objects.exclude(name="")
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 TIMEOUTS = {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
@@ -233,6 +234,24 @@ DECLARATIONS = [
     declaring(
         "zrank.E019", "other rows", "QuerySet of testapp.Player", get_queryset=rows(Club.objects.all())
     ),
+    declaring(
+        "zrank.W004",
+        "rows of a subquery",
+        "testapp_account, testapp_club in a subquery",
+        get_queryset=rows(Player.objects.filter(pk__in=Account.objects.filter(club__is_open=True))),
+    ),
+    declaring(
+        "zrank.W004",
+        "whether there are such rows",
+        "testapp_club in a subquery",
+        get_queryset=rows(Player.objects.filter(Exists(Club.objects.filter(pk=OuterRef("pk"))))),
+    ),
+    declaring(
+        "zrank.W004",
+        "a subquery of a subquery",
+        "testapp_club in a subquery",
+        get_queryset=rows(Player.objects.filter(pk__in=Player.objects.filter(level__in=Club.objects.all()))),
+    ),
     declaring("zrank.E020", "a slice", "sliced", get_queryset=rows(Player.objects.all()[:9])),
     declaring(
         "zrank.E020", "a union", "combined", get_queryset=rows(Player.objects.union(Player.objects.all()))
@@ -321,6 +340,7 @@ RIGHT = [
     declaring(None, "users without an owner", model=User, order=("-date_joined",)),
     declaring(None, "a proxy", model=PlayerProxy),
     declaring(None, "rows of a proxy", get_queryset=rows(PlayerProxy.objects.filter(level__gt=1))),
+    declaring(None, "a subquery of its own rows", get_queryset=rows(Player.objects.filter(pk__in=NAMED))),
     declaring(None, "an order by the key", order=("pk",)),
     declaring(None, "an order by a related row", model=Account, order=("-profile__points",)),
     declaring(None, "several criteria", order=("-level", F("user_id").asc(nulls_first=True), "-pk")),

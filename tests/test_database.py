@@ -627,17 +627,17 @@ class TestTimeouts:
 def test_one_answer_sees_one_state(elsewhere: Callable[..., Any]) -> None:
     """Everybody leaves between the first band and the second."""
     populate({pk: pk for pk in range(1, 20)})
-    count, states = DatabaseSource._count, []
+    near, states = DatabaseSource._near, []
 
-    def count_and_change(source: DatabaseSource, *args: Any) -> Any:
-        states.append(count(source, *args))
+    def count_and_change(source: DatabaseSource, *args: Any, **kwargs: Any) -> Any:
+        states.append(near(source, *args, **kwargs))
         elsewhere(Player.objects.exclude(pk=10).update, level=None)
         return states[-1]
 
-    with mock.patch.object(DatabaseSource, "_count", count_and_change):
+    with mock.patch.object(DatabaseSource, "_near", count_and_change):
         drawn = by_sql(Descending).recommend(10, 8, band=1, widen=[9])
     assert (len(drawn), drawn.candidates, drawn.band) == (8, 18, (9, 9))
-    assert [state[0] for state in states] == [19, 19]
+    assert [state.size for state in states] == [19, 19]
     assert by_sql(Descending).count() == 1
 
 

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import redis
 from django.db import transaction
-from django.test import TestCase
+from django.test import SimpleTestCase, TestCase
 
+from django_zrank import RankIndex
 from django_zrank.exceptions import NotBuilt
 from django_zrank.registry import registry
 from django_zrank.store import Store
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine
 from django_zrank.testing import EmbeddedServer, disable_sync, reset, sync_now
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Player, Remote
@@ -153,6 +156,54 @@ def test_reset_empties_every_index(zrank: Any) -> None:
     reset()
     assert PlayerRank.ranking.count() == NicknameRank.ranking.count() == 0
     assert not zrank.hexists(Store("nickname").keys.meta, "building")
+
+
+def is_noted(index: type[RankIndex]) -> bool:
+    return examine(index.instance()) is Verdict.HEALTHY
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_reset_tells_each_database(zrank: Any) -> None:
+    assert is_noted(PlayerRank)
+    assert is_noted(RemoteRank)
+    reset()
+    assert is_noted(PlayerRank)
+
+
+@pytest.mark.django_db(databases=["default"])
+def test_reset_leaves_a_database_alone_that_the_test_may_not_use(zrank: Any) -> None:
+    assert is_noted(PlayerRank)
+
+
+def test_a_fixture_that_comes_first_waits_for_the_database(zrank: Any, transactional_db: None) -> None:
+    assert is_noted(PlayerRank)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_sends_no_signal_is_drained_in_a_test_too(zrank: Any) -> None:
+    Nickname.objects.bulk_create(Nickname(nick=nick, score=1) for nick in "abc")
+    assert drain(NicknameRank.instance()) >= 3
+    assert_mirrors(NicknameRank)
+
+
+class TestWithoutDatabase(SimpleTestCase):
+    @pytest.fixture(autouse=True)
+    def _server(self, zrank: Any) -> None:
+        pass
+
+    def test_reset(self) -> None:
+        reset()
+        assert PlayerRank.ranking.count() == 0
+
+
+class TestWithDatabase(TestCase):
+    @pytest.fixture(autouse=True)
+    def _server(self, zrank: Any) -> None:
+        pass
+
+    def test_reset(self) -> None:
+        reset()
+        assert is_noted(PlayerRank)
 
 
 PROJECT = """

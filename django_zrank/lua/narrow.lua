@@ -113,7 +113,8 @@ if dense == '1' then
   local members, values = call('ZRANGE', narrowed, 0, -1, 'WITHSCORES'), narrowed .. ':values'
   call('DEL', values)
   for i = 1, #members, 2 do
-    call('ZADD', values, members[i + 1], string.sub(members[i], 1, tie_length(members[i], width)) .. members[i + 1])
+    local tie = string.sub(members[i], 1, tie_length(members[i], width))
+    call('ZADD', values, members[i + 1], value_of(tie, members[i + 1]))
   end
   call('EXPIRE', values, seconds)
 end

@@ -34,11 +34,22 @@ class Migration(migrations.Migration):
                 ("via", django_zrank.models.ExactTextField(null=True)),
                 ("member", django_zrank.models.ExactTextField(null=True)),
                 ("at", models.DateTimeField(db_default=django_zrank.models.Clock())),
-                ("drained", models.BigIntegerField(null=True)),
             ],
             options={
                 "default_permissions": (),
-                "indexes": [models.Index(fields=["index", "drained", "id"], name="zrank_mark_waiting")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Batch",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("index", django_zrank.models.ExactCharField(max_length=255)),
+                ("place", models.BigIntegerField()),
+                ("marks", models.JSONField()),
+            ],
+            options={
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["index", "place"], name="zrank_batch_place")],
             },
         ),
     ]

@@ -6,34 +6,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import models
 from django.db.models.constants import LOOKUP_SEP
+from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from ..entries import Entry
 from ..index import RankIndex
 
-__all__ = ["EntrySerializer", "combine"]
+__all__ = ["EntrySerializer", "KeyField", "ScoreField", "combine"]
+
+
+class KeyField(serializers.ReadOnlyField):
+    """A primary key, of the type that the model gives it."""
+
+
+class ScoreField(serializers.ReadOnlyField):
+    """A score, of the type that the model gives it."""
 
 
 class EntrySerializer(serializers.Serializer[Entry]):
-    """One member of a ranking: what the ranking itself knows.
+    """One member of a ranking."""
 
-    The values are Python's own; REST framework's encoder makes text of dates, durations and UUIDs.
-    """
+    # The values are Python's own; REST framework's encoder makes text of dates, durations and UUIDs.
+    pk = KeyField()
+    score = ScoreField()
+    rank = serializers.IntegerField(
+        read_only=True,
+        allow_null=True,
+        help_text=_(
+            "1 is best. Null where no facet covers several filters, so that nothing tells it at once."
+        ),
+    )
 
-    pk = serializers.ReadOnlyField()
-    score = serializers.ReadOnlyField()
-    rank = serializers.IntegerField(read_only=True)
 
-
-def combine(
-    index: RankIndex,
-    entries: Sequence[Entry],
-    rows: Sequence[models.Model],
-    serializer: Any,
-) -> list[dict[str, Any]]:
-    """For each of ``rows`` its entry in the ranking, then what ``serializer`` (``many=True``) shows of it.
+def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list[dict[str, Any]]:
+    """Each entry of a ranking, then what ``serializer`` (``many=True``) shows of its row.
 
     ``pk``, ``score`` and ``rank`` are the ranking's. A field of the serializer may bear one of these names if
     it shows the same thing: the primary key, or the model field that is the score. Otherwise one of the two
@@ -42,9 +49,8 @@ def combine(
     shown = serializer.data
     if shown:
         _refuse_clash(index, serializer.child, shown[0])
-    entry_serializer = EntrySerializer()
-    ranked = {entry.pk: entry_serializer.to_representation(entry) for entry in entries}
-    return [ranked[row.pk] | data | ranked[row.pk] for row, data in zip(rows, shown, strict=True)]
+    ranked = map(EntrySerializer().to_representation, entries)
+    return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 
 def _refuse_clash(

@@ -6,15 +6,14 @@ import logging
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
-from django.db.models import Max, QuerySet
-from django.db.models.functions import Greatest
+from django.db import DatabaseError, InterfaceError, connections
 
 from ..conf import get_settings
 from ..exceptions import ZRankError
-from ..models import Generation, Mark
+from ..models import Mark
 from ..signals import drained
 from ..store import Store
+from .marks import forget_batches, unmark, waiting_marks
 from .push import push
 from .rebuild import rebuild
 from .sources import sources_of
@@ -52,7 +51,7 @@ def drain(
     done, last = 0, 0
     while limit is None or done < limit:
         size = batch_size if limit is None else min(batch_size, limit - done)
-        waiting = waiting_marks(index).filter(id__gt=last)
+        waiting = waiting_marks(index).filter(id__gt=last).defer("at")
         marks = list((waiting if rebuilds else waiting.exclude(member=None)).order_by("id")[:size])
         if not marks:
             break
@@ -62,11 +61,6 @@ def drain(
         store.finish_replay(behind)
     _purge(index)
     return done
-
-
-def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
-    """The marks of ``index`` that wait."""
-    return Mark.objects.using(index.get_using()).filter(index=index.name, drained=None)
 
 
 def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
@@ -101,20 +95,15 @@ def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int | None:
         members = len(pks)
         epoch, place = push(index, pks)
         generation, run = epoch.generation, epoch.run
-    # A server that was cut off and replaced would take writes, and must not eat the marks of its successor. The
-    # update locks the row: either mend() finds these marks worked off, or they are found waiting by it.
-    using = index.get_using()
-    noted = Generation.objects.using(using).filter(index=index.name, generation=generation, run=run)
-    with transaction.atomic(using):
-        if not noted.update(run=run):
-            return None
-        waiting_marks(index).filter(id__in=[mark.pk for mark in marks]).update(drained=place)
-    return members
+    return members if unmark(index, marks, place, generation=generation, run=run) else None
 
 
 def _members(index: RankIndex, marks: list[Mark]) -> set[Any]:
     """The primary keys of the members that ``marks`` are about."""
     pks = {index.parse_pk(mark.member) for mark in marks if mark.via is None}
+    if connections[index.get_using()].vendor == "sqlite":
+        # It has no such rows, and can't even be asked for them.
+        pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}
     for source in sources_of(index):
         texts = {mark.member for mark in marks if mark.via is not None and mark.via == source.via}
         if texts:
@@ -139,15 +128,7 @@ def _purge(index: RankIndex) -> None:
     """Delete marks that were worked off longer ago than a replay may reach back."""
     if not _due("purge", index, _PURGE_EVERY):
         return
-    using = index.get_using()
-    before = time_ns() // 1000 - int(get_settings().keep_marks * 1_000_000)
-    old = Mark.objects.using(using).filter(index=index.name, drained__lt=before)
-    newest = old.aggregate(newest=Max("drained"))["newest"]
-    noted = Generation.objects.using(using).filter(index=index.name)
-    if newest is not None:
-        with transaction.atomic(using):
-            if noted.update(purged=Greatest("purged", newest)):
-                old.filter(drained__lte=newest)._raw_delete(using)
+    forget_batches(index, time_ns() // 1000 - int(get_settings().keep_marks * 1_000_000))
 
 
 def drain_soon(index: RankIndex) -> None:

@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 
 from ..exceptions import IndexUnavailable, NotBuilt
 from ..store import Store
-from .drain import waiting_marks
 from .health import Verdict, examine
+from .marks import waiting_marks
 
 if TYPE_CHECKING:
     from ..index import RankIndex

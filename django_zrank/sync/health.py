@@ -6,11 +6,10 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from django.db import transaction
-
-from ..models import Generation, Mark
+from ..models import Generation
 from ..signals import mended
 from ..store import Health, Store
+from .marks import replay
 from .rebuild import rebuild
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def mend(index: RankIndex) -> Verdict:
     """Do what it takes for draining to make the index right. Returns what was found.
 
     A server loses the last of its writes and never one from the middle: so of the marks that were worked off,
-    only those behind what it has applied are set waiting again. Where that is not enough the index is built
+    only those behind what it has applied wait again. Where that is not enough the index is built
     anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
     """
     store, using = Store(index.name, index.layout), index.get_using()
@@ -82,19 +81,8 @@ def mend(index: RankIndex) -> Verdict:
         )
     elif verdict is Verdict.RESTARTED:
         # The marks first: killed in between, they are worked off once more, which does no harm.
-        lost = Mark.objects.using(using).filter(index=index.name, drained__gt=int(health.applied or 0))
-        with transaction.atomic(using):
-            # Locks the row: what worked off marks for the old server is done, or sees that it came too late.
-            same = Generation.objects.using(using).filter(
-                index=index.name,
-                generation=health.generation,
-                run=noted.run,
-                purged__lte=int(health.applied or 0),
-            )
-            found = same.update(run=health.server)
-            if found:
-                lost.update(drained=None)
-        if found:
+        applied = int(health.applied or 0)
+        if replay(index, applied, generation=health.generation, old=noted.run, new=health.server):
             store.adopt_server(health.generation, health.applied, health.server)
     else:
         rebuild(index, polite=True)

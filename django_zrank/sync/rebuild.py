@@ -16,6 +16,7 @@ from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
+from .marks import retire, waiting_ids
 from .rows import encode, select
 from .transactions import refuse_transaction
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 
 BATCH_SIZE: Final = 2000
+
+_RETIRED: Final = 1_000_000
+"""The most marks that one rebuild makes superfluous: 8 MB of ids. What is beyond them is drained once more."""
 
 
 def count_rows(index: RankIndex) -> int:
@@ -44,8 +48,8 @@ def rebuild(
 
     Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
     pass through in batches: memory does not grow with their number. ``progress`` is called with the rows of
-    each batch. Members pushed meanwhile are newer than the query, and stay as pushed. Of two rebuilds the
-    older gives way, unless the newer one is ``polite``.
+    each batch. Members pushed meanwhile are newer than the query, and stay as pushed. Marks that waited when it
+    began are taken away. Of two rebuilds the older gives way, unless the newer one is ``polite``.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
@@ -58,6 +62,8 @@ def rebuild(
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
     store, building, members = Store(index.name, index.layout), uuid4().hex, 0
+    # Marks seen, token, read, as in a drain: what has left them is in the query, and in every write of a higher token.
+    covered = waiting_ids(index, _RETIRED)
     # Begun before the query: what commits after its snapshot is written with a higher token.
     if not store.start_rebuild(building, polite=polite):
         raise _superseded(index)
@@ -73,6 +79,7 @@ def rebuild(
             raise _superseded(index)
         run = store.check_health().run
         noted.filter(index=index.name, building=building).update(generation=building, building="", run=run)
+        retire(index, covered, generation=building, run=run)
     except BaseException:
         with suppress(IndexUnavailable):
             store.abandon_rebuild(building)

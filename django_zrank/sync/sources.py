@@ -18,7 +18,7 @@ from django.db.models.sql.where import ExtraWhere
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Link", "Source", "sources_of"]
+__all__ = ["Link", "Source", "sources_of", "unseen_tables"]
 
 _BATCH: Final = 1000
 
@@ -121,6 +121,20 @@ def _sources(query: Query) -> Iterator[Source]:
                 fields[alias].add(far)
     opaque = bool(query.extra) or any(map(_is_opaque, nodes))
     return (_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables)
+
+
+def unseen_tables(index: RankIndex) -> set[str]:
+    """Tables that only a subquery of the index reads: their changes leave no mark."""
+    pending = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
+    tables: set[str] = set()
+    while pending:
+        for node in _nodes(pending.pop()):
+            query = getattr(node, "query", node)
+            if isinstance(query, Query):
+                query.get_initial_alias()
+                tables.update(table.table_name for table in query.alias_map.values())
+                pending.append(query)
+    return tables - {source.model._meta.db_table for source in sources_of(index)}
 
 
 def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> Source:

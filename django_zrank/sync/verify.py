@@ -17,9 +17,10 @@ from ..models import Mark
 from ..signals import drift_found
 from ..store import Number, Standing, Store
 from .balance import Balance
-from .drain import drain, waiting_marks
+from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
+from .marks import waiting_marks
 from .push import read
 from .report import CaptureState, Example, Report
 from .rows import encode, select

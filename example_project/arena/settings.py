@@ -6,6 +6,7 @@ can see the index fall behind.
 """
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from arena.server import recorded_port
@@ -17,6 +18,9 @@ VAR_DIR.mkdir(parents=True, exist_ok=True)
 SECRET_KEY = "for the example on localhost only"
 DEBUG = os.environ.get("ARENA_DEBUG", "1") != "0"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+
+# The OpenAPI schema at /api/schema/, where drf-spectacular is installed: it is an extra.
+OPENAPI = find_spec("drf_spectacular") is not None
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -30,6 +34,7 @@ INSTALLED_APPS = [
     "django_zrank",
     "players",
     "tennis",
+    *(["drf_spectacular"] if OPENAPI else []),
 ]
 
 MIDDLEWARE = [
@@ -98,6 +103,9 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
 }
+if OPENAPI:
+    REST_FRAMEWORK["DEFAULT_SCHEMA_CLASS"] = "drf_spectacular.openapi.AutoSchema"
+SPECTACULAR_SETTINGS = {"TITLE": "Arena", "VERSION": "1"}
 
 LOGIN_URL = "arena"
 STATIC_URL = "static/"

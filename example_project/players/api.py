@@ -1,4 +1,4 @@
-"""The arena's own endpoint: recommendations with what a game client shows of a player."""
+"""The arena's own endpoints: recommendations and leaderboard with what a game client shows of a player."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 from rest_framework.serializers import ModelSerializer
 
-from django_zrank.rest_framework.viewsets import RecommendationViewSet
+from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
 
 from .models import Player
 from .zrank import PlayerRank
 
-__all__ = ["Opponents", "PlayerSerializer", "urlpatterns"]
+__all__ = ["Opponents", "PlayerSerializer", "Players", "urlpatterns"]
 
 
 class PlayerSerializer(ModelSerializer):
@@ -32,7 +32,18 @@ class Opponents(RecommendationViewSet):
         return Player.objects.all()
 
 
+class Players(LeaderboardViewSet):
+    """``GET /api/players/``: the best, by pages; ``me/``, ``<pk>/``, ``<pk>/around/`` and ``counts/`` below it."""
+
+    index = PlayerRank
+    serializer_class = PlayerSerializer
+
+    def get_queryset(self):
+        return Player.objects.all()
+
+
 router = SimpleRouter()
 router.register("opponents", Opponents, basename="opponents")
+router.register("players", Players, basename="players")
 
 urlpatterns = [path("", include(router.urls))]

@@ -22,11 +22,13 @@ __all__ = [
     "WIDEN",
     "LevelChange",
     "Line",
+    "Page",
     "Scene",
     "cast_players",
     "change_level",
     "is_complete",
     "is_lost",
+    "page_of",
     "show",
 ]
 
@@ -67,6 +69,19 @@ class Scene:
     def ladder(self) -> list[Line]:
         """The player where it stands, between those before it and those behind it."""
         return sorted([self.player, *self.opponents], key=attrgetter("rank"))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the leaderboard. Pages count from 1; a rank or a page is None where there is none."""
+
+    number: int
+    lines: list[Line]
+    total: int
+    own_rank: int | None
+    own_page: int | None
+    previous: int | None
+    next: int | None
 
 
 @dataclass(frozen=True)
@@ -121,6 +136,26 @@ def show(role: str, player: Player, *, n: int = 10) -> Scene:
         band=drawn.band,
         candidates=drawn.candidates,
         opponents=[Line.of(opponent, ranks[opponent.pk]) for opponent in drawn.objects()],
+    )
+
+
+def page_of(region: str, number: int, player: Player | None, *, size: int = 20) -> Page:
+    """A page of everybody's leaderboard, or of a region's: the same question to another ranking."""
+    ranking = PlayerRank.ranking.filter(region=region) if region else PlayerRank.ranking
+    entries, total = ranking[(number - 1) * size : number * size], ranking.count()
+    ranks = {entry.pk: entry.rank for entry in entries}
+    try:
+        own = ranking.rank(player) if player else None
+    except NotRanked:
+        own = None
+    return Page(
+        number=number,
+        lines=[Line.of(one, ranks[one.pk]) for one in entries.objects()],
+        total=total,
+        own_rank=own,
+        own_page=own and (own - 1) // size + 1,
+        previous=number - 1 or None,
+        next=number + 1 if number * size < total else None,
     )
 
 

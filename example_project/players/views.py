@@ -1,6 +1,8 @@
-"""One page: who I am, and ten opponents near me."""
+"""Two pages: who I am with ten opponents near me, and the leaderboard."""
 
 from __future__ import annotations
+
+import re
 
 from django.conf import settings
 from django.contrib import messages
@@ -13,19 +15,19 @@ from django.views.decorators.http import require_GET, require_POST
 
 from django_zrank import NotRanked
 
-from .models import Player
+from .models import Player, Region
 from .report import change_line
-from .showcase import CAST, Scene, change_level, show
+from .showcase import CAST, Scene, change_level, page_of, show
 from .zrank import PlayerRank
 
-__all__ = ["arena", "leave", "level_up", "play_as"]
+__all__ = ["arena", "leaderboard", "leave", "level_up", "play_as"]
 
 
 @never_cache
 @require_GET
 def arena(request: HttpRequest) -> HttpResponse:
     """Ten opponents for whoever is signed in, others at every call."""
-    player = Player.objects.filter(user=request.user).first() if request.user.is_authenticated else None
+    player = _player(request)
     scene = _scene(player) if player else None
     return render(
         request,
@@ -36,6 +38,27 @@ def arena(request: HttpRequest) -> HttpResponse:
             "ladder": scene and scene.ladder(),
             "total": PlayerRank.ranking.count(),
             "cast": _cast(),
+        },
+    )
+
+
+@never_cache
+@require_GET
+def leaderboard(request: HttpRequest) -> HttpResponse:
+    """The best, of all or of a region, twenty to a page."""
+    region, number = request.GET.get("region", ""), request.GET.get("page", "1")
+    if (region and region not in Region) or not re.fullmatch("[1-9][0-9]{0,8}", number):
+        raise Http404
+    player = _player(request)
+    counts = PlayerRank.ranking.counts("region")
+    return render(
+        request,
+        "players/leaderboard.html",
+        {
+            "player": player,
+            "page": page_of(region, int(number), player),
+            "region": region,
+            "regions": [(value, label, counts.get(value, 0)) for value, label in Region.choices],
         },
     )
 
@@ -63,6 +86,10 @@ def leave(request: HttpRequest) -> HttpResponse:
     """Sign out."""
     logout(request)
     return redirect("arena")
+
+
+def _player(request: HttpRequest) -> Player | None:
+    return Player.objects.filter(user=request.user).first() if request.user.is_authenticated else None
 
 
 def _scene(player: Player) -> Scene | None:

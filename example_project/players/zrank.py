@@ -12,6 +12,7 @@ class PlayerRank(RankIndex):
     model = Player
     order = ("-level",)
     band = 10
+    facets = ("region",)
     owner = "user"
 
     def get_queryset(self):

@@ -1,4 +1,5 @@
-"""What capture costs a writer: two tables alike, one of them watched by triggers, side by side. Nothing is pushed.
+"""What capture and the push cost a writer: tables alike, one of them bare, one watched by triggers and one pushed
+to Redis, too, side by side.
 
 ``python -m tests.benchmarks.save [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
 """
@@ -7,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import django
+from django.conf import settings
 from django.db import connection, models, transaction
 from django.db.models import F
+from django.test.utils import override_settings
 
 
 def main() -> None:
@@ -30,7 +34,9 @@ def main() -> None:
     django.setup()
     from django_zrank import RankIndex
     from django_zrank.models import Mark
-    from django_zrank.sync import triggers
+    from django_zrank.sync import signal_handlers, triggers
+    from django_zrank.sync.rebuild import rebuild
+    from django_zrank.testing import EmbeddedServer
     from tests.benchmarks.rounds import compare, report
 
     class Columns(models.Model):
@@ -50,14 +56,17 @@ def main() -> None:
     class Watched(Columns):
         pass
 
-    def index(number: int) -> RankIndex:
+    class Pushed(Columns):
+        pass
+
+    def index(model: Any, number: int) -> RankIndex:
         attributes = {
-            "model": Watched,
+            "model": model,
             "order": ("-level",),
-            "name": f"watched-{number}",
-            "get_queryset": lambda self: Watched.objects.filter(is_active=True),
+            "name": f"{model._meta.model_name}-{number}",
+            "get_queryset": lambda self: model.objects.filter(is_active=True),
         }
-        return type("WatchedRank", (RankIndex,), attributes).instance()
+        return type("BenchRank", (RankIndex,), attributes).instance()
 
     def rivals(write: Callable[[type[models.Model]], Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
         return {"without": write(Plain), "with capture": write(Watched)}
@@ -74,14 +83,33 @@ def main() -> None:
 
         return one
 
-    with tempfile.TemporaryDirectory() as folder:
+    def in_transaction(write: Callable[[], Any]) -> Callable[[], Any]:
+        return transaction.atomic(write)
+
+    def measure_push() -> None:
+        """What is added to a transaction, Redis in reach and every drain included."""
+        indexes = [index(Pushed, number) for number in range(options.indexes)]
+        for each in indexes:
+            rebuild(each)
+            signal_handlers.connect(each)
+        for title, wrap in (("in autocommit", lambda one: one), ("and a commit", in_transaction)):
+            print(f"\nsave(), {title}")
+            models_ = {"without": Plain, "with capture": Watched, "with capture and push": Pushed}
+            seconds = compare({name: wrap(save(model)) for name, model in models_.items()}, options.rounds)
+            report(seconds, "without")
+            with_push, with_capture, _ = (statistics.median(seconds[name]) for name in reversed(models_))
+            print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
+
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer() as server:
+        caches = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": server.url}}
         if connection.vendor == "sqlite":
             connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
         name = connection.settings_dict["NAME"]
         connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
         try:
-            triggers.install("default", [index(number) for number in range(options.indexes)])
-            for model in (Plain, Watched):
+            watching = [index(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
+            triggers.install("default", watching)
+            for model in (Plain, Watched, Pushed):
                 model.objects.bulk_create(
                     (model(level=level) for level in range(options.rows)), batch_size=500
                 )
@@ -96,6 +124,8 @@ def main() -> None:
                 print(f"\n{title}, inside a transaction")
                 with transaction.atomic():
                     report(compare(rivals(what), options.rounds), "without")
+            with override_settings(CACHES=caches):
+                measure_push()
             for model in (Plain, Watched):
                 model.objects.filter(pk__gt=options.rows).delete()
             print(f"\nupdate() of {Plain.objects.count():,} rows")

@@ -179,13 +179,9 @@ def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
 
 
 @pytest.mark.parametrize("score", [0.1, 1 / 3, 1e20, -1e-7, 5e-324, 123456789012.125])
-def test_the_text_of_a_value_is_what_redis_prints(zrank: Redis, score: float) -> None:
+def test_the_text_of_a_value_is_no_matter_of_the_server_s_version(zrank: Redis, score: float) -> None:
     store = build(FACETS, Change("1", score, b"region:kantou"))
-    text = zrank.execute_command("ZSCORE", store.keys.live, "1", NEVER_DECODE=True)
-    counts = zrank.hgetall(f"{store.keys.live}:counts")
-    assert [float(value) for value in counts] == [score]
-    script = "return redis.call('HGET', KEYS[1] .. ':counts', redis.call('ZSCORE', KEYS[1], '1'))"
-    assert zrank.eval(script, 1, store.keys.live) == b"1", text
+    assert zrank.hgetall(f"{store.keys.live}:counts") == {f"{score:.17g}".encode(): b"1"}
     store.apply_changes(store.begin_write(), [Change("1", None)])
     assert everything(zrank, store.keys.live) == {}
 

@@ -10,6 +10,7 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from django_zrank.testing import sync_now
+from tests.rest_framework.urls import Pairs, Regional, Tied
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank
 
@@ -35,6 +36,20 @@ def me(zrank: Any, user: User) -> Player:
     )
     sync_now(PlayerRank, PlayerAscending)
     return Player.objects.get(user=user)
+
+
+REGIONS = ("kantou", "kansai", "touhoku", "a,b")
+
+
+@pytest.fixture
+def regions(me: Player) -> list[Player]:
+    """The same players, best first, by region and activity. The region of level 100 is ``kantou``."""
+    players = list(Player.objects.order_by("-level"))
+    for player in players:
+        player.bio, player.is_active = REGIONS[player.level % 4], player.level % 3 > 0
+    Player.objects.bulk_update(players, ["bio", "is_active"])
+    sync_now(Regional, Pairs, Tied)
+    return players
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from django.urls import include, path
 from rest_framework import serializers
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.filters import SearchFilter
-from rest_framework.pagination import PageNumberPagination
-from rest_framework.permissions import AllowAny, IsAdminUser
-from rest_framework.routers import DefaultRouter
+from rest_framework.pagination import LimitOffsetPagination, PageNumberPagination
+from rest_framework.permissions import AllowAny, IsAdminUser, IsAuthenticated
+from rest_framework.routers import DefaultRouter, SimpleRouter
 from rest_framework.throttling import UserRateThrottle
 
 from django_zrank import RankIndex
 from django_zrank.rest_framework.permissions import IsOwner
 from django_zrank.rest_framework.serializers import EntrySerializer
-from django_zrank.rest_framework.viewsets import RecommendationViewSet
+from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
 from tests.testapp.models import Player
 from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
 
@@ -37,6 +37,32 @@ class Bandless(RankIndex):
     model = Player
     order = ("-level",)
     owner = "user"
+
+
+class Regional(RankIndex):
+    """By region and by whether somebody has a user: facets of each kind of value, null among them."""
+
+    name = "regional"
+    model = Player
+    order = ("-level",)
+    band = 10
+    owner = "user"
+    facets = ("bio", "is_active", "user", ("bio", "is_active"))
+
+
+class Tied(Regional):
+    """Two criteria."""
+
+    name = "tied"
+    order = ("-is_active", "level")
+    facets = ("bio",)
+
+
+class Pairs(Regional):
+    """Only a facet of two columns together."""
+
+    name = "pairs"
+    facets = (("bio", "is_active"),)
 
 
 class PlayerSerializer(serializers.ModelSerializer[Player]):
@@ -84,6 +110,12 @@ class LinkedEntry(EntrySerializer):
         return f"/players/{entry.pk}/"
 
 
+class AllValues(EntrySerializer):
+    """All criteria of an entry, as docs/rest.md shows it."""
+
+    values = serializers.ListField(read_only=True)
+
+
 class Opponents(RecommendationViewSet):
     """My *opponents*."""
 
@@ -109,6 +141,20 @@ class Staff(RecommendationViewSet):
     permission_classes = [IsAdminUser]
 
 
+class Board(LeaderboardViewSet):
+    """A project's own leaderboard."""
+
+    index = Regional
+    serializer_class = PlayerSerializer
+    allow_groups = True
+
+    def get_queryset(self) -> QuerySet[Player]:
+        return Player.objects.exclude(name="hidden")
+
+    def get_filters(self) -> dict[str, str]:
+        return {"region": "bio", "active": "is_active", "user": "user"}
+
+
 class TwicePerDay(UserRateThrottle):
     rate = "2/day"
 
@@ -117,8 +163,22 @@ def view(base: type[RecommendationViewSet] = RecommendationViewSet, **attributes
     return type(base.__name__, (base,), attributes).as_view({"get": "list"})
 
 
+class Offsets(LimitOffsetPagination):
+    default_limit = 5
+
+
+def board(**attributes: Any) -> Any:
+    """The paths of a leaderboard with these attributes."""
+    router = SimpleRouter()
+    router.register(
+        "", type("Board", (LeaderboardViewSet,), {"index": Regional, **attributes}), basename="board"
+    )
+    return include(router.urls)
+
+
 router = DefaultRouter()
 router.register("opponents", Opponents, basename="opponent")
+router.register("board", Board, basename="own-board")
 
 urlpatterns = [
     path("api/", include("django_zrank.rest_framework.urls")),
@@ -140,6 +200,21 @@ urlpatterns = [
     path("trained/", view(index=Trained)),
     path("trained-instance/", view(index=Trained.instance())),
     path("bandless/", view(index=Bandless)),
+    path("regional/", view(index=Regional, allow_groups=True)),
+    path("regional/board/", board()),
+    path("allowing/board/", board(allow_groups=True)),
+    path("pairs/board/", board(index=Pairs)),
+    path("owners/board/", board(permission_classes=[IsAuthenticated, IsOwner])),
+    path("open/board/", board(permission_classes=[AllowAny])),
+    path("linked/board/", board(serializer_class=LinkedEntry)),
+    path("offset/board/", board(pagination_class=Offsets)),
+    path("whole/board/", board(pagination_class=None)),
+    path("kwarg/board/", board(lookup_url_kwarg="player")),
+    path("name/board/", board(lookup_field="name", lookup_value_regex="[^/]+")),
+    path("clash/board/", board(get_filters=lambda view: {"n": "bio"})),
+    path("values/board/", board(index=Tied, serializer_class=AllValues)),
+    path("kansai/board/", board(get_ranking=lambda view: Regional.ranking.filter(bio="kansai"))),
+    path("nickname/board/", board(index=NicknameRank)),
     path("nickname/", view(Staff, index=NicknameRank)),
     *(
         path(f"{index.instance().name}/", view(Staff, index=index))

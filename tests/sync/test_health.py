@@ -12,8 +12,9 @@ from django_zrank.exceptions import IndexUnhealthy, RebuildSuperseded
 from django_zrank.models import Generation, Mark
 from django_zrank.signals import mended, rebuilt
 from django_zrank.sync import drain as drain_module
-from django_zrank.sync.drain import drain, waiting_marks
+from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis

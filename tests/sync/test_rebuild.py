@@ -16,9 +16,14 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt, RebuildSuperseded
+from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync import rebuild as module
+from django_zrank.sync.drain import drain
+from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import read
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
@@ -184,6 +189,7 @@ def test_memory_does_not_grow_with_the_rows() -> None:
         Nickname.objects.bulk_create(
             (Nickname(nick=str(number), score=number) for number in range(rows)), batch_size=2000
         )
+        Mark.objects.all().delete()  # whose ids it remembers
         tracemalloc.start()
         try:
             assert rebuild(INDEX, batch_size=500) == rows
@@ -440,3 +446,94 @@ def test_without_autocommit_it_refuses() -> None:
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+
+
+# Marks
+
+
+def mark(*members: str | None) -> None:
+    Mark.objects.bulk_create(Mark(index="nickname", member=member) for member in members)
+
+
+@pytest.fixture
+def unmarked(stale: dict[str, float]) -> None:
+    """No mark but those that the test leaves."""
+    Mark.objects.all().delete()
+
+
+def test_marks_that_it_covers_are_taken_away_for_good(unmarked: None) -> None:
+    mark(None, *(f"n{number}" for number in range(1500)))
+    Mark.objects.create(index="player", member="1")
+    rebuild(INDEX)
+    assert list(Mark.objects.values_list("index", flat=True)) == ["player"]
+    assert not Batch.objects.exists()
+
+
+def test_after_the_first_build_there_is_nothing_to_do(unmarked: None, batches: list[Any]) -> None:
+    """The triggers of a new index leave a mark for all members."""
+    mark(None)
+    rebuild(INDEX)
+    batches.clear()
+    assert sync(INDEX) == 0
+    assert batches == []
+
+
+def test_a_mark_that_came_meanwhile_waits_on(unmarked: None, elsewhere: Callable[..., Any]) -> None:
+    mark("n1")
+    rebuild(INDEX, batch_size=7, progress=Once(lambda: elsewhere(mark, "n2")))
+    assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n2"]
+
+
+def test_a_mark_that_came_between_a_push_that_has_read_and_the_query_waits_on(
+    unmarked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The push has a token of its own time, and an old row; and what it writes, the query must not undo."""
+    start_rebuild = Store.start_rebuild
+
+    def start_then_read_then_change(store: Store, building: str, **options: Any) -> bool:
+        started = start_rebuild(store, building, **options)
+        epoch, rows = STORE.begin_write(), list(read(INDEX, ["n1"]))
+        with disable_sync():
+            Nickname.objects.filter(nick="n1").update(score=777)
+        assert STORE.apply_changes(epoch, rows)
+        return started
+
+    mark("n0")
+    monkeypatch.setattr(Store, "start_rebuild", start_then_read_then_change)
+    rebuild(INDEX)
+    assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n1"]
+    assert contents(NicknameRank)["n1"] != 777
+    drain(INDEX)
+    assert_mirrors(NicknameRank)
+
+
+def test_one_that_is_superseded_takes_no_mark_away(unmarked: None) -> None:
+    mark("n1")
+    with pytest.raises(RebuildSuperseded):
+        rebuild(INDEX, batch_size=7, progress=Once(lambda: STORE.start_rebuild("another")))
+    assert waiting_marks(INDEX).count() == 1
+
+
+def test_one_whose_server_was_replaced_takes_no_mark_away(
+    unmarked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put in place; then another server took over; then the database notes it."""
+    mark("n1")
+    monkeypatch.setattr(module, "retire", replaced_before(module.retire))
+    rebuild(INDEX)
+    assert waiting_marks(INDEX).count() == 1
+
+
+def replaced_before(retire: Callable[..., None]) -> Callable[..., None]:
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        Generation.objects.filter(index="nickname").update(run="of its successor")
+        retire(*args, **kwargs)
+
+    return replaced
+
+
+def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RETIRED", 2)
+    mark("n1", "n2", "n3")
+    rebuild(INDEX)
+    assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n3"]

@@ -13,7 +13,7 @@ from django.db import connection, connections, transaction
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
-from django_zrank.sync.drain import waiting_marks
+from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.triggers import CHANNEL, LISTENING
 from django_zrank.sync.watch import sync, watch

@@ -123,6 +123,7 @@ class Competitor(models.Model):
     """Ranked by several criteria, and inside whatever it belongs to."""
 
     points = models.IntegerField(null=True)
+    total = models.BigIntegerField(null=True)
     lost = models.IntegerField(default=0)
     joined = models.DateTimeField(null=True)
     region = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null is a value of a facet too

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from django_zrank import RankIndex
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rows import encode, select
@@ -47,15 +47,19 @@ def _story(index: RankIndex, member: str) -> str:
     store = Store(index.name)
     token = store.client.zscore(store.keys.recent, member)
     marks = Mark.objects.filter(index=index.name, member=member).order_by("-id")
-    told = ", ".join(f"{mark.pk} of {mark.at:%T.%f} drained {mark.drained}" for mark in marks[:4])
+    told = ", ".join(f"{mark.pk} of {mark.at:%T.%f}" for mark in marks[:4])
+    batches = Batch.objects.filter(index=index.name).order_by("-place")
+    places = [batch.place for batch in batches if [None, member] in batch.marks]
     state = {key.decode(): value.decode() for key, value in store.client.hgetall(store.keys.meta).items()}
     noted = Generation.objects.filter(index=index.name).values()
-    return f"recent {token}; marks {told or 'none'}; meta {state}; noted {list(noted)}"
+    return (
+        f"recent {token}; marks {told or 'none'}, drained at {places[:4]}; meta {state}; noted {list(noted)}"
+    )
 
 
 def waiting(indexes: Iterable[RankIndex]) -> int:
     """Marks of these indexes that wait."""
-    return Mark.objects.filter(index__in=[index.name for index in indexes], drained=None).count()
+    return Mark.objects.filter(index__in=[index.name for index in indexes]).count()
 
 
 def is_in_step(indexes: Sequence[RankIndex]) -> bool:

@@ -67,7 +67,7 @@ local function count_before(ranking, stored, score, place, order)
   local tie = string.sub(stored, 1, tie_length(stored, order.width))
   if order.method == 'dense' then
     local values = ranking .. ':values'
-    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, tie .. score) or 0
+    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, value_of(tie, score)) or 0
   end
   return count_better(ranking, score, tie, order.reverse)
 end

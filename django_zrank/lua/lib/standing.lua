@@ -24,10 +24,11 @@ local function enter(key, stored, score, tie, dense)
     local after = redis.call('ZSCORE', key, stored)
     if before ~= after then
       if before then
-        discount(key, tie .. before)
+        discount(key, value_of(tie, before))
       end
-      redis.call('HINCRBY', key .. ':counts', tie .. after, 1)
-      redis.call('ZADD', key .. ':values', after, tie .. after)
+      local value = value_of(tie, after)
+      redis.call('HINCRBY', key .. ':counts', value, 1)
+      redis.call('ZADD', key .. ':values', after, value)
     end
   end
   return added
@@ -38,7 +39,7 @@ local function leave(key, stored, tie, dense)
   local before = dense and redis.call('ZSCORE', key, stored)
   redis.call('ZREM', key, stored)
   if before then
-    discount(key, tie .. before)
+    discount(key, value_of(tie, before))
   end
 end
 

@@ -7,3 +7,8 @@ local function tie_length(stored, width)
   end
   return string.byte(stored, 1) == 0 and 9 or 0
 end
+
+-- What a ranking keeps of a value: servers of different versions print one score in different ways.
+local function value_of(tie, score)
+  return tie .. string.format('%.17g', score)
+end

@@ -1,0 +1,64 @@
+"""A ranking by pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework.pagination import BasePagination, CursorPagination, PageNumberPagination
+from rest_framework.serializers import ValidationError
+from rest_framework.settings import api_settings
+
+from ..conf import get_settings
+from ..entries import Entry
+from ..ranking import Ranking
+
+__all__ = ["Board", "LeaderboardPagination", "get_page_parameters", "get_pagination_class"]
+
+
+class LeaderboardPagination(PageNumberPagination):
+    """``?page=3&page_size=20``: pages of 50, or of the project's ``PAGE_SIZE``; 100 at most if the client says."""
+
+    page_size = api_settings.PAGE_SIZE or 50
+    page_size_query_param = "page_size"
+    max_page_size = 100
+
+
+def get_pagination_class() -> type[BasePagination]:
+    """The project's ``DEFAULT_PAGINATION_CLASS``, or :class:`LeaderboardPagination`."""
+    chosen: Any = api_settings.DEFAULT_PAGINATION_CLASS
+    if chosen is None or issubclass(chosen, CursorPagination):  # A cursor walks the columns of a queryset
+        return LeaderboardPagination
+    return chosen  # type: ignore[no-any-return]
+
+
+def get_page_parameters(paginator: BasePagination | None) -> list[str]:
+    """The parameters that say which page: its length first, where there is one for it."""
+    attributes = ("limit_query_param", "page_size_query_param", "page_query_param", "offset_query_param")
+    return [name for name in (getattr(paginator, attribute, None) for attribute in attributes) if name]
+
+
+class Board:
+    """A ranking as the list that a paginator cuts pages from: one round trip to count it, one for a page."""
+
+    def __init__(self, ranking: Ranking, paginator: BasePagination | None) -> None:
+        self.ranking = ranking
+        self.paginator = paginator
+
+    def count(self) -> int:
+        """How many members are ranked."""
+        return self.ranking.count()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __getitem__(self, page: slice) -> Sequence[Entry]:
+        """The entries of a page. 400 for one so long that it would hold Redis up."""
+        ceiling = get_settings().max_n
+        if page.stop - page.start > ceiling:
+            # LimitOffsetPagination has no maximum unless the project gives it one.
+            name = next(iter(get_page_parameters(self.paginator)), api_settings.NON_FIELD_ERRORS_KEY)
+            message = _("Ensure this value is less than or equal to {max_value}.")
+            raise ValidationError({name: [message.format(max_value=ceiling)]}, code="max_value")
+        return self.ranking[page]

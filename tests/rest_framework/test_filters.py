@@ -1,0 +1,274 @@
+"""Facets and groups as query parameters, compared with the same question put to a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from tests.rest_framework.urls import Regional
+from tests.testapp.models import Player
+
+BOARD = "/regional/board/"
+DRAW = "/regional/"
+
+FILTERS: dict[str, Callable[[Player], bool]] = {
+    "": lambda player: True,
+    "bio=kantou": lambda player: player.bio == "kantou",
+    "bio=kantou,kansai": lambda player: player.bio in ("kantou", "kansai"),
+    "bio=kantou&bio=kansai": lambda player: player.bio in ("kantou", "kansai"),
+    "bio=kantou,kantou": lambda player: player.bio == "kantou",
+    "bio=nowhere": lambda player: False,
+    "bio=": lambda player: False,
+    r"bio=a\,b": lambda player: player.bio == "a,b",
+    r"bio=a\,b,kantou": lambda player: player.bio in ("a,b", "kantou"),
+    "bio=a,b": lambda player: False,
+    "bio__not=kantou": lambda player: player.bio != "kantou",
+    "bio__not=kantou,kansai": lambda player: player.bio in ("touhoku", "a,b"),
+    "bio=kantou,kansai&bio__not=kantou": lambda player: player.bio == "kansai",
+    "bio__isnull=true": lambda player: False,
+    "bio__isnull=false": lambda player: True,
+    "bio=kantou&bio__isnull=true": lambda player: False,
+    "is_active=true": lambda player: player.is_active,
+    "is_active=False": lambda player: not player.is_active,
+    "is_active=true,false": lambda player: True,
+    "is_active__not=true": lambda player: not player.is_active,
+    "bio=kantou&is_active=true": lambda player: player.bio == "kantou" and player.is_active,
+    "bio=kantou,touhoku&is_active=false": lambda player: (
+        player.bio in ("kantou", "touhoku") and not player.is_active
+    ),
+    "bio__not=kantou&is_active=true": lambda player: player.bio != "kantou" and player.is_active,
+    "bio__not=kantou&is_active__not=true": lambda player: player.bio != "kantou" and not player.is_active,
+    "user__isnull=true": lambda player: player.user_id is None,
+    "user__isnull=false": lambda player: player.user_id is not None,
+    "user__isnull=1&bio=kantou": lambda player: player.user_id is None and player.bio == "kantou",
+    "user__isnull=true&is_active=true&bio__not=kantou": lambda player: (
+        player.user_id is None and player.is_active and player.bio != "kantou"
+    ),
+}
+
+
+def ask(client: APIClient, url: str, query: str = "") -> Any:
+    response = client.get(f"{url}?{query}")
+    assert response.status_code == 200, response.content
+    return response.json()
+
+
+def pks(answer: Any) -> list[int]:
+    return [result["pk"] for result in answer["results"]]
+
+
+@pytest.mark.parametrize("query", FILTERS)
+def test_filters(client: APIClient, regions: list[Player], me: Player, query: str) -> None:
+    passing = [player for player in regions if FILTERS[query](player)]
+    answer = ask(client, BOARD, query)
+    assert answer["count"] == len(passing)
+    assert pks(answer) == [player.pk for player in passing]
+    assert [result["rank"] for result in answer["results"]] == list(range(1, len(passing) + 1))
+
+    for player in (me, regions[0]):
+        response = client.get(f"{BOARD}{player.pk}/?{query}")
+        around = client.get(f"{BOARD}{player.pk}/around/?n=3&{query}")
+        if player in passing:
+            rank = passing.index(player) + 1
+            assert response.json() == {"pk": player.pk, "score": player.level, "rank": rank}
+            assert len(around.json()["results"]) == min(3, len(passing))
+            assert response.json() in around.json()["results"]
+        else:
+            assert response.status_code == around.status_code == 404
+
+    counts = ask(client, f"{BOARD}counts/", f"facet=bio&{query}")["results"]
+    expected = {player.bio: sum(one.bio == player.bio for one in passing) for player in passing}
+    assert {one["values"]["bio"]: one["count"] for one in counts} == expected
+
+
+@pytest.mark.parametrize("query", FILTERS)
+def test_recommendations(client: APIClient, regions: list[Player], me: Player, query: str) -> None:
+    near = [one for one in regions if FILTERS[query](one) and 0 < abs(one.level - me.level) <= 10]
+    answer = ask(client, DRAW, f"n=50&{query}")
+    assert pks(answer) == [player.pk for player in near]
+    assert len(pks(ask(client, DRAW, f"n=2&{query}"))) == min(2, len(near))
+
+
+class TestRanks:
+    """A window of ranks in place of a band."""
+
+    def test_ranks(self, client: APIClient, regions: list[Player]) -> None:
+        answer = ask(client, DRAW, "ranks=3&n=50")
+        assert answer["band"] == [3, 3]
+        assert [result["score"] for result in answer["results"]] == [103, 102, 101, 99, 98, 97]
+        answer = ask(client, DRAW, "ranks=2,1&n=50")
+        assert answer["band"] == [2, 1]
+        assert [result["score"] for result in answer["results"]] == [101, 99, 98]
+
+    def test_of_those_who_pass(self, client: APIClient, regions: list[Player]) -> None:
+        answer = ask(client, DRAW, "ranks=2&n=50&bio=kantou")
+        assert [result["score"] for result in answer["results"]] == [108, 104, 96, 92]
+
+    def test_widen(self, client: APIClient, regions: list[Player]) -> None:
+        answer = ask(client, DRAW, "ranks=1&widen=2&widen=3,0&n=3")
+        assert answer["band"] == [2, 2]
+
+    def test_without_a_band(self, client: APIClient, me: Player) -> None:
+        assert client.get("/bandless/").status_code == 400
+        response = client.get("/bandless/", {"ranks": 3})
+        assert response.status_code != 400, response.content
+
+    @pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "1,2,3", "1,", "9" * 10, "1e3", "٣"])
+    def test_nonsense(self, client: APIClient, regions: list[Player], value: str) -> None:
+        response = client.get(DRAW, {"ranks": value})
+        assert response.status_code == 400
+        assert list(response.json()) == ["ranks"]
+        response = client.get(DRAW, {"ranks": 1, "widen": value})
+        assert response.status_code == 400
+        assert list(response.json()) == ["widen"]
+
+    def test_twice_or_with_a_band(self, client: APIClient, regions: list[Player]) -> None:
+        assert client.get(DRAW, {"ranks": ["1", "2"]}).json() == {"ranks": ["Give this parameter once."]}
+        assert client.get(DRAW, {"ranks": 1, "band": 1}).json() == {
+            "ranks": ["Give a band or ranks, not both."]
+        }
+
+
+class TestGroups:
+    """?group=live:42, where the view allows it."""
+
+    @pytest.fixture
+    def groups(self, regions: list[Player]) -> dict[str, list[Player]]:
+        groups = {"live:42": regions[::2], "a,b": regions[:15]}
+        for name, members in groups.items():
+            Regional.group(name).add(*members)
+        return groups
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ("group=live:42", lambda live, other: live),
+            ("group__not=live:42", lambda live, other: not live),
+            (r"group=live:42,a\,b", lambda live, other: live or other),
+            (r"group=live:42&group=a\,b", lambda live, other: live or other),
+            (r"group=a\,b&group__not=live:42", lambda live, other: other and not live),
+            ("group=nobody", lambda live, other: False),
+        ],
+    )
+    def test_groups(
+        self,
+        client: APIClient,
+        regions: list[Player],
+        groups: dict[str, list[Player]],
+        query: str,
+        expected: Callable[[bool, bool], bool],
+    ) -> None:
+        passing = [one for one in regions if expected(one in groups["live:42"], one in groups["a,b"])]
+        assert pks(ask(client, "/allowing/board/", query)) == [player.pk for player in passing]
+        kantou = [player for player in passing if player.bio == "kantou"]
+        assert pks(ask(client, "/allowing/board/", f"{query}&bio=kantou")) == [one.pk for one in kantou]
+        near = [one for one in passing if 0 < abs(one.level - 100) <= 10]
+        assert pks(ask(client, DRAW, f"n=50&{query}")) == [player.pk for player in near]
+
+    def test_must_be_allowed(self, client: APIClient, regions: list[Player]) -> None:
+        for name in ("group", "group__not"):
+            for url in (BOARD, f"{BOARD}me/", f"{BOARD}me/around/", "/api/recommendations/"):
+                response = client.get(url, {name: "live:42"})
+                assert response.status_code == 400
+                assert response.json() == {name: ["No group can be given here."]}
+
+    @pytest.mark.parametrize("value", ["", "x" * 201, "live,"])
+    def test_nonsense(self, client: APIClient, regions: list[Player], value: str) -> None:
+        response = client.get(DRAW, {"group": value})
+        assert response.status_code == 400
+        assert list(response.json()) == ["group"]
+
+
+NONSENSE = [
+    ("is_active", ["maybe"]),
+    ("is_active", [""]),
+    ("is_active", ["true,"]),
+    ("is_active__not", ["2"]),
+    ("user", ["ada"]),
+    ("user", ["1.5"]),
+    ("user", ["1", "x"]),
+    ("user", ["9" * 5000]),
+    ("bio", ["a\0b"]),
+    ("bio__not", ["\0"]),
+    ("user__isnull", ["maybe"]),
+    ("user__isnull", [""]),
+    ("user__isnull", ["true", "true"]),
+    ("bio", [",".join(map(str, range(101)))]),
+    ("bio__in", ["kantou"]),
+    ("bio__gt", ["kantou"]),
+    ("bio__exact", ["kantou"]),
+    ("bio__not__in", ["kantou"]),
+    ("is_active__", ["true"]),
+    ("user__name", ["ada"]),
+    ("group__in", ["live:42"]),
+    ("group__isnull", ["true"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), NONSENSE, ids=lambda value: str(value)[:30])
+def test_nonsense(client: APIClient, regions: list[Player], name: str, values: list[str]) -> None:
+    paths = ("", "me/", f"{regions[0].pk}/", "me/around/", "counts/?facet=bio")
+    for url in (DRAW, *(f"{BOARD}{path}" for path in paths)):
+        response = client.get(f"{url}", {name: values, **({"facet": "bio"} if "counts" in url else {})})
+        assert response.status_code == 400, (url, response.content)
+        assert list(response.json()) == [name]
+        (message,) = response.json()[name]
+        assert message
+
+
+def test_messages(client: APIClient, regions: list[Player]) -> None:
+    query = {"is_active": "maybe", "user__isnull": "maybe", "bio__gt": "a"}
+    assert client.get(BOARD, query).json() == {"bio__gt": ["There is no such filter."]}
+    del query["bio__gt"]
+    assert client.get(BOARD, query).json() == {
+        "is_active": ["“maybe” is not a value of is active."],
+        "user__isnull": ["Must be a valid boolean."],
+    }
+
+
+def test_other_parameters_are_ignored(client: APIClient, regions: list[Player]) -> None:
+    assert ask(client, BOARD, "level=3&name__gt=4&friends=5&utm_source=x&BIO=kantou")["count"] == 41
+    assert ask(client, "/api/leaderboard/", "bio=kantou&bio__gt=1")["count"] == 41  # Has no facets
+
+
+def test_names_of_the_view(client: APIClient, regions: list[Player]) -> None:
+    kantou = [player.pk for player in regions if player.bio == "kantou"]
+    assert pks(ask(client, "/api/board/", "region=kantou")) == kantou
+    assert ask(client, "/api/board/", "bio=kantou")["count"] == 41
+    assert client.get("/api/board/", {"region__gt": 1}).json().keys() == {"region__gt"}
+
+
+def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player]) -> None:
+    expected = [player.pk for player in regions if player.bio == "kantou" and player.is_active]
+    assert pks(ask(client, "/pairs/board/", "bio=kantou&is_active=true")) == expected
+    for query, named in (
+        ("bio=kantou", "bio"),
+        ("is_active=true", "is_active"),
+        ("bio=kantou&is_active__not=false", "bio"),
+        ("is_active__not=true", "is_active__not"),
+    ):
+        response = client.get(f"/pairs/board/?{query}")
+        assert response.status_code == 400
+        assert list(response.json()) == [named], query
+        assert "facet" in response.json()[named][0]
+
+
+def test_a_combination_that_is_too_large(
+    client: APIClient, regions: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", 3)
+    response = client.get(BOARD, {"is_active": "true", "user__isnull": "true"})
+    assert response.status_code == 400
+    (message,) = response.json()["non_field_errors"]
+    assert "facets = (('is_active', 'user'),)" in message
+    # What a declared facet covers has no bound.
+    assert ask(client, BOARD, "is_active=true&bio=kantou")["count"] > 3
+
+
+def test_a_filter_of_several_by_relation(client: APIClient, regions: list[Player], user: User) -> None:
+    assert ask(client, BOARD, f"user={user.pk}")["count"] == 1
+    assert ask(client, f"{BOARD}me/", f"user={user.pk},0")["rank"] == 1

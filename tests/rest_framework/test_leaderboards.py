@@ -1,0 +1,404 @@
+"""GET /leaderboard/ and the paths below it, as a client sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.urls import reverse
+from redis.connection import Connection
+from rest_framework.pagination import CursorPagination, LimitOffsetPagination
+from rest_framework.test import APIClient
+
+from django_zrank.rest_framework.pagination import LeaderboardPagination, get_pagination_class
+from django_zrank.testing import sync_now
+from tests.testapp.models import Nickname, Player
+from tests.testapp.zrank import NicknameRank, PlayerRank
+
+URL = "/api/leaderboard/"
+BOARD = "/regional/board/"
+
+
+def ask(client: APIClient, url: str, **query: Any) -> Any:
+    response = client.get(url, query)
+    assert response.status_code == 200, response.content
+    return response.json()
+
+
+def levels(results: Any) -> list[int]:
+    return [result["score"] for result in results]
+
+
+class TestPages:
+    """GET /leaderboard/."""
+
+    def test_the_answer(self, client: APIClient, me: Player) -> None:
+        answer = ask(client, URL)
+        assert list(answer) == ["count", "next", "previous", "results"]
+        assert (answer["count"], answer["next"], answer["previous"]) == (41, None, None)
+        assert levels(answer["results"]) == list(range(120, 79, -1))
+        assert [result["rank"] for result in answer["results"]] == list(range(1, 42))
+        assert list(answer["results"][0]) == ["pk", "score", "rank"]
+        assert answer["results"][20]["pk"] == me.pk
+
+    def test_pages(self, client: APIClient, me: Player) -> None:
+        answer = ask(client, URL, page=2, page_size=10)
+        assert [result["rank"] for result in answer["results"]] == list(range(11, 21))
+        assert answer["next"] == "http://testserver/api/leaderboard/?page=3&page_size=10"
+        assert answer["previous"] == "http://testserver/api/leaderboard/?page_size=10"
+        walked = []
+        url: str | None = f"{URL}?page_size=7"
+        while url:
+            answer = ask(client, url)
+            walked += levels(answer["results"])
+            url = answer["next"]
+        assert walked == list(range(120, 79, -1))
+        assert ask(client, URL, page="last", page_size=10)["results"][0]["rank"] == 41
+
+    def test_no_such_page(self, client: APIClient, me: Player) -> None:
+        for page in ("2", "0", "-1", "x"):
+            assert client.get(URL, {"page": page}).status_code == 404
+
+    def test_given_twice(self, client: APIClient, regions: Any) -> None:
+        for url, names in ((URL, ("page", "page_size")), ("/offset/board/", ("limit", "offset"))):
+            for name in names:
+                response = client.get(url, {name: ["1", "2"]})
+                assert response.status_code == 400
+                assert response.json() == {name: ["Give this parameter once."]}
+
+    def test_page_size_has_a_maximum(self, client: APIClient, me: Player) -> None:
+        Player.objects.bulk_create(Player(level=level) for level in range(100))
+        sync_now(PlayerRank)
+        answer = ask(client, URL, page_size=10**6)
+        assert (answer["count"], len(answer["results"])) == (141, 100)
+        assert len(ask(client, URL)["results"]) == 50
+
+    def test_nobody(self, client: APIClient, zrank: Any) -> None:
+        assert ask(client, URL) == {"count": 0, "next": None, "previous": None, "results": []}
+
+    def test_queries(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
+        for url, queries in ((URL, 0), (BOARD, 0), ("/linked/board/", 0), ("/api/board/", 1)):
+            with django_assert_num_queries(queries):
+                assert client.get(url, {"page_size": 20}).status_code == 200
+
+    def test_round_trips(self, client: APIClient, regions: Any, me: Player, settings: Any) -> None:
+        settings.ZRANK = {**settings.ZRANK, "UNHEALTHY": "serve_stale"}  # Whether to trust it isn't asked
+        with mock.patch.object(
+            Connection, "send_packed_command", autospec=True, side_effect=Connection.send_packed_command
+        ) as sent:
+            for path, trips in (
+                ("?page=2&page_size=5", 2),  # The count and the page
+                (f"{me.pk}/", 1),
+                ("me/around/", 1),
+                ("counts/?facet=bio", 1),
+                ("?bio=kantou", 2),
+                ("me/?bio=kantou", 1),
+            ):
+                client.get(f"{BOARD}{path}")  # Loads the script
+                sent.reset_mock()
+                assert client.get(f"{BOARD}{path}").status_code == 200
+                assert sent.call_count == trips, path
+
+    def test_a_page_of_the_project(self, client: APIClient, regions: Any) -> None:
+        answer = ask(client, "/offset/board/")
+        assert (answer["count"], levels(answer["results"])) == (41, [120, 119, 118, 117, 116])
+        assert levels(ask(client, "/offset/board/", offset=39, limit=10)["results"]) == [81, 80]
+
+    def test_a_page_that_would_take_too_long(self, client: APIClient, regions: Any) -> None:
+        response = client.get("/offset/board/", {"limit": 10**6})
+        assert response.status_code == 400
+        assert response.json() == {"limit": ["Ensure this value is less than or equal to 500."]}
+
+    def test_without_pages(self, client: APIClient, regions: Any, settings: Any) -> None:
+        assert levels(ask(client, "/whole/board/")) == list(range(120, 79, -1))
+        settings.ZRANK = {**settings.ZRANK, "MAX_N": 3}
+        assert levels(ask(client, "/whole/board/")) == [120, 119, 118]
+
+    def test_the_pagination_of_the_project(self, settings: Any) -> None:
+        assert get_pagination_class() is LeaderboardPagination
+        for pagination, expected in (
+            (LimitOffsetPagination, LimitOffsetPagination),
+            (CursorPagination, LeaderboardPagination),
+        ):
+            settings.REST_FRAMEWORK = {
+                "DEFAULT_PAGINATION_CLASS": f"rest_framework.pagination.{pagination.__name__}"
+            }
+            assert get_pagination_class() is expected
+
+
+class TestPlaces:
+    """GET /leaderboard/<pk>/ and /leaderboard/me/."""
+
+    def test_anybody(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
+        other = Player.objects.get(level=117)
+        with django_assert_num_queries(1):  # The row, for permissions that look at it
+            assert ask(client, f"{URL}{other.pk}/") == {"pk": other.pk, "score": 117, "rank": 4}
+
+    def test_me(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
+        with django_assert_num_queries(1):
+            assert ask(client, f"{URL}me/") == {"pk": me.pk, "score": 100, "rank": 21}
+
+    def test_with_a_serializer(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
+        for path, queries in ((f"{regions[3].pk}/", 1), ("me/", 2)):
+            with django_assert_num_queries(queries):
+                answer = ask(client, f"/api/board/{path}")
+            assert list(answer) == ["pk", "score", "rank", "name", "asked_at"]
+            assert answer["name"] == f"level {answer['score']}"
+            assert answer["asked_at"] == f"/api/board/{path}"
+
+    def test_nobody_there(self, client: APIClient, me: Player) -> None:
+        for pk in ("0", "-1", "abc", "1.5", str(10**30), "%00"):
+            assert client.get(f"{URL}{pk}/").status_code == 404, pk
+            assert client.get(f"{URL}{pk}/around/").status_code == 404, pk
+
+    def test_not_ranked(self, client: APIClient, me: Player) -> None:
+        Player.objects.filter(pk=me.pk).update(is_active=False)
+        sync_now(PlayerRank)
+        for path in (f"{me.pk}/", f"{me.pk}/around/", "me/", "me/around/"):
+            response = client.get(f"{URL}{path}")
+            assert (response.status_code, response.json()) == (
+                404,
+                {"detail": "This member is not in the ranking."},
+            )
+
+    def test_no_row_of_mine(self, staff: APIClient, me: Player) -> None:
+        for path in ("me/", "me/around/"):
+            response = staff.get(f"{URL}{path}")
+            assert (response.status_code, response.data["detail"].code) == (404, "not_ranked")
+
+    def test_hidden_by_the_queryset(self, client: APIClient, regions: Any, me: Player) -> None:
+        Player.objects.filter(pk__in=[regions[0].pk, me.pk]).update(name="hidden")
+        for path in (f"{regions[0].pk}/", f"{regions[0].pk}/around/", "me/"):
+            assert client.get(f"/api/board/{path}").status_code == 404
+        assert levels(ask(client, "/api/board/", page_size=3)["results"]) == [119, 118]
+        assert 100 not in levels(ask(client, "/api/board/me/around/")["results"])
+
+    def test_another_key_in_the_path(self, client: APIClient, regions: Any) -> None:
+        assert ask(client, f"/kwarg/board/{regions[4].pk}/")["rank"] == 5
+        assert ask(client, "/name/board/level 116/")["rank"] == 5
+        assert [one["rank"] for one in ask(client, "/name/board/level 116/around/", n=3)["results"]] == [
+            4,
+            5,
+            6,
+        ]
+        assert len(ask(client, "/name/board/me/around/")["results"]) == 10
+        assert client.get("/name/board/level 0/").status_code == 404
+
+    def test_text_keys(self, staff: APIClient, zrank: Any) -> None:
+        for score, nick in enumerate(["émile", "a b", "me"]):
+            Nickname.objects.create(nick=nick, score=score)
+        sync_now(NicknameRank)
+        assert ask(staff, "/nickname/board/émile/") == {"pk": "émile", "score": 0.0, "rank": 3}
+        assert [one["pk"] for one in ask(staff, "/nickname/board/a b/around/")["results"]] == [
+            "me",
+            "a b",
+            "émile",
+        ]
+        assert staff.get("/nickname/board/me/").status_code == 404  # Is always the user's own
+
+
+class TestAround:
+    """GET /leaderboard/<pk>/around/."""
+
+    def test_n(self, client: APIClient, me: Player) -> None:
+        for path in ("me/", f"{me.pk}/"):
+            for query, n in (({}, 10), ({"n": 5}, 5), ({"n": 1}, 1), ({"n": 500}, 41)):
+                answer = ask(client, f"{URL}{path}around/", **query)
+                assert list(answer) == ["results"]
+                ranks = [result["rank"] for result in answer["results"]]
+                assert len(ranks) == n
+                assert 21 in ranks
+                assert ranks == list(range(ranks[0], ranks[0] + n))
+        assert [one["rank"] for one in ask(client, f"{URL}me/around/", n=5)["results"]] == [
+            19,
+            20,
+            21,
+            22,
+            23,
+        ]
+
+    @pytest.mark.parametrize(("level", "expected"), [(120, [120, 119, 118]), (80, [82, 81, 80])])
+    def test_ends(self, client: APIClient, me: Player, level: int, expected: list[int]) -> None:
+        pk = Player.objects.get(level=level).pk
+        assert levels(ask(client, f"{URL}{pk}/around/", n=3)["results"]) == expected
+
+    def test_queries(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
+        with django_assert_num_queries(1):
+            ask(client, f"{BOARD}me/around/")
+        with django_assert_num_queries(2):  # My row, theirs
+            results = ask(client, "/api/board/me/around/")["results"]
+        assert [result["name"] for result in results] == [f"level {level}" for level in levels(results)]
+
+    @pytest.mark.parametrize("values", [["0"], ["-1"], ["x"], [""], ["501"], ["5", "6"], ["1.5"]])
+    def test_nonsense(
+        self, client: APIClient, me: Player, values: list[str], django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(0):
+            response = client.get(f"{URL}me/around/", {"n": values})
+        assert response.status_code == 400
+        assert list(response.json()) == ["n"]
+
+
+class TestCounts:
+    """GET /leaderboard/counts/."""
+
+    def test_one_facet(self, client: APIClient, regions: Any) -> None:
+        answer = ask(client, f"{BOARD}counts/", facet="bio")
+        assert answer == {
+            "count": 4,
+            "results": [
+                {"values": {"bio": "kantou"}, "count": 11},
+                {"values": {"bio": "a,b"}, "count": 10},
+                {"values": {"bio": "kansai"}, "count": 10},
+                {"values": {"bio": "touhoku"}, "count": 10},
+            ],
+        }
+
+    def test_of_several_columns(self, client: APIClient, regions: Any) -> None:
+        expected: dict[Any, int] = {}
+        for player in regions:
+            expected[player.bio, player.is_active] = expected.get((player.bio, player.is_active), 0) + 1
+        for facet in ("bio,is_active", "is_active,bio"):
+            answer = ask(client, f"{BOARD}counts/", facet=facet)
+            assert answer["count"] == len(expected) == 8
+            found = {
+                (one["values"]["bio"], one["values"]["is_active"]): one["count"] for one in answer["results"]
+            }
+            assert found == expected
+
+    def test_null(self, client: APIClient, regions: Any, user: User) -> None:
+        assert ask(client, f"{BOARD}counts/", facet="user")["results"] == [
+            {"values": {"user": None}, "count": 40},
+            {"values": {"user": user.pk}, "count": 1},
+        ]
+
+    def test_n(self, client: APIClient, regions: Any) -> None:
+        answer = ask(client, f"{BOARD}counts/", facet="bio", n=1)
+        assert answer == {"count": 4, "results": [{"values": {"bio": "kantou"}, "count": 11}]}
+
+    def test_names_of_the_view(self, client: APIClient, regions: Any) -> None:
+        answer = ask(client, "/api/board/counts/", facet="region", n=1)
+        assert answer["results"] == [{"values": {"region": "kantou"}, "count": 11}]
+        answer = ask(client, "/api/board/counts/", facet="region,active", n=1)
+        assert list(answer["results"][0]["values"]) == ["region", "active"]
+        assert client.get("/api/board/counts/", {"facet": "bio"}).status_code == 400
+
+    @pytest.mark.parametrize(
+        "values", [[], [""], ["level"], ["bio,user"], ["bio,bio"], ["bio,"], ["bio", "user"]]
+    )
+    def test_nonsense(self, client: APIClient, regions: Any, values: list[str]) -> None:
+        response = client.get(f"{BOARD}counts/", {"facet": values})
+        assert response.status_code == 400
+        assert list(response.json()) == ["facet"]
+
+    def test_what_there_is_is_named(self, client: APIClient, regions: Any) -> None:
+        (message,) = client.get(f"{BOARD}counts/", {"facet": "level"}).json()["facet"]
+        assert message == "“level” is not a facet. There are: bio; is_active; user; bio,is_active."
+
+    def test_without_facets(self, client: APIClient, me: Player) -> None:
+        assert client.get(f"{URL}counts/", {"facet": "bio"}).status_code == 400
+
+
+class TestPermissions:
+    """Whoever has signed in sees everybody's place, unless the project says otherwise."""
+
+    PATHS = ("", "me/", "1/", "1/around/", "me/around/", "counts/?facet=bio")
+
+    def test_nobody_signed_in(self, anonymous: APIClient, regions: Any) -> None:
+        for path in self.PATHS:
+            for url in (URL, BOARD, "/api/player/leaderboard/"):
+                assert anonymous.get(f"{url}{path}").status_code == 403
+
+    def test_where_nobody_must(self, anonymous: APIClient, regions: Any) -> None:
+        assert ask(anonymous, "/open/board/")["count"] == 41
+        assert ask(anonymous, f"/open/board/{regions[0].pk}/")["rank"] == 1
+        for path in ("me/", "me/around/"):
+            assert anonymous.get(f"/open/board/{path}").status_code == 403
+
+    def test_of_the_member(self, client: APIClient, regions: Any, me: Player) -> None:
+        for path in ("", "around/"):
+            assert client.get(f"/owners/board/{me.pk}/{path}").status_code == 200
+            assert client.get(f"/owners/board/{regions[0].pk}/{path}").status_code == 403
+            assert client.get(f"{BOARD}{regions[0].pk}/{path}").status_code == 200
+        assert client.get("/owners/board/me/").status_code == 200
+
+    def test_reads_only(self, client: APIClient, regions: Any) -> None:
+        for path in self.PATHS:
+            for method in ("post", "put", "patch", "delete"):
+                assert getattr(client, method)(f"{BOARD}{path}").status_code == 405
+
+
+class TestIndexes:
+    """Which index is asked."""
+
+    def test_by_name(self, client: APIClient, me: Player) -> None:
+        assert levels(ask(client, "/api/ascending/leaderboard/", page_size=2)["results"]) == [80, 81]
+        assert ask(client, f"/api/ascending/leaderboard/{me.pk}/")["rank"] == 21
+        assert ask(client, "/api/player/leaderboard/me/")["rank"] == 21
+        assert len(ask(client, "/api/player/leaderboard/me/around/", n=3)["results"]) == 3
+        assert client.get("/api/ascending/leaderboard/me/").status_code == 404  # Has no owner
+
+    def test_unknown(self, client: APIClient, me: Player, settings: Any) -> None:
+        for path in TestPermissions.PATHS:
+            assert client.get(f"/api/nothing/leaderboard/{path}").status_code == 404
+        settings.ZRANK = {}
+        for path in TestPermissions.PATHS:
+            assert client.get(f"{URL}{path}").status_code == 404
+
+    def test_names_of_the_urls(self) -> None:
+        assert reverse("django_zrank:leaderboard-list") == URL
+        assert reverse("django_zrank:leaderboard-around", args=[7]) == f"{URL}7/around/"
+        named = reverse("django_zrank:index-leaderboard-counts", kwargs={"index": "player"})
+        assert named == "/api/player/leaderboard/counts/"
+
+
+def test_unavailable(client: APIClient, regions: Any, zrank: Any) -> None:
+    zrank.flushall()
+    for path in ("", "me/", f"{regions[0].pk}/", "me/around/", "counts/?facet=bio"):
+        response = client.get(f"{BOARD}{path}")
+        assert response.status_code == 503, path
+        assert response["Retry-After"] == "5"
+        assert response.json() == {"detail": "The ranking is unavailable at the moment."}
+
+
+def test_the_browsable_api(client: APIClient, regions: Any) -> None:
+    for path, shown in (
+        ("", "<h1>Board List</h1>"),
+        ("me/", "<h1>My place</h1>"),
+        ("me/around/", "<h1>Around</h1>"),
+        ("counts/?facet=bio", "<h1>Counts</h1>"),
+        ("counts/", "This field is required."),
+        ("?page_size=5", "page=2"),
+    ):
+        response = client.get(f"{BOARD}{path}", headers={"accept": "text/html"})
+        assert shown in response.content.decode(), path
+
+
+def test_a_facet_with_the_name_of_a_parameter(client: APIClient, regions: Any) -> None:
+    assert client.get("/clash/board/").status_code == 200  # Has no n
+    with pytest.raises(ImproperlyConfigured, match="'n'"):
+        client.get("/clash/board/me/around/")
+
+
+def test_several_criteria(client: APIClient, regions: list[Player], me: Player) -> None:
+    expected = sorted(regions, key=lambda player: (not player.is_active, player.level))
+    answer = ask(client, "/values/board/")
+    assert [one["values"] for one in answer["results"]] == [[one.is_active, one.level] for one in expected]
+    assert [one["score"] for one in answer["results"]] == [one.is_active for one in expected]
+    kantou = [player for player in expected if player.bio == "kantou"]
+    place = ask(client, "/values/board/me/", bio="kantou")
+    assert (place["rank"], place["values"]) == (kantou.index(me) + 1, [True, 100])
+    around = ask(client, "/values/board/me/around/", n=3)["results"]
+    rank = expected.index(me) + 1
+    assert [one["rank"] for one in around] == [rank - 1, rank, rank + 1]
+
+
+def test_a_ranking_that_the_view_narrows(client: APIClient, regions: Any, me: Player) -> None:
+    kansai = [player for player in regions if player.bio == "kansai"]
+    answer = ask(client, "/kansai/board/")
+    assert levels(answer["results"]) == [player.level for player in kansai]
+    assert client.get(f"/kansai/board/{me.pk}/").status_code == 404
+    assert ask(client, f"/kansai/board/{kansai[1].pk}/")["rank"] == 2

@@ -1,0 +1,281 @@
+"""The schema that drf-spectacular makes of the views, and whether the answers keep to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from django.core.management import call_command
+from drf_spectacular.management.commands.spectacular import Command
+from drf_spectacular.openapi import AutoSchema
+from rest_framework.test import APIClient
+
+from django_zrank.registry import Registry, registry
+from tests.rest_framework.urls import Regional
+from tests.testapp.models import Player
+from tests.testapp.zrank import ByDay, BySpan, PlayerRank
+
+
+class Shouting(AutoSchema):
+    """A project's own schema class."""
+
+    def get_description(self) -> str:
+        return super().get_description().upper()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _spectacular(settings: Any) -> None:
+    settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+    settings.ROOT_URLCONF = "tests.rest_framework.openapi_urls"
+
+
+def generate(folder: Path) -> Any:
+    """The schema, valid and without one warning."""
+    written = folder / "schema.yml"
+    call_command(Command(), "--validate", "--fail-on-warn", "--file", str(written))
+    return yaml.safe_load(written.read_text())
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Any:
+    return generate(tmp_path)
+
+
+def named(schema: Any, path: str) -> dict[str, Any]:
+    """The parameters of a path by name."""
+    return {one["name"]: one for one in schema["paths"][path]["get"].get("parameters", ())}
+
+
+def content(schema: Any, path: str, status: str = "200") -> Any:
+    return schema["paths"][path]["get"]["responses"][status]["content"]["application/json"]
+
+
+def validate(schema: Any, path: str, answer: Any, status: str = "200") -> None:
+    """Raise where ``answer`` is none that the schema allows."""
+    jsonschema.validate(
+        answer,
+        _as_json_schema({**content(schema, path, status)["schema"], "components": schema["components"]}),
+    )
+
+
+def _as_json_schema(part: Any) -> Any:
+    """OpenAPI 3.0 says nullable where JSON schema has a type of its own; and nothing else may be shown."""
+    if isinstance(part, list):
+        return [_as_json_schema(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    converted = {key: _as_json_schema(value) for key, value in part.items()}
+    if converted.pop("nullable", False) is True:
+        converted["type"] = [converted["type"], "null"]
+    if isinstance(converted.get("properties"), dict) and converted.get("type") == "object":
+        converted.setdefault("minProperties", 1)
+    return converted
+
+
+PATHS = {
+    "list": "/own/board/",
+    "retrieve": "/own/board/{id}/",
+    "me": "/own/board/me/",
+    "around": "/own/board/{id}/around/",
+    "counts": "/own/board/counts/",
+    "draw": "/own/opponents/",
+}
+
+
+def test_every_path_is_described(schema: Any) -> None:
+    short = {"/api/recommendations/", "/api/leaderboard/", "/api/leaderboard/me/"}
+    short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/"}
+    assert short | {path.replace("/api/", "/api/{index}/") for path in short} <= schema["paths"].keys()
+    assert "/api/leaderboard/counts/" not in schema["paths"]  # The index has no facet
+    assert set(PATHS.values()) <= schema["paths"].keys()
+    for path, methods in schema["paths"].items():
+        assert list(methods) == ["get"]
+        operation = methods["get"]
+        assert set(operation["responses"]) == {"200", "400", "401", "403", "404", "503"}, path
+        assert operation["description"]
+        assert operation["responses"]["503"]["headers"]["Retry-After"]["schema"] == {"type": "integer"}
+    identifiers = [methods["get"]["operationId"] for methods in schema["paths"].values()]
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_every_example_is_allowed(schema: Any) -> None:
+    checked = 0
+    for path, methods in schema["paths"].items():
+        for status in methods["get"]["responses"]:
+            examples = content(schema, path, status)["examples"]
+            for example in examples.values():
+                validate(schema, path, example["value"], status)
+                checked += 1
+    assert checked == 6 * len(schema["paths"])
+
+
+def test_parameters(schema: Any) -> None:
+    common = {"region", "region__not", "region__isnull", "active", "active__not", "active__isnull"}
+    common |= {"user", "user__not", "user__isnull", "group", "group__not"}
+    assert named(schema, PATHS["list"]).keys() == common | {"page", "page_size"}
+    assert named(schema, PATHS["retrieve"]).keys() == common | {"id"}
+    assert named(schema, PATHS["me"]).keys() == common
+    assert named(schema, PATHS["around"]).keys() == common | {"id", "n"}
+    assert named(schema, PATHS["counts"]).keys() == common | {"facet", "n"}
+    draw = {"n", "band", "ranks", "widen", "exclude", "member"}
+    assert named(schema, "/api/recommendations/").keys() == draw
+    assert named(schema, PATHS["draw"]).keys() == draw | {"search"}
+    own = {"bio", "bio__not", "bio__isnull", "is_active", "is_active__not", "is_active__isnull"}
+    own |= {"user", "user__not", "user__isnull", "group", "group__not"}
+    assert named(schema, "/own/linked/").keys() == draw | own | {"seed"}
+
+
+def test_types(schema: Any) -> None:
+    found = named(schema, PATHS["counts"])
+    assert found["region"]["schema"] == {"type": "array", "items": {"type": "string"}}
+    assert found["active"]["schema"] == {"type": "array", "items": {"type": "boolean"}}
+    assert found["user__not"]["schema"] == {"type": "array", "items": {"type": "integer"}}
+    assert found["user__isnull"]["schema"] == {"type": "boolean"}
+    assert found["facet"]["required"] is True
+    assert found["facet"]["schema"]["enum"] == ["region", "active", "user", "region,active"]
+    assert found["n"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 500}
+    assert all(one["description"] for one in found.values())
+    assert named(schema, PATHS["retrieve"])["id"]["schema"] == {"type": "integer"}
+    assert named(schema, "/own/kwarg/{player}/")["player"]["schema"] == {"type": "integer"}
+    assert named(schema, "/own/name/{name}/")["name"]["schema"]["type"] == "string"
+    assert {"type": "string", "enum": ["me"]} in named(schema, PATHS["around"])["id"]["schema"]["anyOf"]
+    components = schema["components"]["schemas"]
+    assert components["RegionalEntry"]["properties"]["score"]["type"] == "integer"
+    assert {"type": "string", "format": "date"} in components["AnyIndexEntry"]["properties"]["score"]["anyOf"]
+
+
+@pytest.mark.parametrize(
+    ("index", "score", "band"),
+    [
+        (ByDay, {"type": "string", "format": "date"}, "P3D,P7D"),
+        (BySpan, {"type": "string", "description": "Seconds.", "example": "90.0"}, "P3D,P7D"),
+        (PlayerRank, {"type": "integer"}, "50,100"),
+    ],
+)
+def test_types_of_the_only_index(
+    settings: Any, monkeypatch: Any, tmp_path: Path, index: Any, score: Any, band: str
+) -> None:
+    only = Registry()
+    only.register(index)
+    for module in ("viewsets", "openapi"):
+        monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", only)
+    settings.ZRANK = {}
+    settings.ROOT_URLCONF = "django_zrank.rest_framework.urls"
+    schema = generate(tmp_path)
+    name = "".join(word.capitalize() for word in index.instance().name.split("-"))
+    entry = schema["components"]["schemas"][f"{name}Entry"]["properties"]
+    assert entry["score"] == {**score, "readOnly": True}
+    assert named(schema, "/recommendations/")["band"]["schema"]["example"] == band
+    assert named(schema, "/{index}/recommendations/")["index"]["schema"]["enum"] == [index.instance().name]
+
+
+@pytest.mark.parametrize("indexes", [[], [PlayerRank, ByDay, Regional]])
+def test_without_a_default_index(settings: Any, monkeypatch: Any, tmp_path: Path, indexes: list[Any]) -> None:
+    some = Registry()
+    for index in indexes:
+        some.register(index)
+    for module in ("viewsets", "openapi"):
+        monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", some)
+    settings.ZRANK = {}
+    settings.ROOT_URLCONF = "django_zrank.rest_framework.urls"
+    schema = generate(tmp_path)
+    assert "/{index}/leaderboard/me/" in schema["paths"]
+    if indexes:
+        listed, counts = (named(schema, f"/{{index}}/leaderboard/{path}") for path in ("", "counts/"))
+        assert listed["bio"]["description"].endswith("(regional)")  # Only this one has it
+        assert counts["facet"]["schema"]["enum"] == ["bio", "is_active", "user", "bio,is_active"]
+
+
+def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Any, user: Any) -> None:
+    for path, query in (
+        (PATHS["list"], {"page_size": 3}),
+        (PATHS["retrieve"], {}),
+        (PATHS["me"], {"region": "kantou"}),
+        (PATHS["around"], {"n": 3}),
+        (PATHS["counts"], {"facet": "user"}),
+        (PATHS["counts"], {"facet": "region,active"}),
+        (PATHS["draw"], {}),
+        ("/own/linked/", {"bio": "kantou", "seed": 7}),
+        ("/own/same-names/", {}),
+        ("/own/offset/", {}),
+        ("/own/values/", {"bio": "kantou"}),
+        ("/api/leaderboard/", {"page": 1}),
+        ("/api/{index}/leaderboard/me/", {}),
+    ):
+        url = path.replace("{id}", str(regions[3].pk)).replace("{index}", "player")
+        response = client.get(url, query)
+        assert response.status_code == 200, (url, response.content)
+        validate(schema, path, response.json())
+        if "n" in named(schema, path):
+            response = client.get(url, {**query, "n": 0})
+            assert response.status_code == 400
+            validate(schema, path, response.json(), "400")
+        validate(schema, path, APIClient().get(url).json(), "403")
+
+
+def test_a_check_that_can_fail(schema: Any) -> None:
+    good = {"pk": 1, "score": 2, "rank": 3, "name": "ada", "asked_at": "/"}
+    validate(schema, PATHS["me"], good)
+    for bad in ({"rank": "first"}, {"score": "2"}, {"name": 5}):
+        with pytest.raises(jsonschema.ValidationError):
+            validate(schema, PATHS["me"], good | bad)
+    with pytest.raises(jsonschema.ValidationError):
+        validate(schema, PATHS["me"], {"pk": 1, "score": 2})
+
+
+def test_what_the_project_says_itself(schema: Any) -> None:
+    listed, mine = (schema["paths"][f"/own/annotated/{path}"]["get"] for path in ("", "me/"))
+    assert listed["tags"] == mine["tags"] == ["mine"]
+    assert listed["summary"] == "The best of all"
+    assert "summary" not in mine
+    assert named(schema, "/own/annotated/").keys() == named(schema, "/own/board/").keys()
+    assert content(schema, "/own/annotated/") == content(schema, "/own/board/")
+
+
+def test_a_schema_class_of_the_project(settings: Any, tmp_path: Path) -> None:
+    settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "tests.rest_framework.test_openapi.Shouting"}
+    settings.ROOT_URLCONF = "django_zrank.rest_framework.urls"
+    for methods in generate(tmp_path)["paths"].values():
+        assert methods["get"]["description"].isupper()
+
+
+def test_it_works_without(tmp_path: Path) -> None:
+    """The views can be imported, and asked for their schema, where drf-spectacular is not installed."""
+    (tmp_path / "drf_spectacular.py").write_text("raise ImportError('not installed')")
+    program = (
+        "import django; django.setup()\n"
+        "from django_zrank.rest_framework import urls, viewsets\n"
+        "viewsets.LeaderboardViewSet.schema, viewsets.LeaderboardViewSet().schema\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "DJANGO_SETTINGS_MODULE": "tests.settings", "PATH": ""},
+    )
+
+
+def test_the_example_project(tmp_path: Path) -> None:
+    written = tmp_path / "schema.yml"
+    subprocess.run(
+        [sys.executable, "manage.py", "spectacular", "--validate", "--fail-on-warn", "--file", str(written)],
+        check=True,
+        cwd=ROOT / "example_project",
+        env={**os.environ, "ARENA_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "arena.settings"},
+    )
+    region = named(yaml.safe_load(written.read_text()), "/api/recommendations/")["region"]["schema"]
+    assert "kantou" in region["items"]["enum"]
+
+
+def test_all_indexes_are_named(schema: Any) -> None:
+    listed = named(schema, "/api/{index}/leaderboard/")["index"]["schema"]["enum"]
+    assert listed == [index.name for index in registry.all()]

@@ -1,0 +1,425 @@
+"""More ways to ask for people: filtered, by ranks, not again, by what only the database knows, for many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from time import sleep
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.db import connection
+from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+from redis.connection import Connection as RedisConnection
+
+from django_zrank import NotRanked, RankIndex, scripts
+from django_zrank.exceptions import FilterTooLarge
+from django_zrank.ranking import Ranking
+from tests.populations import fill, populate
+from tests.test_ranking import FACETED, FILTERS, CompetitorRank, Oracle, Row, populations
+from tests.test_uniformity import LIMIT, Side
+from tests.testapp.models import Player
+
+pytestmark = pytest.mark.usefixtures("zrank")
+
+
+class PlayerIndex(RankIndex):
+    name = "asked"
+    model = Player
+    order = ("-level",)
+    band = 10
+
+
+class Filtered(CompetitorRank):
+    name = "asked-filtered"
+
+
+class FilteredTied(CompetitorRank):
+    name = "asked-filtered-tied"
+    order = ("-points", "lost")
+
+
+def row(points: int, **others: Any) -> Row:
+    return {"points": points, "lost": 0, "region": "kantou", "platform": "pc", "tags": set(), **others}
+
+
+def candidates(oracle: Oracle, me: Row, my_pk: int, below: int, above: int) -> tuple[list[int], list[int]]:
+    """Those of the oracle's ranking in my band, before me and after me; I need not be in it."""
+    everybody = Oracle(oracle.index, {**oracle.rows, my_pk: me}, lambda row: True).pks
+    place = everybody.index(my_pk)
+    mine = me[oracle.paths[0]]
+    near = [
+        mine - below <= oracle.rows[pk][oracle.paths[0]] <= mine + above if pk != my_pk else False
+        for pk in everybody
+    ]
+    return (
+        [pk for pk, inside in zip(everybody[:place], near[:place], strict=True) if inside],
+        [pk for pk, inside in zip(everybody[place:], near[place:], strict=True) if inside],
+    )
+
+
+@pytest.mark.parametrize("case", FILTERS.values(), ids=list(FILTERS))
+@pytest.mark.parametrize("index", FACETED, ids=lambda index: index.name)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    population=populations.filter(bool),
+    n=st.integers(1, 12),
+    band=st.sampled_from([(0, 0), (1, 2), (3, 0), (10, 10), (2**53, 2**60), (2**64, 2**64)]),
+    seed=st.integers(),
+)
+def test_recommend_in_a_filtered_ranking(
+    index: type[RankIndex], case: Any, population: dict[int, Row], n: int, band: tuple[int, int], seed: int
+) -> None:
+    narrow, passes = case
+    populate(index, population)
+    oracle = Oracle(index, population, passes)
+    pks = sorted(population)
+    me = pks[seed % len(pks)]
+    before, after = candidates(oracle, population[me], me, *band)
+    excluded = set(pks[:: 1 + seed % 7][:3])
+    before, after = ([pk for pk in side if pk not in excluded] for side in (before, after))
+    ranking = narrow(index.ranking)
+    drawn = ranking.recommend(me, n, band=band, exclude=excluded, seed=seed)
+    wanted = min(n, len(before) + len(after))
+    first = min(len(before), max(-(-n // 2), wanted - len(after)))
+    found = [entry.pk for entry in drawn]
+    assert len(found) == len(set(found)) == wanted
+    assert set(found[:first]) <= set(before)
+    assert set(found[first:]) <= set(after)
+    assert found == [pk for pk in oracle.pks if pk in found]
+    if ranking.store.scope.ranking is not None:
+        assert drawn == oracle.entries(found)
+    else:
+        assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
+
+
+def spread(size: int, share: int) -> dict[int, Row]:
+    """Members 1 … size, as many points; one in ``share`` is from kansai and on ps with the tag 1."""
+    special = {"region": "kansai", "platform": "ps", "tags": {1}}
+    return {pk: row(pk, **(special if pk % share == 0 else {})) for pk in range(1, size + 1)}
+
+
+@pytest.mark.parametrize("share", [2, 40])
+@pytest.mark.parametrize(
+    "conditions",
+    [{"region": "kansai"}, {"region": "kansai", "tags": 1}, {"tags__in": [1, 2], "platform": "ps"}],
+    ids=["one facet", "two facets", "one of two"],
+)
+@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any], share: int) -> None:
+    size = 24 * share
+    populate(index, spread(size, share))
+    me = size // 2 + 1
+    passing = range(share, size + 1, share)
+    better = Side(tuple(pk for pk in passing if pk > me), 2)
+    worse = Side(tuple(pk for pk in passing if pk < me), 2)
+    ranking = index.ranking.filter(**conditions)
+    draws = [
+        tuple(entry.pk for entry in ranking.recommend(me, 4, band=size, seed=seed)) for seed in range(4000)
+    ]
+    assert better.deviation(draw[:2] for draw in draws) < LIMIT
+    assert worse.deviation(draw[2:] for draw in draws) < LIMIT
+
+
+# Windows of ranks
+
+
+@given(
+    scores=st.lists(st.integers(-2, 2), min_size=1, max_size=20),
+    n=st.integers(1, 8),
+    below=st.integers(0, 6),
+    above=st.integers(0, 6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("order", ["-level", "level"])
+def test_a_window_of_ranks(order: str, scores: list[int], n: int, below: int, above: int, seed: int) -> None:
+    index = type("Window", (PlayerIndex,), {"order": (order,), "name": f"window{order}"})
+    fill(index, dict(enumerate(scores, 1)))
+    pks = [entry.pk for entry in index.ranking.top(len(scores))]
+    me = pks[seed % len(pks)]
+    place = pks.index(me)
+    better, worse = pks[max(0, place - above) : place], pks[place + 1 : place + 1 + below]
+    drawn = [entry.pk for entry in index.ranking.recommend(me, n, ranks=(below, above), seed=seed)]
+    assert len(drawn) == min(n, len(better) + len(worse))
+    assert set(drawn) <= {*better, *worse}
+    assert len(set(drawn) & set(better)) >= min(len(better), -(-n // 2))
+
+
+@pytest.mark.parametrize("ranks", [-1, 1.5, True, (1, -2), (1, 2, 3), "5"])
+def test_ranks_are_counted(ranks: Any) -> None:
+    fill(PlayerIndex, {1: 1})
+    with pytest.raises(ValueError, match="ranks"):
+        PlayerIndex.ranking.recommend(1, ranks=ranks)
+    with pytest.raises(ValueError, match="ranks"):
+        PlayerIndex.ranking.recommend(1, ranks=5, band=5)
+
+
+# Seen memory
+
+
+def test_those_shown_are_not_shown_again_until_nobody_else_is_left(zrank: Redis) -> None:
+    fill(PlayerIndex, dict.fromkeys(range(1, 12), 5))
+    hour = timedelta(hours=1)
+    shown = [{e.pk for e in PlayerIndex.ranking.recommend(6, 3, remember=hour)} for _ in range(3)]
+    assert len(set.union(*shown)) == 9
+    # One is new; the other two are those shown longest ago.
+    last = {entry.pk for entry in PlayerIndex.ranking.recommend(6, 3, remember=hour)}
+    assert len(last - set.union(*shown)) == 1
+    assert len(last & shown[0]) == 2
+    # Nobody else's memory is touched, and without the word nothing is remembered.
+    assert len(PlayerIndex.ranking.recommend(7, 10, remember=hour)) == 10
+    assert len(PlayerIndex.ranking.recommend(6, 10)) == 10
+    PlayerIndex.ranking.forget(6)
+    assert not zrank.exists(PlayerIndex.ranking.store.keys.seen("6"))
+    assert len({entry.pk for entry in PlayerIndex.ranking.recommend(6, 10, remember=hour)}) == 10
+
+
+def test_the_oldest_shown_stay_inside_the_band_and_the_exclusions() -> None:
+    fill(PlayerIndex, {1: 5, 2: 5, 3: 6, 4: 20})
+    hour = timedelta(hours=1)
+    assert {e.pk for e in PlayerIndex.ranking.recommend(1, 3, band=100, remember=hour)} == {2, 3, 4}
+    drawn = PlayerIndex.ranking.recommend(1, 3, band=2, exclude=[3], remember=hour)
+    assert [entry.pk for entry in drawn] == [2]
+
+
+def test_what_was_seen_is_forgotten_in_time(zrank: Redis) -> None:
+    fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
+    PlayerIndex.ranking.recommend(1, 2, remember=timedelta(milliseconds=50))
+    key = PlayerIndex.ranking.store.keys.seen("1")
+    assert 0 < zrank.pttl(key) <= 50
+    sleep(0.08)
+    assert not zrank.exists(key)
+
+
+@given(size=st.integers(2, 30), n=st.integers(1, 6), rounds=st.integers(1, 12), tied=st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nobody_comes_twice_before_everybody_came(size: int, n: int, rounds: int, tied: bool) -> None:
+    index = FilteredTied if tied else Filtered
+    populate(index, {pk: row(pk % 3, lost=pk % 2) for pk in range(1, size + 1)})
+    index.ranking.forget(1)
+    last: dict[int, int] = {}
+    for turn in range(rounds):
+        drawn = [entry.pk for entry in index.ranking.recommend(1, n, band=9, remember=timedelta(hours=1))]
+        assert len(set(drawn)) == len(drawn) == min(n, size - 1)
+        fresh = [pk for pk in drawn if pk not in last]
+        assert len(fresh) == min(len(drawn), size - 1 - len(last))
+        old = [last[pk] for pk in drawn if pk in last]
+        waiting = sorted(turn_ for pk, turn_ in last.items())
+        assert sorted(old) == waiting[: len(old)]
+        last.update(dict.fromkeys(drawn, turn))
+
+
+@pytest.mark.parametrize("remember", [timedelta(0), -timedelta(hours=1), 60])
+def test_a_memory_lasts(remember: Any) -> None:
+    fill(PlayerIndex, {1: 1})
+    with pytest.raises(ValueError, match="remember"):
+        PlayerIndex.ranking.recommend(1, remember=remember)
+
+
+# Conditions that only the database knows
+
+
+@pytest.fixture
+def players(db: None) -> list[Player]:
+    """Two hundred of levels 1 … 200; one in five is called "yes"."""
+    rows = [Player(level=level, name="yes" if level % 5 == 0 else "no") for level in range(1, 201)]
+    made = Player.objects.bulk_create(rows)
+    fill(PlayerIndex, {player.pk: player.level for player in made})
+    return made
+
+
+def test_those_that_pass_half_of_each_side(players: list[Player]) -> None:
+    drawn = PlayerIndex.ranking.recommend(players[99], 10, band=100, where=Q(name="yes"))
+    levels = [entry.score for entry in drawn]
+    assert len(set(levels)) == 10
+    assert all(level % 5 == 0 for level in levels)
+    assert [level > 100 for level in levels] == [True] * 5 + [False] * 5
+    assert [entry.rank for entry in drawn] == [201 - level for level in levels]
+
+
+def test_what_one_side_lacks_the_other_gives(players: list[Player]) -> None:
+    drawn = PlayerIndex.ranking.recommend(players[187], 10, band=100, where=Q(name="yes"))
+    levels = [entry.score for entry in drawn]
+    assert len(levels) == 10
+    assert levels[:3] == [200, 195, 190]
+
+
+def test_fewer_only_where_there_are_fewer(players: list[Player]) -> None:
+    drawn = PlayerIndex.ranking.recommend(players[99], 10, band=12, where=Q(name="yes"))
+    assert [entry.score for entry in drawn] == [110, 105, 95, 90]
+    assert drawn.band == (12, 12)
+    widened = PlayerIndex.ranking.recommend(players[99], 6, band=12, widen=[(17, 12)], where=Q(name="yes"))
+    assert len(widened) == 5
+    assert widened.band == (17, 12)
+    assert len(PlayerIndex.ranking.recommend(players[99], 6, band=100, where=Q(name="nobody"))) == 0
+
+
+def test_exclusions_count_too(players: list[Player]) -> None:
+    excluded = [player for player in players if player.level in (105, 95)]
+    drawn = PlayerIndex.ranking.recommend(players[99], 10, band=12, exclude=excluded, where=Q(name="yes"))
+    assert [entry.score for entry in drawn] == [110, 90]
+
+
+def test_one_query_a_batch(players: list[Player]) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        PlayerIndex.ranking.recommend(players[99].pk, 1, band=100, where=Q(name__in=["yes", "no"]))
+    assert len(queries) == 1
+
+
+def test_uniform_among_those_that_pass(players: list[Player]) -> None:
+    passing = {player.pk for player in players if player.name == "yes"}
+    index = PlayerIndex.ranking
+    with mock.patch(
+        "django_zrank.recommendations._Sieve.passing",
+        lambda self, members: {member for member in members if int(member) in passing},
+    ):
+        me = players[100]
+        draws = [
+            tuple(entry.pk for entry in index.recommend(me, 2, band=30, where=Q(), seed=seed))
+            for seed in range(6000)
+        ]
+    better = tuple(p.pk for p in players if p.pk in passing and 101 < p.level <= 131)
+    worse = tuple(p.pk for p in players if p.pk in passing and 71 <= p.level < 101)
+    assert Side(better, 1).deviation(draw[:1] for draw in draws) < LIMIT
+    assert Side(worse, 1).deviation(draw[1:] for draw in draws) < LIMIT
+
+
+def test_where_and_remember_do_not_go_together(players: list[Player]) -> None:
+    with pytest.raises(ValueError, match="remember"):
+        PlayerIndex.ranking.recommend(players[0], where=Q(), remember=timedelta(1))
+
+
+def test_where_asked_by_somebody_unknown(players: list[Player]) -> None:
+    with pytest.raises(NotRanked):
+        PlayerIndex.ranking.recommend(10**6, where=Q())
+
+
+# Many at once
+
+
+@pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])
+def test_many_at_once(conditions: dict[str, Any]) -> None:
+    populate(Filtered, spread(500, 10))
+    ranking = Filtered.ranking.filter(**conditions)
+    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as trips:
+        answers = list(ranking.recommend_many([*range(1, 451), 9999], 4, band=100))
+    assert trips.call_count == (3 if len(conditions) < 2 else trips.call_count)
+    assert [member for member, _ in answers] == [*range(1, 451), 9999]
+    for member, drawn in answers[:-1]:
+        assert drawn is not None
+        assert len(drawn) == 4
+        assert all(abs(entry.score - member) <= 100 and entry.pk != member for entry in drawn)
+        assert not conditions or all(entry.pk % 10 == 0 for entry in drawn)
+    assert answers[-1] == (9999, None)
+
+
+def test_many_with_exclusions_of_their_own(db: None) -> None:
+    class Befriended(PlayerIndex):
+        name = "asked-befriended"
+
+        def get_excluded(self, member: Player) -> Iterable[Any]:
+            return member.friends.all()
+
+    players = Player.objects.bulk_create(Player(level=5) for _ in range(6))
+    fill(Befriended, {player.pk: 5 for player in players})
+    players[0].friends.set(players[1:3])
+    asked = [players[0].pk, players[3], 10**6]
+    answers = dict(Befriended.ranking.recommend_many(asked, 10, exclude=[players[4]]))
+    assert {entry.pk for entry in answers[players[0].pk]} == {players[3].pk, players[5].pk}
+    assert len(answers[players[3]]) == 4
+    assert answers[10**6] is None
+
+
+# Limits
+
+
+def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
+    populate(Filtered, spread(60, 2))
+    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", 20)
+    ranking = Filtered.ranking.filter(region="kansai", tags=1)
+    with pytest.raises(
+        FilterTooLarge, match=r"30 members, more than 20; declare facets = \(\('tags', 'region'\),\)|declare"
+    ):
+        ranking.top()
+    assert len(ranking.recommend(30, 10, band=100)) == 10  # tested one by one
+    with pytest.raises(FilterTooLarge):
+        Filtered.ranking.exclude(region="kansai").count()
+    with pytest.raises(FilterTooLarge):
+        Filtered.ranking.filter(region="kansai").counts("platform")
+
+
+@pytest.mark.parametrize(
+    ("ask", "names"),
+    [
+        (lambda ranking: ranking.filter(guild=1), "guild"),
+        (lambda ranking: ranking.filter(region__in="kantou"), "region__in"),
+        (lambda ranking: ranking.filter(tags="one"), "tags"),
+        (lambda ranking: ranking.filter(region="a", region__in=["b"]), "region"),
+        (lambda ranking: ranking.exclude(region="a", tags=1), "declare"),
+        (lambda ranking: ranking.counts("guild"), "guild"),
+        (lambda ranking: ranking.top(0), "n"),
+        (lambda ranking: ranking.top(10_001), "n"),
+        (lambda ranking: ranking[-1], "negative"),
+        (lambda ranking: ranking[3:], "end"),
+        (lambda ranking: ranking[1:9:2], "step"),
+        (lambda ranking: ranking.at_rank(0), "rank"),
+        (lambda ranking: ranking.around(1, 0), "n"),
+        (lambda ranking: ranking.between("a"), "low|points"),
+        (lambda ranking: ranking.rank_of_score("x"), "score|points"),
+        (lambda ranking: ranking.ranks(["x"]), "members"),
+    ],
+)
+def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) -> None:
+    populate(Filtered, spread(4, 2))
+    with pytest.raises(ValueError, match=names):
+        ask(Filtered.ranking)
+
+
+# Round trips
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ranking: ranking.top(),
+        lambda ranking: ranking.rank(4),
+        lambda ranking: ranking.entry(4),
+        lambda ranking: ranking.around(4),
+        lambda ranking: ranking.ranks([1, 4, 99]),
+        lambda ranking: ranking.members([1, 4]),
+        lambda ranking: ranking.between(2, 5),
+        lambda ranking: ranking.count(2, 5),
+        lambda ranking: ranking.counts("platform"),
+        lambda ranking: ranking.percentile(4),
+        lambda ranking: ranking.rank_of_score(3),
+        lambda ranking: ranking.recommend(4, 2),
+        lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)),
+    ],
+)
+@pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])
+@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+def test_every_verb_is_one_round_trip(
+    index: type[RankIndex], conditions: dict[str, Any], ask: Callable[[Ranking], Any]
+) -> None:
+    populate(index, spread(8, 2))
+    ranking = index.ranking.filter(**conditions)
+    ask(ranking)  # scripts are sent once, and health is looked up once a second
+    sent = []
+    packed = "redis.connection.Connection.send_packed_command"
+    actually = RedisConnection.send_packed_command
+
+    def send(self: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
+        sent.append(command)
+        return actually(self, command, *args, **kwargs)
+
+    with mock.patch(packed, send), mock.patch.object(Ranking, "_require_health"):
+        ask(ranking)
+    assert len(sent) == 1

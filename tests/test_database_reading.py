@@ -1,0 +1,385 @@
+"""Every verb by SQL against the sorted lists that Redis is tested against, then answer for answer what Redis says."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import F, Q
+from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.database import DatabaseSource
+from django_zrank.ranking import Ranking
+from tests.populations import populate
+from tests.test_ranking import (
+    FACETED,
+    FILTERS,
+    INDEXES,
+    TAGS,
+    CompetitorRank,
+    Oracle,
+    Row,
+    assert_same,
+    populations,
+)
+from tests.testapp.models import Competitor, Guild, Nickname, Tag, Team
+
+EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "12"))
+"""Of everything; a population is asked some hundred questions."""
+
+examples = settings(
+    max_examples=max(2, EXAMPLES // 4),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+pytestmark = pytest.mark.django_db
+
+
+class BySql(Ranking):
+    """A ranking that asks nobody but the database."""
+
+    def _ask(self, question: Any) -> Any:
+        return question(DatabaseSource(self.index, self.conditions))
+
+    def _narrow(self, given: dict[str, Any], *, negated: bool) -> BySql:
+        return BySql(self.index, super()._narrow(given, negated=negated).conditions)
+
+
+class ByRedis(Ranking):
+    """A ranking that asks nobody but Redis."""
+
+    def _ask(self, question: Any) -> Any:
+        return question(self.store)
+
+
+def by_sql(index: type[RankIndex]) -> BySql:
+    return BySql(index.instance())
+
+
+def write(rows: Mapping[int, Row]) -> None:
+    """Make the competitors, in the database alone, exactly ``rows``: primary key -> columns, ``tags`` among them."""
+    tags = Competitor.tags.through
+    tags.objects.all()._raw_delete("default")
+    Competitor.objects.all()._raw_delete("default")
+    Tag.objects.bulk_create([Tag(pk=pk, word=str(pk)) for pk in TAGS], ignore_conflicts=True)
+    columns = ({name: value for name, value in row.items() if name != "tags"} for row in rows.values())
+    Competitor.objects.bulk_create(
+        Competitor(pk=pk, **values) for pk, values in zip(rows, columns, strict=True)
+    )
+    tags.objects.bulk_create(
+        tags(competitor_id=pk, tag_id=tag) for pk, row in rows.items() for tag in row.get("tags", ())
+    )
+
+
+# Against sorted lists
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+@examples
+@given(population=populations)
+def test_every_verb(index: type[RankIndex], population: dict[int, Row]) -> None:
+    write(population)
+    assert_same(by_sql(index), Oracle(index, population, lambda row: True), population)
+
+
+@pytest.mark.parametrize("case", FILTERS.values(), ids=list(FILTERS))
+@settings(examples, max_examples=max(2, EXAMPLES // 4))
+@given(population=populations, index=st.sampled_from(FACETED))
+def test_filters(case: Any, population: dict[int, Row], index: type[RankIndex]) -> None:
+    narrow, passes = case
+    write(population)
+    ranking, oracle = narrow(by_sql(index)), Oracle(index, population, passes)
+    assert_same(ranking, oracle, population)
+    assert ranking.counts("region") == Counter(row["region"] for row in oracle.rows.values())
+    tags = Counter(tag for row in oracle.rows.values() for tag in row["tags"] or [None])
+    assert ranking.counts("tags") == tags
+    both = Counter((row["platform"], row["region"]) for row in oracle.rows.values())
+    assert ranking.counts("platform", "region") == both
+
+
+# Answer for answer what Redis says
+
+INT64 = st.sampled_from(
+    [-(2**63), -(2**53) - 1, -(2**53), -1, 0, 1, 2, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1]
+)
+MOMENTS = st.sampled_from(
+    [
+        datetime(1600, 1, 1, tzinfo=UTC),
+        *(datetime(2024, 2, 29, 12, 0, 0, at, tzinfo=UTC) for at in range(3)),
+        None,
+    ]
+)
+TEAMS = st.fixed_dictionaries(
+    {
+        "points": INT64,
+        "goals": st.integers(-1, 1),
+        "wins": st.sampled_from([0, 1, 2**53 + 1, 2**63 - 1, None]),
+        "rating": st.sampled_from([0.0, -0.0, 0.5, -1e300, None]),
+        "fee": st.sampled_from([Decimal("0.1"), Decimal("-0.001"), Decimal("123456789012.345"), None]),
+        "founded": st.sampled_from([datetime(2024, 3, day).date() for day in (1, 2)] + [None]),
+        "achieved_at": MOMENTS,
+        "lead": st.sampled_from([timedelta(0), timedelta(microseconds=-1), timedelta(days=9), None]),
+        "is_pro": st.booleans(),
+    }
+)
+
+
+class TeamRank(RankIndex):
+    model = Team
+    facets = ("is_pro", "founded")
+
+
+def teams(name: str, *order: Any, method: str = "ordinal") -> type[RankIndex]:
+    return type("Teams", (TeamRank,), {"name": f"teams-{name}", "order": order, "ranking_method": method})
+
+
+MIRRORED: dict[str, tuple[type[RankIndex], list[Any]]] = {
+    "wide, nulls first": (
+        teams("a", "-points", F("achieved_at").asc(nulls_first=True), method="dense"),
+        [0, 1, 2**53, 2**64],
+    ),
+    "wide alone": (teams("b", "points"), [0, 1, 2**53, 2**64]),
+    "floats": (teams("c", "rating", "-wins", "goals", method="competition"), [0, 0.5, 1e308]),
+    "decimals": (teams("d", "-fee", F("rating").asc(), "-lead"), [0, Decimal("0.101"), 10**12]),
+    "moments": (
+        teams("e", "-achieved_at", F("fee").desc(nulls_first=True), "pk", method="competition"),
+        [timedelta(0), timedelta(microseconds=1), timedelta(days=200_000)],
+    ),
+    "durations": (teams("f", "lead", "-founded", method="dense"), [timedelta(0), timedelta(days=9)]),
+    "days": (teams("g", "founded", "is_pro", "-points"), [0, 1, timedelta(days=1)]),
+    "flags": (teams("h", "-is_pro", F("founded").desc(nulls_last=True), method="dense"), [0, 1]),
+}
+
+
+def answers(ranking: Ranking, pks: list[int], distances: list[Any], wish: dict[str, Any]) -> list[Any]:
+    """Whatever can be asked with these."""
+    bands = [{"band": (distance, distances[0]), "widen": [distance]} for distance in distances]
+    bands += [{"ranks": ranks} for ranks in (1, (0, 3), 10**9)]
+    drawn = [drew(ranking, pk, **band, **wish) for pk in pks[:5] for band in bands]
+    scores = [entry.score for entry in ranking.top(100)]
+    return [
+        ranking.count(),
+        ranking.top(100),
+        ranking.members(pks),
+        ranking.ranks(pks),
+        [around(ranking, pk) for pk in pks[:5]],
+        [ranking.rank_of_score(score) for score in scores],
+        [ranking.between(low, high, n=3) for low in scores[::3] for high in scores[::2]],
+        ranking.counts("is_pro"),
+        ranking.counts("founded"),
+        drawn,
+    ]
+
+
+def drew(ranking: Ranking, pk: int, **wish: Any) -> Any:
+    try:
+        drawn = ranking.recommend(pk, **wish)
+    except NotRanked as error:
+        return str(error)
+    return list(drawn), drawn.band, drawn.candidates
+
+
+def around(ranking: Ranking, pk: int) -> Any:
+    try:
+        return ranking.around(pk, 4)
+    except NotRanked as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("index", "distances"), MIRRORED.values(), ids=list(MIRRORED))
+@settings(examples, max_examples=EXAMPLES)
+@given(population=st.lists(TEAMS, min_size=1, max_size=20), asked=st.data())
+def test_says_what_redis_says(
+    zrank: Redis, index: type[RankIndex], distances: list[Any], population: list[Row], asked: st.DataObject
+) -> None:
+    rows = {at**2: row for at, row in enumerate(population, 1)}
+    Team.objects.all()._raw_delete("default")
+    Team.objects.bulk_create(Team(pk=pk, **row) for pk, row in rows.items())
+    first = index.instance().ordering.first.path
+    populate(index, {pk: row | {"pk": pk} for pk, row in rows.items() if row[first] is not None})
+    pks = asked.draw(st.permutations(list(rows)), "pks")
+    wish = {
+        "n": asked.draw(st.integers(1, 6), "n"),
+        "exclude": asked.draw(st.lists(st.sampled_from(pks)), "exclude"),
+        "seed": asked.draw(st.integers(), "seed"),
+    }
+    sql, redis = by_sql(index), ByRedis(index.instance())
+    for found, expected in zip(
+        answers(sql, pks, distances, wish), answers(redis, pks, distances, wish), strict=True
+    ):
+        assert found == expected
+    # Filters that one facet covers leave nothing to chance either.
+    sql, narrowed = sql.filter(is_pro=True), index.ranking.filter(is_pro=True)
+    for found, expected in zip(
+        answers(sql, pks, distances, wish), answers(narrowed, pks, distances, wish), strict=True
+    ):
+        assert found == expected
+
+
+@settings(examples, max_examples=EXAMPLES)
+@given(
+    population=populations, n=st.integers(1, 8), seed=st.integers(), case=st.sampled_from([*FILTERS.values()])
+)
+def test_draws_among_those_who_pass(population: dict[int, Row], n: int, seed: int, case: Any) -> None:
+    """Where Redis tests members one by one: half before me, half after, and exactly those who pass."""
+    narrow, passes = case
+    population |= {500: {**next(iter(population.values()), ROW), "points": 0}}
+    write(population)
+    index = FACETED[0]
+    drawn = narrow(by_sql(index)).recommend(500, n, band=2, seed=seed)
+    everybody = Oracle(index, population, lambda row: True).pks
+    oracle = Oracle(index, population, passes)
+    near = [pk for pk in everybody if pk in oracle.rows and pk != 500 and abs(population[pk]["points"]) <= 2]
+    better = [pk for pk in near if everybody.index(pk) < everybody.index(500)]
+    pks = [entry.pk for entry in drawn]
+    assert drawn.candidates == len(near)
+    assert set(pks) <= set(near)
+    assert len(set(pks)) == len(pks) == min(n, len(near))
+    worse = len(near) - len(better)
+    assert len(set(pks) & set(better)) == min(len(better), max((n + 1) // 2, n - worse))
+    assert list(drawn) == oracle.entries(sorted(pks, key=oracle.pks.index))
+
+
+ROW: Row = {
+    "region": "kantou",
+    "platform": "pc",
+    "tags": frozenset({1}),
+    "lost": 0,
+    "total": 0,
+    "joined": None,
+}
+
+
+def test_conditions_that_only_the_database_knows() -> None:
+    write({pk: {**ROW, "points": pk, "lost": pk % 5} for pk in range(1, 101)})
+    drawn = by_sql(FACETED[0]).filter(region="kantou").recommend(50, 6, band=40, where=Q(lost=0))
+    assert len(drawn) == 6
+    assert all(entry.pk % 5 == 0 for entry in drawn)
+
+
+# Facets as the database has them
+
+
+class ByText(RankIndex):
+    name = "by-text"
+    model = Competitor
+    order = ("-points",)
+    facets = ("region", "guild__slug", "guild", "joined__date", "tags__word", ("tags", "tags__word"))
+
+    def get_facets(self) -> Any:
+        return [facet for facet in self.facets if facet != "joined__date"]
+
+
+def test_texts_that_the_database_takes_for_one() -> None:
+    """To MariaDB "A" is "a", and so is "a "."""
+    regions = ["a", "A", "a ", "ä", "b", None]
+    guilds = [Guild.objects.create(slug=slug) for slug in ("x", "X")]
+    write({pk: {"points": pk, "region": region} for pk, region in enumerate(regions, 1)})
+    for pk, guild in enumerate(guilds, 1):
+        Competitor.objects.filter(pk=pk).update(guild=guild)
+    ranking = by_sql(ByText)
+    for pk, region in enumerate(regions, 1):
+        assert [entry.pk for entry in ranking.filter(region=region).top()] == [pk]
+        assert ranking.exclude(region=region).count() == len(regions) - 1
+    assert ranking.counts("region") == dict.fromkeys(regions, 1)
+    assert ranking.counts("guild__slug") == {"x": 1, "X": 1, None: 4}
+    assert ranking.counts("guild") == {guilds[0].pk: 1, guilds[1].pk: 1, None: 4}
+    assert ranking.filter(guild__slug="X").rank(2) == 1
+    assert ranking.filter(guild=guilds[1]).count() == 1
+    assert ranking.exclude(guild__slug__in=["x", None]).count() == 1
+
+
+def test_every_combination_of_several_values_counts() -> None:
+    write({1: {"points": 5, "tags": [1, 2]}, 2: {"points": 6, "tags": []}, 3: {"points": 6, "tags": [2]}})
+    ranking = by_sql(ByText)
+    found = {(1, "1"): 1, (1, "2"): 1, (2, "1"): 1, (2, "2"): 2, (None, None): 1}
+    assert ranking.counts("tags", "tags__word") == found
+    assert ranking.counts("tags__word") == {"1": 1, "2": 2, None: 1}
+    assert ranking.filter(tags__word__in=["1", "2"]).count() == 2
+
+
+def test_what_is_in_redis_alone_is_not_made_up() -> None:
+    ranking = by_sql(FACETED[0])
+    write({1: {**ROW, "points": 1}})
+    with pytest.raises(IndexUnavailable, match="groups"):
+        ranking.filter(group="live:42").count()
+    with pytest.raises(IndexUnavailable, match="shown"):
+        ranking.recommend(1, remember=timedelta(hours=1))
+
+
+def test_a_filtered_ranking_falls_back_too(zrank: Redis, settings: Any) -> None:
+    """Nothing is built, and nothing is in Redis."""
+    settings.ZRANK = {"UNHEALTHY": "database"}
+    write({pk: {**ROW, "points": pk, "region": "kantou" if pk % 2 else "kansai"} for pk in range(1, 7)})
+    ranking = CompetitorRank.ranking.filter(region="kantou")
+    assert [entry.pk for entry in ranking.top()] == [5, 3, 1]
+    assert ranking.ranks([1, 2, 5]) == {1: 3, 2: None, 5: 1}
+    with pytest.raises(IndexUnavailable):
+        CompetitorRank.ranking.filter(group="live:42").top()
+
+
+# What it costs, and what it must bear
+
+
+@pytest.mark.parametrize(
+    ("ask", "most"),
+    [
+        (lambda ranking: ranking.top(10), 3),
+        (lambda ranking: ranking.around(50, 10), 4),
+        (lambda ranking: ranking.rank(50), 3),
+        (lambda ranking: ranking.ranks(range(1, 101)), 3),
+        (lambda ranking: ranking.between(10, 20), 3),
+        (lambda ranking: ranking.rank_of_score(10), 2),
+        (lambda ranking: ranking.counts("region"), 1),
+        (lambda ranking: ranking.recommend(50, 10, band=30), 5),
+    ],
+)
+@pytest.mark.parametrize("method", ["ordinal", "competition", "dense"])
+def test_few_queries(ask: Any, most: int, method: str) -> None:
+    write({pk: {**ROW, "points": pk // 2} for pk in range(1, 101)})
+    ranking = by_sql(next(index for index in INDEXES if index.name == f"two-{method}"))
+    ranking.index.__dict__["faceting"] = FACETED[0].instance().faceting
+    with CaptureQueriesContext(connection) as queries:
+        ask(ranking)
+    assert len([query for query in queries if "testapp_competitor" in query["sql"]]) <= most
+    del ranking.index.__dict__["faceting"]
+
+
+def test_more_members_than_a_query_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection.features, "max_query_params", 999)
+    write({pk: {**ROW, "points": pk} for pk in range(1, 1201)})
+    ranking = by_sql(INDEXES[0])
+    pks = [*range(1, 1201), 9999, 2**63 - 1, 2**63, 10**30]
+    assert ranking.ranks(pks) == {pk: 1201 - pk if pk < 9999 else None for pk in pks}
+
+
+def test_bounds_beyond_what_the_column_holds() -> None:
+    write({pk: {**ROW, "points": pk} for pk in range(1, 4)})
+    ranking = by_sql(INDEXES[0])
+    for far in (2**31, 2**53 + 1, 2**63 - 1):
+        assert ranking.rank_of_score(far) == 1
+        assert ranking.rank_of_score(-far) == 4
+        assert (ranking.count(-far, far), ranking.count(far, None), ranking.count(None, -far)) == (3, 0, 0)
+
+
+def test_names_that_are_one_to_the_database() -> None:
+    class Nicknames(RankIndex):
+        name = "nicknames-by-sql"
+        model = Nickname
+        order = ("-score",)
+
+    Nickname.objects.create(nick="Ada", score=1)
+    ranking = by_sql(Nicknames)
+    assert ranking.ranks(["Ada", "ada", "ADA "]) == {"Ada": 1, "ada": None, "ADA ": None}
+    assert [entry.pk for entry in ranking.members(["ada", "Ada"])] == ["Ada"]

@@ -1,0 +1,131 @@
+"""Groups: audiences that the caller keeps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from time import sleep
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank import IndexUnavailable, RankIndex
+from tests.populations import populate
+from tests.test_ranking import CompetitorRank
+
+
+class GroupRank(CompetitorRank):
+    name = "grouped"
+
+
+class TiedGroupRank(CompetitorRank):
+    name = "grouped-tied"
+    order = ("-points", "lost")
+
+
+class PlainGroupRank(CompetitorRank):
+    name = "grouped-plain"
+    facets = ()
+
+
+INDEXES = [GroupRank, TiedGroupRank, PlainGroupRank]
+ROW: dict[str, Any] = {"lost": 0, "region": "kantou", "platform": "pc", "tags": set()}
+
+
+@pytest.fixture(params=INDEXES, ids=lambda index: index.name)
+def index(request: pytest.FixtureRequest, zrank: Redis) -> type[RankIndex]:
+    """Ten members with as many points as their numbers; the even ones are from kansai."""
+    rows = {pk: ROW | {"points": pk} | ({"region": "kansai"} if pk % 2 == 0 else {}) for pk in range(1, 11)}
+    populate(request.param, rows)
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_a_group_is_filtered_by(index: type[RankIndex]) -> None:
+    show = index.group("live:42")
+    assert show.add(3, 7, 8, 99) == 4
+    assert show.add(3) == 0
+    assert [entry.pk for entry in index.ranking.filter(group="live:42").top()] == [8, 7, 3]
+    assert index.ranking.filter(group="live:42").count() == 3
+    assert show.count() == 4
+    assert index.ranking.filter(group="live:42").rank(3) == 3
+    drawn = index.ranking.filter(group="live:42").recommend(5, 10, band=10)
+    assert [entry.pk for entry in drawn] == [8, 7, 3]
+    assert [entry.rank for entry in drawn] == [None] * 3
+    assert {entry.pk for entry in index.ranking.exclude(group="live:42").top()} == {1, 2, 4, 5, 6, 9, 10}
+
+
+def test_members_leave(index: type[RankIndex]) -> None:
+    show = index.group("live:43")
+    show.add(1, 2, 3)
+    assert show.remove(2, 55) == 1
+    assert 3 in show
+    assert 2 not in show
+    assert show.count() == 2
+    show.clear()
+    assert show.count() == 0
+    assert index.ranking.filter(group="live:43").top() == []
+
+
+def test_members_expire_each_by_itself(index: type[RankIndex]) -> None:
+    show = index.group("live:44")
+    show.add(1, 2, expires=timedelta(milliseconds=40))
+    show.add(2, expires=timedelta(hours=1))  # a viewer's browser that is still there
+    show.add(3)
+    assert 1 in show
+    sleep(0.06)
+    assert 1 not in show
+    assert show.count() == 2
+    assert {entry.pk for entry in index.ranking.filter(group="live:44").recommend(9, band=10)} == {2, 3}
+    assert [entry.pk for entry in index.ranking.filter(group="live:44").top()] == [3, 2]
+
+
+def test_groups_combine(index: type[RankIndex]) -> None:
+    index.group("a").add(1, 2, 3)
+    index.group("b").add(3, 4)
+    ranking = index.ranking
+    assert [entry.pk for entry in ranking.filter(group__in=["a", "b"]).top()] == [4, 3, 2, 1]
+    assert [entry.pk for entry in ranking.filter(group="a").filter(group="b").top()] == [3]
+    assert [entry.pk for entry in ranking.filter(group="a").exclude(group="b").top()] == [2, 1]
+    assert ranking.filter(group__in=[]).count() == 0
+
+
+def test_an_audience_by_region(zrank: Redis) -> None:
+    rows = {pk: ROW | {"points": pk} | ({"region": "kansai"} if pk % 3 == 0 else {}) for pk in range(1, 11)}
+    populate(GroupRank, rows)
+    GroupRank.group("show").add(*range(3, 8))
+    audience = GroupRank.ranking.filter(group="show")
+    assert audience.counts("region") == {"kantou": 3, "kansai": 2}
+    assert audience.filter(region="kansai", platform="pc").count() == 2
+
+
+def test_names_are_kept_apart(index: type[RankIndex]) -> None:
+    index.group("a b").add(1)
+    index.group("a%20b").add(2)
+    assert index.group("a b").count() == 1
+    assert [entry.pk for entry in index.ranking.filter(group="a%20b").top()] == [2]
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_a_group_has_a_name(index: type[RankIndex], name: Any) -> None:
+    with pytest.raises(ValueError, match="group"):
+        index.group(name)
+    with pytest.raises(ValueError, match="group"):
+        index.ranking.filter(group=name)
+
+
+@pytest.mark.parametrize("expires", [timedelta(0), timedelta(seconds=-1), 5])
+def test_an_expiry_lies_ahead(index: type[RankIndex], expires: Any) -> None:
+    with pytest.raises(ValueError, match="expires"):
+        index.group("a").add(1, expires=expires)
+
+
+def test_members_are_of_the_model(index: type[RankIndex]) -> None:
+    with pytest.raises(ValueError, match="members"):
+        index.group("a").add("seven")
+
+
+def test_without_a_server(index: type[RankIndex], settings: Any) -> None:
+    gone = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "zrank": gone}
+    with pytest.raises(IndexUnavailable):
+        index.group("a").add(1)
