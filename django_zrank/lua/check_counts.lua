@@ -23,33 +23,30 @@ if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', me
 end
 local ranking = name == '' and live or live .. ':' .. name
 
--- How many members have a value; none where Redis would spell its score in another way.
-local function count(tie, score)
+-- How many members have a value; none where its score is spelled in another way than the app would.
+local function count(value, tie, score)
   local number = tonumber(score)
-  if not number or number ~= number then
+  if not number or number ~= number or value_of(tie, number) ~= value then
     return 0
   end
-  local first = count_lower(ranking, score, tie, false)
-  local found = redis.call('ZRANGE', ranking, first, first, 'WITHSCORES')
-  if found[2] ~= score then
-    return 0
-  end
-  return count_lower(ranking, score, tie, true) - first
+  return count_lower(ranking, score, tie, true) - count_lower(ranking, score, tie, false)
 end
 
 local reply, seen = {}, {}
 for i = FIRST, #ARGV do
-  local tie, score = read_entry(ARGV[i], width)
+  local value = ARGV[i]
+  local tie, score = read_entry(value, width)
   if members == '1' then
     score = redis.call('ZSCORE', ranking, ARGV[i])
+    value = score and value_of(tie, score)
   end
-  local value = score and tie .. score
   if value and not seen[value] then
     seen[value] = true
-    local right = count(tie, score)
+    local right = count(value, tie, score)
     local counted = redis.call('HGET', ranking .. ':counts', value)
     local listed = redis.call('ZSCORE', ranking .. ':values', value)
-    if counted ~= (right > 0 and tostring(right)) or listed ~= (right > 0 and score) then
+    local is_listed = listed and (right == 0 or tonumber(listed) == tonumber(score))
+    if counted ~= (right > 0 and tostring(right)) or is_listed ~= (right > 0) then
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3] = value, right, counted or ''
       if mend == '1' and right > 0 then
