@@ -294,7 +294,8 @@ class Store:
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
         read = (keys.ranking(ranking or ""), keys.live, keys.meta)
-        if self.layout == PLAIN and ranking is not None and measure == "score" and not remember:
+        plainest = self.layout == PLAIN and (measure, method) == ("score", "ordinal")
+        if plainest and ranking is not None and not remember:
             return read, args
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)

@@ -21,7 +21,7 @@ from django_zrank import NotRanked, RankIndex, scripts
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import FACETED, FILTERS, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking import FACETED, FILTERS, INDEXES, CompetitorRank, Oracle, Row, populations
 from tests.test_uniformity import LIMIT, Side
 from tests.testapp.models import Player
 
@@ -96,6 +96,14 @@ def test_recommend_in_a_filtered_ranking(
         assert drawn == oracle.entries(found)
     else:
         assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+def test_those_drawn_have_the_ranks_of_the_ranking_method(index: type[RankIndex]) -> None:
+    rows = {pk: row(pk // 3, total=2**53 + pk // 3, joined=None) for pk in range(1, 12)}
+    populate(index, rows)
+    oracle = Oracle(index, rows, lambda row: True)
+    assert index.ranking.recommend(5, 10, band=9) == oracle.entries(pk for pk in oracle.pks if pk != 5)
 
 
 def spread(size: int, share: int) -> dict[int, Row]:
