@@ -89,6 +89,12 @@ def test_groups_combine(index: type[RankIndex]) -> None:
     assert ranking.filter(group__in=[]).count() == 0
 
 
+def test_a_group_may_be_larger_than_the_index(index: type[RankIndex]) -> None:
+    index.group("everybody").add(*range(5, 60))
+    ranking = index.ranking.filter(group="everybody")
+    assert [(entry.pk, entry.score) for entry in ranking.top()] == [(pk, pk) for pk in range(10, 4, -1)]
+
+
 def test_an_audience_by_region(zrank: Redis) -> None:
     rows = {pk: ROW | {"points": pk} | ({"region": "kansai"} if pk % 3 == 0 else {}) for pk in range(1, 11)}
     populate(GroupRank, rows)

@@ -35,7 +35,9 @@ end
 local function ranking_of(group)
   local key = new_scratch()
   if ties ~= '1' then
-    call('ZINTERSTORE', key, 2, group, live, 'WEIGHTS', 0, 1)
+    -- First without its scores: infinity, of those who stay for good, times no weight would be no number.
+    call('ZUNIONSTORE', key, 1, group, 'WEIGHTS', 0)
+    call('ZINTERSTORE', key, 2, key, live)
     return key
   end
   local members = call('ZRANGE', group, 0, -1)
