@@ -305,7 +305,9 @@ class Store:
     def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
-            args = (*args[:10], "", 0, args[12])
+            # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
+            barred = f"{args[4]}{args[0]}\0"
+            args = (*args[:4], barred, *args[5:10], "", 0, args[12])
             reply = self._read_narrowed(scripts.SAMPLE_NEARBY, args, keys[3:4])
         if reply is None:
             return None

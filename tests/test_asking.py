@@ -22,6 +22,7 @@ from django_zrank.exceptions import FilterTooLarge
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
 from tests.test_ranking import FACETED, FILTERS, INDEXES, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side
 from tests.testapp.models import Player
 
@@ -132,6 +133,40 @@ def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any
     ]
     assert better.deviation(draw[:2] for draw in draws) < LIMIT
     assert worse.deviation(draw[2:] for draw in draws) < LIMIT
+
+
+# Narrowed rankings, which are kept for some seconds
+
+
+class FilteredDense(CompetitorRank):
+    name = "asked-filtered-dense"
+    ranking_method = "dense"
+
+
+@pytest.mark.parametrize("index", [Filtered, FilteredDense])
+@pytest.mark.parametrize("points", [-7, 5, 60])
+def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankIndex], points: int) -> None:
+    store = populate(index, {pk: row(pk // 2, tags={1}) for pk in range(1, 11)})
+    ranking = index.ranking.filter(region="kantou", tags=1)
+    before = [ranking.entry(pk) for pk in range(1, 11)]
+    store.apply_changes(store.begin_write(), [change(index, 2, row(points, tags={1}))])
+    assert [ranking.entry(pk) for pk in range(1, 11)] == before
+    assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
+
+
+@pytest.mark.parametrize("moved", [{"points": 1900}, {"points": 1900, "lost": 1}])
+@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+def test_the_band_lies_around_where_one_stands_now(index: type[RankIndex], moved: dict[str, Any]) -> None:
+    """Though it stood elsewhere when the ranking was narrowed."""
+    store = populate(index, {pk: row(pk) for pk in range(1, 2001)})
+    index.group("few").add(1, 501, 1001, 1501)
+    ranking = index.ranking.filter(group="few")
+    assert ranking.count() == 4
+    store.apply_changes(store.begin_write(), [change(index, 1, row(1) | moved)])
+    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as narrowed:
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1200, 60))} == {1001, 1501}
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1900, 60))} == {501, 1001, 1501}
+    assert narrowed.call_count == 2, "those who pass were found one by one"
 
 
 # Windows of ranks
