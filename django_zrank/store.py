@@ -431,18 +431,26 @@ class Store:
 
     # Groups
 
-    def add_to_group(self, group: str, members: Iterable[str], until: float) -> int:
-        """Add primary keys until a time in microseconds. Returns how many were new."""
-        key = self.keys.group(group)
+    def add_to_group(self, group: str, members: Iterable[str], until: float, now: float) -> int:
+        """Add primary keys until a time in microseconds. Returns how many did not belong to it ``now``."""
         scores = dict.fromkeys(members, until)
-        added: int = self._call(Redis.zadd, key, scores) if scores else 0
+        added: int = self._call(self._without_expired, group, now, Redis.zadd, scores) if scores else 0
         return added
 
-    def remove_from_group(self, group: str, members: Iterable[str]) -> int:
-        """Remove primary keys. Returns how many were in it."""
+    def remove_from_group(self, group: str, members: Iterable[str], now: float) -> int:
+        """Remove primary keys. Returns how many belonged to it ``now``."""
         gone = list(members)
-        removed: int = self._call(Redis.zrem, self.keys.group(group), *gone) if gone else 0
+        removed: int = self._call(self._without_expired, group, now, Redis.zrem, *gone) if gone else 0
         return removed
+
+    def _without_expired(
+        self, client: Redis, group: str, now: float, command: Callable[..., Any], *args: Any
+    ) -> Any:
+        """What a command answers of a group after those whose time has ended have left it. One round trip."""
+        key, pipeline = self.keys.group(group), client.pipeline(transaction=False)
+        pipeline.zremrangebyscore(key, "-inf", now)
+        command(pipeline, key, *args)
+        return pipeline.execute()[-1]
 
     def count_group(self, group: str, now: float) -> int:
         """How many belong to a group after a time in microseconds."""

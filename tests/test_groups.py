@@ -79,6 +79,17 @@ def test_members_expire_each_by_itself(index: type[RankIndex]) -> None:
     assert [entry.pk for entry in index.ranking.filter(group="live:44").top()] == [3, 2]
 
 
+def test_one_whose_time_has_ended_is_new_again(index: type[RankIndex], zrank: Redis) -> None:
+    show = index.group("live:45")
+    assert show.add(1, 2, expires=timedelta(milliseconds=20)) == 2
+    sleep(0.03)
+    assert show.remove(1) == 0
+    assert show.add(2, expires=timedelta(milliseconds=20)) == 1
+    sleep(0.03)
+    assert show.add(3) == 1
+    assert zrank.zcard(index.ranking.store.keys.group("live%3A45")) == 1
+
+
 def test_groups_combine(index: type[RankIndex]) -> None:
     index.group("a").add(1, 2, 3)
     index.group("b").add(3, 4)
