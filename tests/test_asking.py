@@ -24,7 +24,7 @@ from tests.populations import fill, populate
 from tests.test_ranking import FACETED, FILTERS, INDEXES, CompetitorRank, Oracle, Row, populations
 from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side
-from tests.testapp.models import Player
+from tests.testapp.models import Guild, Player, Tag
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -397,6 +397,25 @@ def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
         Filtered.ranking.exclude(region="kansai").count()
     with pytest.raises(FilterTooLarge):
         Filtered.ranking.filter(region="kansai").counts("platform")
+
+
+class Guilds(CompetitorRank):
+    name = "asked-guilds"
+    facets = ("guild", "tags")
+
+
+def test_filters_take_rows() -> None:
+    populate(Guilds, {1: row(1, guild=7, tags={1}), 2: row(2, guild=None, tags={2}), 3: row(3, guild=8)})
+    ranking = Guilds.ranking
+    assert [entry.pk for entry in ranking.filter(guild=Guild(pk=7)).top()] == [1]
+    assert [entry.pk for entry in ranking.filter(guild__in=[Guild(pk=8), None]).top()] == [3, 2]
+    assert [entry.pk for entry in ranking.filter(tags=Tag(pk=2)).top()] == [2]
+
+
+@pytest.mark.parametrize("stranger", [Guild(), Tag(pk=7)], ids=["not saved", "of another model"])
+def test_filters_take_rows_of_the_facet(stranger: Any) -> None:
+    with pytest.raises(ValueError, match=r"guild: .* is not saved, or of another model"):
+        Guilds.ranking.filter(guild=stranger)
 
 
 @pytest.mark.parametrize(
