@@ -282,10 +282,12 @@ class Ranking:
         bound, nothing = self._bound("score", score), self._bound("score", None)
         return self._ask(lambda source: source.page_between(bound, nothing, 0, **self._how)).before + 1
 
-    def count(self, low: Any = None, high: Any = None) -> int:
-        """How many members are ranked; with a score from ``low`` to ``high``, ends included, if these are given."""
-        if low is None and high is None:
-            return self._ask(lambda source: source.size())
+    def count(self) -> int:
+        """How many members are ranked."""
+        return self._ask(lambda source: source.size())
+
+    def count_between(self, low: Any = None, high: Any = None) -> int:
+        """How many have a score from ``low`` to ``high``, ends included; None for no bound."""
         return self._between(low, high, 0).following
 
     def counts(self, *paths: str) -> dict[Any, int]:

@@ -295,7 +295,8 @@ class Store:
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
         read = (keys.ranking(ranking or ""), keys.live, keys.meta)
-        if self.layout == PLAIN and ranking is not None and measure == "score" and not remember:
+        plainest = self.layout == PLAIN and (measure, method) == ("score", "ordinal")
+        if plainest and ranking is not None and not remember:
             return read, args
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)
@@ -305,7 +306,9 @@ class Store:
     def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
-            args = (*args[:10], "", 0, args[12])
+            # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
+            barred = f"{args[4]}{args[0]}\0"
+            args = (*args[:4], barred, *args[5:10], "", 0, args[12])
             reply = self._read_narrowed(scripts.SAMPLE_NEARBY, args, keys[3:4])
         if reply is None:
             return None
@@ -429,18 +432,26 @@ class Store:
 
     # Groups
 
-    def add_to_group(self, group: str, members: Iterable[str], until: float) -> int:
-        """Add primary keys until a time in microseconds. Returns how many were new."""
-        key = self.keys.group(group)
+    def add_to_group(self, group: str, members: Iterable[str], until: float, now: float) -> int:
+        """Add primary keys until a time in microseconds. Returns how many did not belong to it ``now``."""
         scores = dict.fromkeys(members, until)
-        added: int = self._call(Redis.zadd, key, scores) if scores else 0
+        added: int = self._call(self._without_expired, group, now, Redis.zadd, scores) if scores else 0
         return added
 
-    def remove_from_group(self, group: str, members: Iterable[str]) -> int:
-        """Remove primary keys. Returns how many were in it."""
+    def remove_from_group(self, group: str, members: Iterable[str], now: float) -> int:
+        """Remove primary keys. Returns how many belonged to it ``now``."""
         gone = list(members)
-        removed: int = self._call(Redis.zrem, self.keys.group(group), *gone) if gone else 0
+        removed: int = self._call(self._without_expired, group, now, Redis.zrem, *gone) if gone else 0
         return removed
+
+    def _without_expired(
+        self, client: Redis, group: str, now: float, command: Callable[..., Any], *args: Any
+    ) -> Any:
+        """What a command answers of a group after those whose time has ended have left it. One round trip."""
+        key, pipeline = self.keys.group(group), client.pipeline(transaction=False)
+        pipeline.zremrangebyscore(key, "-inf", now)
+        command(pipeline, key, *args)
+        return pipeline.execute()[-1]
 
     def count_group(self, group: str, now: float) -> int:
         """How many belong to a group after a time in microseconds."""

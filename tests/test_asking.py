@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
@@ -21,9 +22,10 @@ from django_zrank import NotRanked, RankIndex, scripts
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import FACETED, FILTERS, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking import FACETED, FILTERS, INDEXES, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side
-from tests.testapp.models import Player
+from tests.testapp.models import Guild, Player, Tag
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -98,6 +100,14 @@ def test_recommend_in_a_filtered_ranking(
         assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
 
 
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+def test_those_drawn_have_the_ranks_of_the_ranking_method(index: type[RankIndex]) -> None:
+    rows = {pk: row(pk // 3, total=2**53 + pk // 3, joined=None) for pk in range(1, 12)}
+    populate(index, rows)
+    oracle = Oracle(index, rows, lambda row: True)
+    assert index.ranking.recommend(5, 10, band=9) == oracle.entries(pk for pk in oracle.pks if pk != 5)
+
+
 def spread(size: int, share: int) -> dict[int, Row]:
     """Members 1 … size, as many points; one in ``share`` is from kansai and on ps with the tag 1."""
     special = {"region": "kansai", "platform": "ps", "tags": {1}}
@@ -124,6 +134,40 @@ def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any
     ]
     assert better.deviation(draw[:2] for draw in draws) < LIMIT
     assert worse.deviation(draw[2:] for draw in draws) < LIMIT
+
+
+# Narrowed rankings, which are kept for some seconds
+
+
+class FilteredDense(CompetitorRank):
+    name = "asked-filtered-dense"
+    ranking_method = "dense"
+
+
+@pytest.mark.parametrize("index", [Filtered, FilteredDense])
+@pytest.mark.parametrize("points", [-7, 5, 60])
+def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankIndex], points: int) -> None:
+    store = populate(index, {pk: row(pk // 2, tags={1}) for pk in range(1, 11)})
+    ranking = index.ranking.filter(region="kantou", tags=1)
+    before = [ranking.entry(pk) for pk in range(1, 11)]
+    store.apply_changes(store.begin_write(), [change(index, 2, row(points, tags={1}))])
+    assert [ranking.entry(pk) for pk in range(1, 11)] == before
+    assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
+
+
+@pytest.mark.parametrize("moved", [{"points": 1900}, {"points": 1900, "lost": 1}])
+@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+def test_the_band_lies_around_where_one_stands_now(index: type[RankIndex], moved: dict[str, Any]) -> None:
+    """Though it stood elsewhere when the ranking was narrowed."""
+    store = populate(index, {pk: row(pk) for pk in range(1, 2001)})
+    index.group("few").add(1, 501, 1001, 1501)
+    ranking = index.ranking.filter(group="few")
+    assert ranking.count() == 4
+    store.apply_changes(store.begin_write(), [change(index, 1, row(1) | moved)])
+    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as narrowed:
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1200, 60))} == {1001, 1501}
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1900, 60))} == {501, 1001, 1501}
+    assert narrowed.call_count == 2, "those who pass were found one by one"
 
 
 # Windows of ranks
@@ -356,6 +400,25 @@ def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
         Filtered.ranking.filter(region="kansai").counts("platform")
 
 
+class Guilds(CompetitorRank):
+    name = "asked-guilds"
+    facets = ("guild", "tags")
+
+
+def test_filters_take_rows() -> None:
+    populate(Guilds, {1: row(1, guild=7, tags={1}), 2: row(2, guild=None, tags={2}), 3: row(3, guild=8)})
+    ranking = Guilds.ranking
+    assert [entry.pk for entry in ranking.filter(guild=Guild(pk=7)).top()] == [1]
+    assert [entry.pk for entry in ranking.filter(guild__in=[Guild(pk=8), None]).top()] == [3, 2]
+    assert [entry.pk for entry in ranking.filter(tags=Tag(pk=2)).top()] == [2]
+
+
+@pytest.mark.parametrize("stranger", [Guild(), Tag(pk=7)], ids=["not saved", "of another model"])
+def test_filters_take_rows_of_the_facet(stranger: Any) -> None:
+    with pytest.raises(ValueError, match=r"guild: .* is not saved, or of another model"):
+        Guilds.ranking.filter(guild=stranger)
+
+
 @pytest.mark.parametrize(
     ("ask", "names"),
     [
@@ -396,7 +459,7 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
         lambda ranking: ranking.ranks([1, 4, 99]),
         lambda ranking: ranking.members([1, 4]),
         lambda ranking: ranking.between(2, 5),
-        lambda ranking: ranking.count(2, 5),
+        lambda ranking: ranking.count_between(2, 5),
         lambda ranking: ranking.counts("platform"),
         lambda ranking: ranking.percentile(4),
         lambda ranking: ranking.rank_of_score(3),
@@ -423,3 +486,10 @@ def test_every_verb_is_one_round_trip(
     with mock.patch(packed, send), mock.patch.object(Ranking, "_require_health"):
         ask(ranking)
     assert len(sent) == 1
+
+
+def test_django_s_paginator_takes_a_ranking() -> None:
+    populate(Filtered, spread(25, 5))
+    page = Paginator(Filtered.ranking, 10).page(3)  # type: ignore[arg-type]
+    assert page.paginator.num_pages == 3
+    assert [entry.rank for entry in page.object_list] == [21, 22, 23, 24, 25]

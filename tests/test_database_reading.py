@@ -370,7 +370,11 @@ def test_bounds_beyond_what_the_column_holds() -> None:
     for far in (2**31, 2**53 + 1, 2**63 - 1):
         assert ranking.rank_of_score(far) == 1
         assert ranking.rank_of_score(-far) == 4
-        assert (ranking.count(-far, far), ranking.count(far, None), ranking.count(None, -far)) == (3, 0, 0)
+        assert (
+            ranking.count_between(-far, far),
+            ranking.count_between(far),
+            ranking.count_between(None, -far),
+        ) == (3, 0, 0)
 
 
 def test_names_that_are_one_to_the_database() -> None:

@@ -172,7 +172,7 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
             found = oracle.between(low, high)
             assert ranking.between(low, high) == oracle.entries(found)
             assert ranking.between(low, high, n=2) == oracle.entries(found[:2])
-            assert ranking.count(low, high) == len(found)
+            assert ranking.count_between(low, high) == len(found)
     for score in {*range(-4, 5), *scores, *(score + 1 for score in scores if score < 2**63 - 1)}:
         assert ranking.rank_of_score(score) == oracle.rank_of_score(score)
 
@@ -235,3 +235,16 @@ def test_filters(index: type[RankIndex], case: Any, population: dict[int, Row]) 
     )
     both = Counter((row["platform"], row["region"]) for row in oracle.rows.values())
     assert narrow(index.ranking).counts("platform", "region") == both
+
+
+@pytest.mark.usefixtures("zrank")
+def test_thousands_of_values() -> None:
+    index = FACETED[0]
+    rows = {
+        pk: {"points": pk, "lost": 0, "region": "kantou", "platform": "pc", "tags": {2000 * pk}}
+        for pk in range(1, 7)
+    }
+    populate(index, rows)
+    ranking = index.ranking.filter(platform="pc")
+    assert [entry.pk for entry in ranking.filter(tags__in=range(1, 9000)).top()] == [4, 3, 2, 1]
+    assert [entry.pk for entry in ranking.exclude(tags__in=range(1, 9000)).top()] == [6, 5]

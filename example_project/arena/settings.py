@@ -92,7 +92,7 @@ CACHES = {
     },
 }
 
-# Two indexes, players and tennis professionals: the short path /api/recommendations/ serves the first.
+# Several indexes, of players and of tennis professionals: the short path /api/recommendations/ serves the first.
 ZRANK = {
     "REDIS_ALIAS": "zrank",
     "DEFAULT_INDEX": "player",

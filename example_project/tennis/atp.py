@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
     """How an index and a table compare."""
 
     agreeing: int
-    """Players of the table whose rank and score are right."""
+    """Players of the table whose rank, and score, are right."""
 
     disagreements: list[str]
     """What is not, in words."""
@@ -80,21 +80,28 @@ def namesakes(weeks: Iterable[Week]) -> list[tuple[int, int]]:
 def load_players(folder: Path, weeks: Iterable[Week]) -> int:
     """Create or update the players of ``players.csv`` and of the weeks; returns how many there are.
 
-    Written in bulk, which sends no signal, but nothing that the index reads is touched.
+    Written in bulk, which sends no signal: whoever calls it rebuilds the indexes afterwards.
     Raises ``ValueError`` that names the line, ``OSError``.
     """
     described = {
-        atp_id: (f"{first} {last}".strip(), country)
-        for atp_id, first, last, country in _rows(
-            folder / "players.csv", {"player_id": int, "name_first": str, "name_last": str, "ioc": str}
+        atp_id: (f"{first} {last}".strip(), country, born)
+        for atp_id, first, last, country, born in _rows(
+            folder / "players.csv",
+            {
+                "player_id": int,
+                "name_first": str,
+                "name_last": str,
+                "ioc": str,
+                "dob": lambda text: _day(text) if text else None,
+            },
         )
     }
     everybody = {(atp_id, 0) for atp_id in described}.union(*(week.places for week in weeks))
     TennisPlayer.objects.bulk_create(
-        [_player(who, *described.get(who[0], (f"Player {who[0]}", ""))) for who in sorted(everybody)],
+        [_player(who, *described.get(who[0], (f"Player {who[0]}", "", None))) for who in sorted(everybody)],
         batch_size=1000,
         update_conflicts=True,
-        update_fields=["name", "country"],
+        update_fields=["name", "country", "born"],
         unique_fields=["atp_id", "namesake"],
     )
     return len(everybody)
@@ -158,10 +165,10 @@ def _in_index(pk: int) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _player(who: Who, name: str, country: str) -> TennisPlayer:
+def _player(who: Who, name: str, country: str, born: date | None) -> TennisPlayer:
     atp_id, namesake = who
     label = f"{name} ({namesake + 1})" if namesake else name
-    return TennisPlayer(atp_id=atp_id, namesake=namesake, name=label, country=country)
+    return TennisPlayer(atp_id=atp_id, namesake=namesake, name=label, country=country, born=born)
 
 
 def _day(text: str) -> date:

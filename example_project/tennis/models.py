@@ -13,6 +13,7 @@ class TennisPlayer(models.Model):
     )
     name = models.CharField(max_length=80)
     country = models.CharField(max_length=3, blank=True)
+    born = models.DateField(null=True, blank=True, help_text="Empty: not known.")
     points = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: not in this week's table.")
 
     class Meta:

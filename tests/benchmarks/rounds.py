@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import statistics
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["compare", "report"]
+__all__ = ["compare", "figures", "report", "save"]
 
 
 def compare(rivals: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds a call of each rival: one call of each in turn, ``rounds`` times, after a warm-up of a tenth."""
+    """Seconds a call of each rival: one call of each in turn, ``rounds`` times, after a warm-up of a tenth.
+
+    The turns are in another order each round: whoever comes after the heaviest finds the processor's caches cold.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    turns, rng = list(rivals.items()), random.Random(1)
     for number in range(-(rounds // 10), rounds):
-        for name, rival in rivals.items():
+        rng.shuffle(turns)
+        for name, rival in turns:
             began = perf_counter()
             rival()
             taken = perf_counter() - began
@@ -33,3 +42,23 @@ def report(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
         figures = (statistics.median(taken), min(taken), max(taken))
         print(f"{name:{width}}  " + " ".join(f"{s * 1e6:6.0f} µs" for s in figures) + f"  {ratios[name]:.2f}")
     return ratios
+
+
+def figures(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str, float]]:
+    """What ``report()`` prints, in seconds, for a file."""
+    unit = statistics.median(seconds[base])
+    return {
+        name: {
+            "median": statistics.median(taken),
+            "min": min(taken),
+            "max": max(taken),
+            "ratio": statistics.median(taken) / unit,
+        }
+        for name, taken in seconds.items()
+    }
+
+
+def save(path: Path, **measured: Any) -> None:
+    """Write what was measured to a file, with what else decides how fast a machine is."""
+    circumstances = {"cores": os.cpu_count(), "load": os.getloadavg()}
+    path.write_text(json.dumps(circumstances | measured, indent=2, default=str) + "\n")

@@ -12,11 +12,12 @@ REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "atp"
 PLAYERS = """\
 player_id,name_first,name_last,hand,dob,ioc,height
 1,Ada,Alder,R,20000101,AAA,180
-2,Ben,Birch,L,20000102,BBB,181
-3,Cem,Cedar,R,,CCC,
+2,Ben,Birch,L,20000102,AAA,181
+3,Cem,Cedar,R,19991231,BBB,
 4,Dee,Damson,U,,,
 """
 
+# First week: 2 and 3 tie; by their keys 3 would be first, by their age 2 is.
 # Second week: 1 and 2 change places, 3 has gone, 4 has come and ties with a second player of the same id.
 TABLES = """\
 ranking_date,rank,player,points
@@ -27,6 +28,33 @@ ranking_date,rank,player,points
 20240108,2,1,450
 20240108,3,4,7
 20240108,3,4,7
+"""
+
+
+RANKINGS = ("in the world", "inside countries", "younger first", "younger first inside countries")
+
+# The index of points is spoiled in one country alone; then a date of birth changes, which nobody has pushed yet.
+SPOIL = """
+from django.core.management import call_command
+from arena.server import running_server
+from tennis.models import TennisPlayer
+from tennis.windows import QUESTIONS, compare_with_database
+from tennis.zrank import AtpRank
+
+def report():
+    for name, question in QUESTIONS.items():
+        agreeing, wrong = compare_with_database(question)
+        print(name, agreeing, *wrong, sep="; ")
+
+with running_server():
+    call_command("rebuild_zrank", "atp", "atp-age", no_progress=True)
+    points = AtpRank.ranking.store
+    ben = TennisPlayer.objects.get(atp_id=2)
+    points.client.zrem(points.keys.ranking("country:AAA"), ben.pk)
+    report()
+    call_command("rebuild_zrank", "atp", no_progress=True)
+    TennisPlayer.objects.filter(atp_id=4, namesake=0).update(born="2000-01-01")
+    report()
 """
 
 
@@ -46,6 +74,8 @@ def test_weeks_agree(arena, folder):
         ["2024-01-08", "4", "players", "5", "changed", "4", "agree"],
     ]
     assert "2 weeks, 8 saves, 7 of 7 ranks agree" in done.stdout
+    for ranking in RANKINGS:
+        assert f"  7 of 7 agree {ranking}\n" in done.stdout
 
     # Once more, from where the last week left it.
     again = arena.manage("load_atp", folder)
@@ -77,6 +107,28 @@ def test_an_index_that_is_wrong(arena, folder):
     assert done.returncode == 1
     assert "0 of 7 ranks agree" in done.stdout
     assert "holds 0 members" in done.stdout
+    for ranking in RANKINGS:
+        assert f"  0 of 7 agree {ranking}\n" in done.stdout
+        assert f"  {ranking}: player 1: rank None in the index, 1 in the database\n" in done.stdout
+
+
+def test_one_ranking_that_is_wrong(arena, folder):
+    assert arena.manage("load_atp", folder).returncode == 0
+    done = arena.manage("shell", "-v", "0", "-c", SPOIL)
+    assert done.returncode == 0, done.stderr
+    reports = [line.split("; ") for line in done.stdout.splitlines() if line.startswith(RANKINGS)]
+    sizes = "other sizes in the index than in the database: 'AAA'"
+    ben_is_gone = "player 2: rank None in the index, 1 in the database"
+    assert reports == [
+        ["in the world", "4", sizes],
+        ["inside countries", "2", "player 1: rank 1 in the index, 2 in the database", ben_is_gone, sizes],
+        ["younger first", "4"],
+        ["younger first inside countries", "4"],
+        ["in the world", "4"],
+        ["inside countries", "4"],
+        ["younger first", "3", "player 5: rank 3 in the index, 4 in the database"],
+        ["younger first inside countries", "3", "player 5: rank 1 in the index, 2 in the database"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,3 +160,5 @@ def test_the_real_tables_agree(arena):
         _, players, _, changed, _, agreeing, _ = line.split()
         assert players == agreeing
         assert changed != "0"
+    for ranking in RANKINGS:
+        assert re.search(rf"^  ([\d,]+) of \1 agree {ranking}$", done.stdout, re.MULTILINE)

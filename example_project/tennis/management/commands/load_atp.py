@@ -11,17 +11,20 @@ from django.core.management import BaseCommand, CommandError, CommandParser, cal
 
 from arena.server import running_server
 from tennis.atp import Week, compare, load_players, namesakes, play_week, read_weeks
+from tennis.windows import QUESTIONS, compare_with_database
+from tennis.zrank import AtpAgeRank, AtpRank
 
 SHOWN = 5
 """Disagreements of one week that are spelled out."""
 
 
 class Command(BaseCommand):
-    """Steps and words; what they do is in ``tennis/atp.py``."""
+    """Steps and words; what they do is in ``tennis/atp.py`` and ``tennis/windows.py``."""
 
     help = (
         "Load players.csv and replay the weekly tables in rankings.csv of FOLDER as ordinary saves; "
-        "after every week, hold the index against what was published. Exit status 1 if they disagree."
+        "after every week, hold the index against what was published, and every ranking against the database. "
+        "Exit status 1 if they disagree."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,11 +41,13 @@ class Command(BaseCommand):
             self.stdout.write(f"{players:,} players, {len(weeks)} weekly tables")
             for atp_id, people in namesakes(weeks):
                 self.stdout.write(f"  id {atp_id} has {people} lines in a table: counted as {people} players")
-            call_command("rebuild_zrank", "atp", no_progress=True, stdout=StringIO())
+            for index in (AtpRank, AtpAgeRank):
+                call_command("rebuild_zrank", index.name, no_progress=True, stdout=StringIO())
             self.replay(weeks)
 
     def replay(self, weeks: list[Week]) -> None:
         began, saves, places, agreeing, wrong = perf_counter(), 0, 0, 0, 0
+        by_question = dict.fromkeys(QUESTIONS, 0)
         for week in weeks:
             changed = play_week(week)
             compared = compare(week)
@@ -52,6 +57,12 @@ class Command(BaseCommand):
             )
             for line in compared.disagreements[:SHOWN]:
                 self.stdout.write(f"  {line}")
+            for name, question in QUESTIONS.items():
+                by_window = compare_with_database(question)
+                for line in by_window.disagreements[:SHOWN]:
+                    self.stdout.write(f"  {name}: {line}")
+                by_question[name] += by_window.agreeing
+                wrong += len(by_window.disagreements)
             saves += changed
             places += len(week.places)
             agreeing += compared.agreeing
@@ -60,5 +71,10 @@ class Command(BaseCommand):
             f"{len(weeks)} weeks, {saves:,} saves, {agreeing:,} of {places:,} ranks agree, "
             f"{perf_counter() - began:.1f} s"
         )
+        self.stdout.write("as the database ranks them:")
+        for name, right in by_question.items():
+            self.stdout.write(f"  {right:,} of {places:,} agree {name}")
         if wrong:
-            raise CommandError(f"{wrong:,} disagreements between the index and the published tables")
+            raise CommandError(
+                f"{wrong:,} disagreements of the indexes with the published tables or the database"
+            )

@@ -1,0 +1,84 @@
+"""The indexes held against the database they mirror: its own window functions say who ranks where."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.db.models import CharField, F, Window
+from django.db.models.functions import Cast, Rank, RowNumber
+
+from django_zrank import RankIndex
+
+from .atp import Comparison
+from .models import TennisPlayer
+from .zrank import AtpAgeRank, AtpRank
+
+__all__ = ["QUESTIONS", "Question", "compare_with_database"]
+
+
+class Question(NamedTuple):
+    """One way to rank the players, for both."""
+
+    index: type[RankIndex]
+    in_country: bool
+    function: Any
+    order_by: tuple[Any, ...]
+
+
+# Equal points are in the order of the primary keys as text, backwards where the points are.
+_POINTS = (RowNumber(), (F("points").desc(), Cast("pk", CharField()).desc()))
+_AGE = (Rank(), (F("points").desc(), F("born").desc(nulls_last=True)))
+
+QUESTIONS = {
+    "in the world": Question(AtpRank, False, *_POINTS),
+    "inside countries": Question(AtpRank, True, *_POINTS),
+    "younger first": Question(AtpAgeRank, False, *_AGE),
+    "younger first inside countries": Question(AtpAgeRank, True, *_AGE),
+}
+"""What is compared, by what it is called."""
+
+
+def compare_with_database(question: Question) -> Comparison:
+    """Hold every rank of an index against the database's. Raises ``IndexUnavailable``.
+
+    Who has no points must have no rank, and no country may count more, or fewer, than it has.
+    """
+    expected, found = _in_database(question), _in_index(question)
+    wrong = [
+        f"player {pk}: rank {found[pk]} in the index, {expected.get(pk)} in the database"
+        for pk in found
+        if found[pk] != expected.get(pk)
+    ]
+    agreeing = sum(found[pk] == rank for pk, rank in expected.items())
+    ranked = TennisPlayer.objects.filter(points__isnull=False).values_list("country", flat=True)
+    countries: Mapping[str, int] = Counter(ranked)
+    counted = question.index.ranking.counts("country")
+    if counted != countries:
+        differing = sorted(dict(counted.items() ^ countries.items()))
+        wrong.append(f"other sizes in the index than in the database: {', '.join(map(repr, differing))}")
+    return Comparison(agreeing, wrong)
+
+
+def _in_database(question: Question) -> dict[int, int]:
+    window = Window(
+        question.function,
+        partition_by=[F("country")] if question.in_country else None,
+        order_by=question.order_by,
+    )
+    ranked = TennisPlayer.objects.filter(points__isnull=False)
+    return dict(ranked.annotate(place=window).values_list("pk", "place"))
+
+
+def _in_index(question: Question) -> dict[int, int | None]:
+    ranking = question.index.ranking
+    players: dict[str, list[int]] = defaultdict(list)
+    for pk, country in TennisPlayer.objects.values_list("pk", "country"):
+        players[country].append(pk)
+    if not question.in_country:
+        return ranking.ranks(pk for pks in players.values() for pk in pks)
+    found: dict[int, int | None] = {}
+    for country, pks in players.items():
+        found |= ranking.filter(country=country).ranks(pks)
+    return found

@@ -1,0 +1,54 @@
+"""The people that are measured: many at the lowest levels, few at the highest, as on a live system of 20 million."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+__all__ = ["Person", "build"]
+
+_LEVELS = ((1, 10, 22.1), (11, 20, 15.8), (21, 30, 8.0), (31, 3500, 54.1))
+"""Lowest level, highest level, per cent of all: those of the demo."""
+
+_REGIONS = ("chubu", "chugoku", "hokkaido", "kansai", "kantou", "kyushu", "shikoku", "tohoku")
+_PLATFORMS = ("android", "ios", "pc", "ps", "switch", "xbox")
+_NEWEST = datetime(2024, 6, 24, tzinfo=UTC)
+
+
+class Person(NamedTuple):
+    """One member."""
+
+    pk: int
+    points: int
+    joined: datetime
+    region: str
+    platform: str
+
+
+def build(size: int) -> list[Person]:
+    """``size`` people in the order of their primary keys, the same ones every time.
+
+    The keys have one number of digits, and whoever has the higher key joined earlier: so by points and then by
+    date of joining, by points and then by key, and by points and then by key as text are all one order, and rivals
+    that break ties in different ways must give the same answers.
+    """
+    rng, first = random.Random(20240624), 10 ** len(str(size))
+    shares = [share for *_, share in _LEVELS]
+    return [
+        Person(
+            pk=first + number,
+            points=_draw(rng, *levels),
+            joined=_NEWEST - timedelta(seconds=number),
+            region=rng.choice(_REGIONS),
+            platform=rng.choice(_PLATFORMS),
+        )
+        for number, levels in enumerate(rng.choices(_LEVELS, shares, k=size))
+    ]
+
+
+def _draw(rng: random.Random, lowest: int, highest: int, _share: float) -> int:
+    """Evenly within ten levels; thinner towards the top where the span is long (even in the logarithm)."""
+    if highest - lowest < 10:
+        return rng.randint(lowest, highest)
+    return int(lowest * ((highest + 1) / lowest) ** rng.random())

@@ -1,0 +1,39 @@
+"""The server that is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.test.utils import override_settings
+from redis import Redis
+
+from tests.servers import RedisServer
+
+__all__ = ["redis_server"]
+
+_PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
+"""On a busy machine a batch of rows may take longer than a web request would wait for it."""
+
+
+@contextmanager
+def redis_server() -> Iterator[tuple[Redis, str]]:
+    """A server of our own, which ``ZRANK["REDIS_ALIAS"]`` leads to; a client of it; and what the server is called.
+
+    It is the one that ``ZRANK_TEST_REDIS_BINARY`` names, by default the embedded one.
+    """
+    from django_zrank.testing import EmbeddedServer
+
+    binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
+    with RedisServer(binary) if binary else EmbeddedServer() as server:
+        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": _PATIENT}
+        with (
+            override_settings(CACHES={**settings.CACHES, "zrank": alias}),
+            Redis.from_url(server.url) as client,
+        ):
+            about: Any = client.info("server")
+            name = "Valkey" if "valkey_version" in about else "Redis"
+            yield client, f"{name} {about.get('valkey_version') or about['redis_version']}"
