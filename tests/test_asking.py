@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from redis.connection import Connection as RedisConnection
+from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCoveredError
 
-from django_zrank import NotRanked, RankIndex, scripts
+from django_zrank import IndexUnavailable, NotRanked, RankIndex, scripts
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
@@ -485,3 +486,18 @@ def test_every_verb_is_one_round_trip(
     with mock.patch(packed, send), mock.patch.object(Ranking, "_require_health"):
         ask(ranking)
     assert len(sent) == 1
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("error", [RedisClusterException, SlotNotCoveredError, ReadOnlyError, OSError])
+def test_errors_of_redis_are_ours(error: type[Exception]) -> None:
+    """A cluster of which no node answers raises what is no RedisError; what is no error of Redis stays as it is."""
+    populate(Filtered, spread(4, 2))
+    with (
+        mock.patch("redis.Redis.execute_command", side_effect=error("gone")),
+        pytest.raises(Exception) as raised,
+    ):
+        Filtered.ranking.top()
+    assert (raised.type is IndexUnavailable) == (error is not OSError)
