@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django_redis import get_redis_connection
 from redis import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from . import scripts
 from .conf import get_settings
@@ -224,7 +224,7 @@ class Store:
             if str(error).startswith("UNHEALTHY"):
                 raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
             raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
 
     def _not_built(self) -> NotBuilt:

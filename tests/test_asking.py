@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from redis.connection import Connection as RedisConnection
+from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCoveredError
 
-from django_zrank import NotRanked, RankIndex, scripts
+from django_zrank import IndexUnavailable, NotRanked, RankIndex, scripts
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
@@ -493,3 +494,18 @@ def test_django_s_paginator_takes_a_ranking() -> None:
     page = Paginator(Filtered.ranking, 10).page(3)  # type: ignore[arg-type]
     assert page.paginator.num_pages == 3
     assert [entry.rank for entry in page.object_list] == [21, 22, 23, 24, 25]
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("error", [RedisClusterException, SlotNotCoveredError, ReadOnlyError, OSError])
+def test_errors_of_redis_are_ours(error: type[Exception]) -> None:
+    """A cluster of which no node answers raises what is no RedisError; what is no error of Redis stays as it is."""
+    populate(Filtered, spread(4, 2))
+    with (
+        mock.patch("redis.Redis.execute_command", side_effect=error("gone")),
+        pytest.raises(Exception) as raised,
+    ):
+        Filtered.ranking.top()
+    assert (raised.type is IndexUnavailable) == (error is not OSError)
