@@ -17,6 +17,7 @@ from django.db import connections, models, router
 from django.utils.module_loading import import_string
 
 from .conf import Settings, get_settings, raw_settings
+from .filters import GROUP
 from .index import RANKING_METHODS, RankIndex
 from .models import Mark
 from .ordering import Order, follow
@@ -186,9 +187,24 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         )
         yield Error(f"{cls.__name__}.order: {error}", hint=hint, obj=cls, id="zrank.E015")
         return
+    try:
+        facets = index.faceting.paths
+    except (FieldDoesNotExist, FieldError) as error:
+        hint = (
+            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
+            '("region", "guild__slug", ("region", "platform")).'
+        )
+        yield Error(f"{cls.__name__}.facets: {error}", hint=hint, obj=cls, id="zrank.E025")
+        return
+    if GROUP in facets:
+        yield Error(
+            f"{cls.__name__}.facets: filter(group=…) asks for the groups of an index, so no facet can have that name.",
+            hint="Rename the field, or declare the column behind the relation: group_id.",
+            obj=cls,
+            id="zrank.E026",
+        )
     yield from _check_decimals(index, ordering)
     yield from _check_method(index)
-    yield from _check_facets(index)
     yield from _check_band(index)
     yield from _check_owner(index)
     yield from _check_queryset(index)
@@ -224,26 +240,6 @@ def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     if method not in RANKING_METHODS:
         hint = f"One of {', '.join(map(repr, RANKING_METHODS))}: 1234, 1224, 1223."
         yield Error(f"{cls.__name__}.ranking_method is {method!r}.", hint=hint, obj=cls, id="zrank.E024")
-
-
-def _check_facets(index: RankIndex) -> Iterator[CheckMessage]:
-    cls = type(index)
-    try:
-        paths = index.faceting.paths
-    except (FieldDoesNotExist, FieldError) as error:
-        hint = (
-            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
-            '("region", "guild__slug", ("region", "platform")).'
-        )
-        yield Error(f"{cls.__name__}.facets: {error}", hint=hint, obj=cls, id="zrank.E025")
-        return
-    if "group" in paths:
-        yield Error(
-            f"{cls.__name__}.facets: filter(group=…) asks for the groups of an index, so no facet can have that name.",
-            hint="Rename the field, or declare the column behind the relation: group_id.",
-            obj=cls,
-            id="zrank.E026",
-        )
 
 
 def _check_band(index: RankIndex) -> Iterator[CheckMessage]:

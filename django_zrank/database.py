@@ -205,9 +205,9 @@ class DatabaseSource:
             limits = self._limits(criterion.kind, is_first=criterion is self.order.first)
             if limits is not None:
                 lowest, highest = (_value_at(criterion.kind, limit) for limit in limits)
-                ranked = ranked.filter(
-                    Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
-                )
+                within = Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
+                may_be_null = criterion.nullable and criterion is not self.order.first
+                ranked = ranked.filter(within | Q(**{f"{name}__isnull": True}) if may_be_null else within)
         return ranked
 
     @cached_property

@@ -73,7 +73,11 @@ class Facet:
         """A value to filter by, in the type of the field behind ``path``. Raises ``ValueError``."""
         field = self.fields[self.paths.index(path)]
         if isinstance(value, models.Model):
-            value = value.pk
+            known = isinstance(value, getattr(field, "model", ()))
+            key = getattr(value, field.attname) if known else None
+            if key is None:  # not to be taken for null, which asks for those that have none
+                raise ValueError(f"{path}: {value!r} is not saved, or of another model than {field}")
+            value = key
         if value is None:
             return None
         try:

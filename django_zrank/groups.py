@@ -39,12 +39,13 @@ class Group:
         """
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
-        until = float("inf") if expires is None else _now() + expires // timedelta(microseconds=1)
-        return self._store.add_to_group(self._key, self._texts(members), until)
+        now = _now()
+        until = float("inf") if expires is None else now + expires // timedelta(microseconds=1)
+        return self._store.add_to_group(self._key, self._texts(members), until, now)
 
     def remove(self, *members: Any) -> int:
         """Remove members. Returns how many were in the group."""
-        return self._store.remove_from_group(self._key, self._texts(members))
+        return self._store.remove_from_group(self._key, self._texts(members), _now())
 
     def count(self) -> int:
         """How many belong to the group, ranked or not."""

@@ -41,6 +41,10 @@ class Keys(NamedTuple):
         """Sorted set: the ranking of a facet's value, by its name such as ``region:kantou``; '' for all members."""
         return f"{self.live}:{name}" if name else self.live
 
+    def part(self, name: str, ranking: str = "") -> str:
+        """What belongs to a ranking: ``entries``, ``rankings``, ``values``, ``counts`` (see ``live``)."""
+        return f"{self.ranking(ranking)}:{name}"
+
     def group(self, name: str) -> str:
         """Sorted set: members of a group -> until when they belong to it, in microseconds."""
         return f"{self._tag}:group:{name}"

@@ -18,8 +18,11 @@ __all__ = [
     "ADOPT_SERVER",
     "APPLY_CHANGES",
     "BEGIN_WRITE",
+    "CHECK_COUNTS",
     "CHECK_HEALTH",
+    "CHECK_NAMES",
     "COUNT_FACET",
+    "FIND_STRAYS",
     "FINISH_REPLAY",
     "LOAD_ROWS",
     "NARROW",
@@ -86,8 +89,11 @@ ABANDON_REBUILD: Final = Script("abandon_rebuild", "clear")
 ADOPT_SERVER: Final = Script("adopt_server", "clear")
 APPLY_CHANGES: Final = Script("apply_changes", "ties", "standing")
 BEGIN_WRITE: Final = Script("begin_write", "clear")
+CHECK_COUNTS: Final = Script("check_counts", "ties", "standing", "places")
 CHECK_HEALTH: Final = Script("check_health")
+CHECK_NAMES: Final = Script("check_names")
 COUNT_FACET: Final = Script("count_facet", "ties", "places")
+FIND_STRAYS: Final = Script("find_strays", "ties", "standing")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows", "ties", "standing")
 NARROW: Final = Script("narrow", "ties", "places")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django_redis import get_redis_connection
 from redis import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from . import scripts
 from .conf import get_settings
@@ -223,7 +224,7 @@ class Store:
             if str(error).startswith("UNHEALTHY"):
                 raise IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over") from None
             raise IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}") from error
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
             raise IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}") from error
 
     def _not_built(self) -> NotBuilt:
@@ -294,7 +295,8 @@ class Store:
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
         read = (keys.ranking(ranking or ""), keys.live, keys.meta)
-        if self.layout == PLAIN and ranking is not None and measure == "score" and not remember:
+        plainest = self.layout == PLAIN and (measure, method) == ("score", "ordinal")
+        if plainest and ranking is not None and not remember:
             return read, args
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)
@@ -304,7 +306,9 @@ class Store:
     def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
-            args = (*args[:10], "", 0, args[12])
+            # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
+            barred = f"{args[4]}{args[0]}\0"
+            args = (*args[:4], barred, *args[5:10], "", 0, args[12])
             reply = self._read_narrowed(scripts.SAMPLE_NEARBY, args, keys[3:4])
         if reply is None:
             return None
@@ -428,18 +432,26 @@ class Store:
 
     # Groups
 
-    def add_to_group(self, group: str, members: Iterable[str], until: float) -> int:
-        """Add primary keys until a time in microseconds. Returns how many were new."""
-        key = self.keys.group(group)
+    def add_to_group(self, group: str, members: Iterable[str], until: float, now: float) -> int:
+        """Add primary keys until a time in microseconds. Returns how many did not belong to it ``now``."""
         scores = dict.fromkeys(members, until)
-        added: int = self._call(Redis.zadd, key, scores) if scores else 0
+        added: int = self._call(self._without_expired, group, now, Redis.zadd, scores) if scores else 0
         return added
 
-    def remove_from_group(self, group: str, members: Iterable[str]) -> int:
-        """Remove primary keys. Returns how many were in it."""
+    def remove_from_group(self, group: str, members: Iterable[str], now: float) -> int:
+        """Remove primary keys. Returns how many belonged to it ``now``."""
         gone = list(members)
-        removed: int = self._call(Redis.zrem, self.keys.group(group), *gone) if gone else 0
+        removed: int = self._call(self._without_expired, group, now, Redis.zrem, *gone) if gone else 0
         return removed
+
+    def _without_expired(
+        self, client: Redis, group: str, now: float, command: Callable[..., Any], *args: Any
+    ) -> Any:
+        """What a command answers of a group after those whose time has ended have left it. One round trip."""
+        key, pipeline = self.keys.group(group), client.pipeline(transaction=False)
+        pipeline.zremrangebyscore(key, "-inf", now)
+        command(pipeline, key, *args)
+        return pipeline.execute()[-1]
 
     def count_group(self, group: str, now: float) -> int:
         """How many belong to a group after a time in microseconds."""
@@ -497,16 +509,40 @@ class Store:
         found: list[float | None] = self._call(Redis.zmscore, self.keys.live, asked) if asked else []
         return found
 
-    def scan(self, size: int) -> Iterator[list[bytes]]:
-        """Every member, in batches of about ``size`` and in no order, perhaps one twice.
+    def scan(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
+        """Every member of a facet ranking, by default of the whole index, as stored: in batches of about
+        ``size`` and in no order, perhaps one twice.
 
         Those that are there from the beginning to the end are among them, whatever comes and goes meanwhile,
         unless another generation takes their place.
         """
+        return self._scan(Redis.zscan, self.keys.ranking(ranking), size)
+
+    def scan_entries(self, size: int) -> Iterator[list[bytes]]:
+        """The members that have an entry (primary keys as text), as ``scan()`` does."""
+        return self._scan(Redis.hscan, self.keys.part("entries"), size)
+
+    def scan_names(self, size: int) -> Iterator[list[bytes]]:
+        """The names of the facet rankings that are registered, and then of those that there are, or traces of."""
+        yield from self._scan(Redis.zscan, self.keys.part("rankings"), size)
+        cursor, ended, prefix = 0, False, self.keys.part("").encode()
+        while not ended:
+            cursor, found = self._call(Redis.scan, cursor, _escape(self.keys.part("")) + "*", size)
+            names = (key.removeprefix(prefix) for key in found)
+            # A value has no plain colon in it: what follows one behind the name is a part of the ranking.
+            yield [b":".join(name.split(b":")[:2]) for name in names if b":" in name]
+            ended = cursor == 0
+
+    def scan_values(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
+        """The distinct values that are counted or listed for a facet ranking, by default for the whole index."""
+        yield from self._scan(Redis.hscan, self.keys.part("counts", ranking), size)
+        yield from self._scan(Redis.zscan, self.keys.part("values", ranking), size)
+
+    def _scan(self, command: Callable[..., Any], key: str, size: int) -> Iterator[list[bytes]]:
         cursor, ended = 0, False
         while not ended:
-            cursor, found = self._call(Redis.zscan, self.keys.live, cursor, None, size)
-            yield [member for member, _ in found]
+            cursor, found = self._call(command, key, cursor, None, size)
+            yield list(found) if isinstance(found, dict) else [member for member, _ in found]
             ended = cursor == 0
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
@@ -522,6 +558,45 @@ class Store:
         stride = 4 if layout.entries else 2
         numbers = ([None if text is None else float(text) for text in reply[i::stride]] for i in range(2))
         return list(map(Standing, *numbers, *(reply[i::stride] for i in range(2, stride))))
+
+    def find_strays(
+        self, generation: str, places: Iterable[tuple[str, bytes]], *, mend: bool = False
+    ) -> list[float | None] | None:
+        """The score with which a member stands where its entry doesn't say, None where it doesn't: for each
+        place, which is the name of a facet ranking ('' for the whole index) and a stored member. ``mend``:
+        take them out.
+
+        None: the server holds another generation, or is not the one that was written to.
+        """
+        keys, layout = self.keys, self.layout
+        args = (generation, layout.width, int(layout.dense), int(mend), *chain.from_iterable(places))
+        reply = self._call(scripts.FIND_STRAYS, (keys.live, keys.meta), args)
+        return None if reply is None else [None if score is None else float(score) for score in reply]
+
+    def check_names(
+        self, generation: str, names: Sequence[bytes], *, mend: bool = False
+    ) -> list[bytes] | None:
+        """Those names that are registered without a ranking, or the other way round. ``mend``: put it right.
+
+        None: the server holds another generation, or is not the one that was written to.
+        """
+        keys = self.keys
+        reply = self._call(scripts.CHECK_NAMES, (keys.live, keys.meta), (generation, int(mend), *names))
+        return None if reply is None else [name for name, wrong in zip(names, reply, strict=True) if wrong]
+
+    def check_counts(
+        self, generation: str, texts: Iterable[bytes], *, ranking: str = "", members: bool, mend: bool = False
+    ) -> list[tuple[bytes, int, bytes]] | None:
+        """Those distinct values of a ranking that are counted wrongly, with how many members have them and
+        how many were counted, as text. ``texts``: values, or stored ``members`` whose values are meant.
+        ``mend``: count them anew.
+
+        None: the server holds another generation, or is not the one that was written to.
+        """
+        keys = self.keys
+        args = (generation, self.layout.width, int(mend), ranking, int(members), *texts)
+        reply = self._call(scripts.CHECK_COUNTS, (keys.live, keys.meta), args)
+        return None if reply is None else list(zip(reply[::3], reply[1::3], reply[2::3], strict=True))
 
     def eviction_policy(self) -> str | None:
         """What Redis does when its memory is full, such as ``noeviction``; None where it doesn't say.
@@ -588,3 +663,8 @@ def _text(score: Number | None) -> str:
 def _halves(number: Number) -> tuple[int, int]:
     """A distance of up to 64 bits as two numbers of 32."""
     return divmod(min(int(number), 2**64 - 1), 2**32)
+
+
+def _escape(text: str) -> str:
+    """``text`` as a pattern that matches itself."""
+    return re.sub(r"([\\*?\[\]^])", r"\\\1", text)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from _pytest.unittest import UnitTestCase
 
 import django_zrank
 from django_zrank.testing import EmbeddedServer
@@ -13,6 +14,39 @@ from tests import settings as environment
 from tests.servers import RedisServer
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
+
+
+_FIXTURES = {
+    "database": {"db", "transactional_db", "django_db_setup", "live_server"},
+    "redis": {"zrank", "zrank_server"},
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--touching",
+        choices=sorted(_FIXTURES),
+        help="Only tests that use a database, or a Redis server: what another server can make a difference to.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if wanted := config.getoption("--touching"):
+        chosen = [item for item in items if _touches(item, wanted)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def _touches(item: pytest.Item, what: str) -> bool:
+    """Whether a test uses it. Those that start processes of their own are not told by their fixtures."""
+    if {"torture", "example", "benchmarks"} & set(item.path.parts):
+        return True
+    names = set(getattr(item, "fixturenames", ()))
+    if what == "database" and (
+        item.get_closest_marker("django_db") or isinstance(item.getparent(UnitTestCase), UnitTestCase)
+    ):
+        return True
+    return bool(names & _FIXTURES[what])
 
 
 def pytest_report_header() -> str:

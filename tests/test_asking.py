@@ -17,14 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from redis.connection import Connection as RedisConnection
+from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCoveredError
 
-from django_zrank import NotRanked, RankIndex, scripts
-from django_zrank.exceptions import FilterTooLarge
+from django_zrank import IndexUnavailable, NotRanked, RankIndex, scripts
+from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import FACETED, FILTERS, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank, Oracle, Row, populations
+from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side
-from tests.testapp.models import Player
+from tests.testapp.models import Guild, Player, Tag
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -99,6 +101,14 @@ def test_recommend_in_a_filtered_ranking(
         assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
 
 
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+def test_those_drawn_have_the_ranks_of_the_ranking_method(index: type[RankIndex]) -> None:
+    rows = {pk: row(pk // 3, total=2**53 + pk // 3, joined=None) for pk in range(1, 12)}
+    populate(index, rows)
+    oracle = Oracle(index, rows, lambda row: True)
+    assert index.ranking.recommend(5, 10, band=9) == oracle.entries(pk for pk in oracle.pks if pk != 5)
+
+
 def spread(size: int, share: int) -> dict[int, Row]:
     """Members 1 … size, as many points; one in ``share`` is from kansai and on ps with the tag 1."""
     special = {"region": "kansai", "platform": "ps", "tags": {1}}
@@ -125,6 +135,68 @@ def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any
     ]
     assert better.deviation(draw[:2] for draw in draws) < LIMIT
     assert worse.deviation(draw[2:] for draw in draws) < LIMIT
+
+
+# Narrowed rankings, which are kept for some seconds
+
+
+class FilteredDense(CompetitorRank):
+    name = "asked-filtered-dense"
+    ranking_method = "dense"
+
+
+@pytest.mark.parametrize("index", [Filtered, FilteredDense])
+@pytest.mark.parametrize("points", [-7, 5, 60])
+def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankIndex], points: int) -> None:
+    store = populate(index, {pk: row(pk // 2, tags={1}) for pk in range(1, 11)})
+    ranking = index.ranking.filter(region="kantou", tags=1)
+    before = [ranking.entry(pk) for pk in range(1, 11)]
+    store.apply_changes(store.begin_write(), [change(index, 2, row(points, tags={1}))])
+    assert [ranking.entry(pk) for pk in range(1, 11)] == before
+    assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
+
+
+@pytest.mark.parametrize("index", [Filtered, FilteredTied, FilteredDense])
+def test_a_narrowed_ranking_is_gone_in_seconds(zrank: Redis, index: type[RankIndex]) -> None:
+    populate(index, spread(8, 2))
+    index.group("live").add(1, 2)
+    assert index.ranking.filter(group="live", tags=1).exclude(region="kantou").count() == 1
+    kept = zrank.keys("*narrowed*")
+    assert len(kept) == 1 + (index is FilteredDense)
+    assert all(0 < zrank.pttl(key) <= 5000 for key in kept)
+
+
+@pytest.mark.parametrize("moved", [{"points": 1900}, {"points": 1900, "lost": 1}])
+@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+def test_the_band_lies_around_where_one_stands_now(index: type[RankIndex], moved: dict[str, Any]) -> None:
+    """Though it stood elsewhere when the ranking was narrowed."""
+    store = populate(index, {pk: row(pk) for pk in range(1, 2001)})
+    index.group("few").add(1, 501, 1001, 1501)
+    ranking = index.ranking.filter(group="few")
+    assert ranking.count() == 4
+    store.apply_changes(store.begin_write(), [change(index, 1, row(1) | moved)])
+    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as narrowed:
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1200, 60))} == {1001, 1501}
+        assert {entry.pk for entry in ranking.recommend(1, 4, band=(1900, 60))} == {501, 1001, 1501}
+    assert narrowed.call_count == 2, "those who pass were found one by one"
+
+
+# Bands of integers beyond 2**53
+
+
+@pytest.mark.parametrize(
+    "index", [index for index in INDEXES if index.name in ("wide-ordinal", "wide two-ordinal")]
+)
+def test_a_band_is_exact_wherever_it_ends(index: type[RankIndex]) -> None:
+    totals = dict(enumerate(TOTALS, 1))
+    populate(index, {pk: row(0, total=total) for pk, total in totals.items()})
+    for me, mine in totals.items():
+        for low in [total for total in TOTALS if total <= mine][::3]:
+            for high in (total for total in TOTALS if total >= mine):
+                found = index.ranking.recommend(me, 20, band=(mine - low, high - mine))
+                assert {e.pk for e in found} == {
+                    pk for pk in totals if low <= totals[pk] <= high and pk != me
+                }
 
 
 # Windows of ranks
@@ -191,11 +263,24 @@ def test_the_oldest_shown_stay_inside_the_band_and_the_exclusions() -> None:
 
 def test_what_was_seen_is_forgotten_in_time(zrank: Redis) -> None:
     fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
-    PlayerIndex.ranking.recommend(1, 2, remember=timedelta(milliseconds=50))
-    key = PlayerIndex.ranking.store.keys.seen("1")
-    assert 0 < zrank.pttl(key) <= 50
-    sleep(0.08)
+    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.seen("1")
+    short = {entry.pk for entry in ranking.recommend(1, 2, remember=timedelta(milliseconds=1))}
+    sleep(0.01)
     assert not zrank.exists(key)
+    long = {entry.pk for entry in ranking.recommend(1, 2, exclude=short, remember=timedelta(hours=1))}
+    ranking.recommend(1, 2, exclude=long, remember=timedelta(milliseconds=1))
+    assert 3_500_000 < zrank.pttl(key) <= 3_600_000  # of the one that is remembered longest
+    sleep(0.01)
+    # Each is forgotten by itself.
+    assert {entry.pk for entry in ranking.recommend(1, 2, remember=timedelta(hours=1))} == short
+
+
+def test_the_oldest_shown_pass_the_filters() -> None:
+    populate(Filtered, spread(12, 4))
+    hour = timedelta(hours=1)
+    assert len(Filtered.ranking.recommend(1, 11, band=20, remember=hour)) == 11
+    ranking = Filtered.ranking.filter(region="kansai", tags=1)
+    assert [entry.pk for entry in ranking.recommend(1, 11, band=20, remember=hour)] == [12, 8, 4]
 
 
 @given(size=st.integers(2, 30), n=st.integers(1, 6), rounds=st.integers(1, 12), tied=st.booleans())
@@ -249,6 +334,10 @@ def test_what_one_side_lacks_the_other_gives(players: list[Player]) -> None:
     levels = [entry.score for entry in drawn]
     assert len(levels) == 10
     assert levels[:3] == [200, 195, 190]
+    drawn = PlayerIndex.ranking.recommend(players[12], 10, band=100, where=Q(name="yes"))
+    levels = [entry.score for entry in drawn]
+    assert len(levels) == 10
+    assert levels[8:] == [10, 5]
 
 
 def test_fewer_only_where_there_are_fewer(players: list[Player]) -> None:
@@ -267,12 +356,27 @@ def test_exclusions_count_too(players: list[Player]) -> None:
     assert [entry.score for entry in drawn] == [110, 90]
 
 
-def test_one_query_a_batch(players: list[Player]) -> None:
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        PlayerIndex.ranking.recommend(players[99].pk, 1, band=100, where=Q(name__in=["yes", "no"]))
-    assert len(queries) == 1
+@pytest.mark.parametrize(
+    ("place", "names", "batches"),
+    [
+        (99, ["yes", "no"], 1),
+        (199, ["yes", "no"], 1),  # nobody is better: what the other side has is enough
+        (0, ["yes", "no"], 1),
+        (99, ["nobody"], 5),  # 8 + 16 + 32 + 64, and the 79 that are left
+    ],
+)
+def test_one_query_a_batch(players: list[Player], place: int, names: list[str], batches: int) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        PlayerIndex.ranking.recommend(players[place].pk, 1, band=200, where=Q(name__in=names))
+    assert len(queries) == batches
+
+
+def test_no_more_are_tried_than_a_bound(players: list[Player], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_zrank.recommendations._MOST_TRIED", 20)
+    with CaptureQueriesContext(connection) as queries:
+        drawn = PlayerIndex.ranking.recommend(players[99], 1, band=200, where=Q(name="nobody"))
+    assert len(drawn) == 0
+    assert len(queries) == 2  # 8 + 16
 
 
 def test_uniform_among_those_that_pass(players: list[Player]) -> None:
@@ -339,6 +443,14 @@ def test_many_with_exclusions_of_their_own(db: None) -> None:
     assert answers[10**6] is None
 
 
+def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
+    store = populate(Filtered, spread(4, 2))
+    zrank.hset(store.keys.meta, "run", "another")
+    Filtered.ranking._trust.until = 0.0
+    with pytest.raises(IndexUnhealthy):
+        list(Filtered.ranking.recommend_many([1], 2))
+
+
 # Limits
 
 
@@ -355,6 +467,25 @@ def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
         Filtered.ranking.exclude(region="kansai").count()
     with pytest.raises(FilterTooLarge):
         Filtered.ranking.filter(region="kansai").counts("platform")
+
+
+class Guilds(CompetitorRank):
+    name = "asked-guilds"
+    facets = ("guild", "tags")
+
+
+def test_filters_take_rows() -> None:
+    populate(Guilds, {1: row(1, guild=7, tags={1}), 2: row(2, guild=None, tags={2}), 3: row(3, guild=8)})
+    ranking = Guilds.ranking
+    assert [entry.pk for entry in ranking.filter(guild=Guild(pk=7)).top()] == [1]
+    assert [entry.pk for entry in ranking.filter(guild__in=[Guild(pk=8), None]).top()] == [3, 2]
+    assert [entry.pk for entry in ranking.filter(tags=Tag(pk=2)).top()] == [2]
+
+
+@pytest.mark.parametrize("stranger", [Guild(), Tag(pk=7)], ids=["not saved", "of another model"])
+def test_filters_take_rows_of_the_facet(stranger: Any) -> None:
+    with pytest.raises(ValueError, match=r"guild: .* is not saved, or of another model"):
+        Guilds.ranking.filter(guild=stranger)
 
 
 @pytest.mark.parametrize(
@@ -431,3 +562,18 @@ def test_django_s_paginator_takes_a_ranking() -> None:
     page = Paginator(Filtered.ranking, 10).page(3)  # type: ignore[arg-type]
     assert page.paginator.num_pages == 3
     assert [entry.rank for entry in page.object_list] == [21, 22, 23, 24, 25]
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("error", [RedisClusterException, SlotNotCoveredError, ReadOnlyError, OSError])
+def test_errors_of_redis_are_ours(error: type[Exception]) -> None:
+    """A cluster of which no node answers raises what is no RedisError; what is no error of Redis stays as it is."""
+    populate(Filtered, spread(4, 2))
+    with (
+        mock.patch("redis.Redis.execute_command", side_effect=error("gone")),
+        pytest.raises(Exception) as raised,
+    ):
+        Filtered.ranking.top()
+    assert (raised.type is IndexUnavailable) == (error is not OSError)

@@ -68,15 +68,26 @@ def test_members_leave(index: type[RankIndex]) -> None:
 
 def test_members_expire_each_by_itself(index: type[RankIndex]) -> None:
     show = index.group("live:44")
-    show.add(1, 2, expires=timedelta(milliseconds=40))
+    show.add(1, 2, expires=timedelta(milliseconds=400))
     show.add(2, expires=timedelta(hours=1))  # a viewer's browser that is still there
     show.add(3)
     assert 1 in show
-    sleep(0.06)
+    sleep(0.42)
     assert 1 not in show
     assert show.count() == 2
     assert {entry.pk for entry in index.ranking.filter(group="live:44").recommend(9, band=10)} == {2, 3}
     assert [entry.pk for entry in index.ranking.filter(group="live:44").top()] == [3, 2]
+
+
+def test_one_whose_time_has_ended_is_new_again(index: type[RankIndex], zrank: Redis) -> None:
+    show = index.group("live:45")
+    assert show.add(1, 2, expires=timedelta(milliseconds=20)) == 2
+    sleep(0.03)
+    assert show.remove(1) == 0
+    assert show.add(2, expires=timedelta(milliseconds=20)) == 1
+    sleep(0.03)
+    assert show.add(3) == 1
+    assert zrank.zcard(index.ranking.store.keys.group("live%3A45")) == 1
 
 
 def test_groups_combine(index: type[RankIndex]) -> None:
@@ -87,6 +98,12 @@ def test_groups_combine(index: type[RankIndex]) -> None:
     assert [entry.pk for entry in ranking.filter(group="a").filter(group="b").top()] == [3]
     assert [entry.pk for entry in ranking.filter(group="a").exclude(group="b").top()] == [2, 1]
     assert ranking.filter(group__in=[]).count() == 0
+
+
+def test_a_group_may_be_larger_than_the_index(index: type[RankIndex]) -> None:
+    index.group("everybody").add(*range(5, 60))
+    ranking = index.ranking.filter(group="everybody")
+    assert [(entry.pk, entry.score) for entry in ranking.top()] == [(pk, pk) for pk in range(10, 4, -1)]
 
 
 def test_an_audience_by_region(zrank: Redis) -> None:

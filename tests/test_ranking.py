@@ -235,3 +235,16 @@ def test_filters(index: type[RankIndex], case: Any, population: dict[int, Row]) 
     )
     both = Counter((row["platform"], row["region"]) for row in oracle.rows.values())
     assert narrow(index.ranking).counts("platform", "region") == both
+
+
+@pytest.mark.usefixtures("zrank")
+def test_thousands_of_values() -> None:
+    index = FACETED[0]
+    rows = {
+        pk: {"points": pk, "lost": 0, "region": "kantou", "platform": "pc", "tags": {2000 * pk}}
+        for pk in range(1, 7)
+    }
+    populate(index, rows)
+    ranking = index.ranking.filter(platform="pc")
+    assert [entry.pk for entry in ranking.filter(tags__in=range(1, 9000)).top()] == [4, 3, 2, 1]
+    assert [entry.pk for entry in ranking.exclude(tags__in=range(1, 9000)).top()] == [6, 5]

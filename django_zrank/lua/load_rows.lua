@@ -30,14 +30,67 @@ if none_written and not entries and not dense then
   redis.call('ZADD', shadow, unpack(ARGV, FIRST))
   return 1
 end
+
+-- One command for each key, not for each row: of every key, what it is to be told.
+local told = {}
+local function tell(key, first, second)
+  local list = told[key]
+  if not list then
+    list = {}
+    told[key] = list
+  end
+  list[#list + 1], list[#list + 2] = first, second
+end
+
+-- Those who are new at one score, with the same tie bytes, are counted together. Told twice, they are not new.
+local function count_up(key, list)
+  local alike = {}
+  for i = 1, #list, 2 do
+    local score, stored = list[i], list[i + 1]
+    local tie = entries and read_entry(stored, width) or ''
+    local value = value_of(tie, score)
+    local same = alike[value] or {}
+    alike[value] = same
+    same[#same + 1], same[#same + 2] = score, stored
+  end
+  for value, same in pairs(alike) do
+    local added = redis.call('ZADD', key, unpack(same))
+    if added > 0 then
+      redis.call('HINCRBY', key .. ':counts', value, added)
+      redis.call('ZADD', key .. ':values', same[1], value)
+    end
+  end
+end
+
+local rankings = {[shadow] = ''}
 for i = FIRST, #ARGV, entries and 3 or 2 do
   local score, member, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if none_written or not redis.call('ZSCORE', recent, member) then
-    if entries then
-      place(shadow, member, score, entry, width, dense)
-    else
-      enter(shadow, member, score, '', dense)
+    local stored = member
+    if entries and entry ~= '' then
+      local tie, names = read_entry(entry, width)
+      stored = tie .. member
+      tell(shadow .. ':entries', member, entry)
+      for name in string.gmatch(names, '%Z+') do
+        local key = shadow .. ':' .. name
+        rankings[key] = name
+        tell(key, score, stored)
+      end
     end
+    tell(shadow, score, stored)
+  end
+end
+for key, list in pairs(told) do
+  local name = rankings[key]
+  if not name then
+    redis.call('HSET', key, unpack(list))
+  elseif dense then
+    count_up(key, list)
+  else
+    redis.call('ZADD', key, unpack(list))
+  end
+  if name and name ~= '' then
+    redis.call('ZADD', shadow .. ':rankings', 0, name)
   end
 end
 return 1

@@ -35,7 +35,9 @@ end
 local function ranking_of(group)
   local key = new_scratch()
   if ties ~= '1' then
-    call('ZINTERSTORE', key, 2, group, live, 'WEIGHTS', 0, 1)
+    -- First without its scores: infinity, of those who stay for good, times no weight would be no number.
+    call('ZUNIONSTORE', key, 1, group, 'WEIGHTS', 0)
+    call('ZINTERSTORE', key, 2, key, live)
     return key
   end
   local members = call('ZRANGE', group, 0, -1)
@@ -84,11 +86,27 @@ for _, check in ipairs(checks) do
   end
 end
 
+-- 'unpack' fails at 8,000 sets.
+local BATCH = 1000
+
 -- Of those that stand in several sets, each has the same score.
 local function unite(target, keys)
-  local args = {unpack(keys)}
-  args[#args + 1], args[#args + 2] = 'AGGREGATE', 'MAX'
-  call('ZUNIONSTORE', target, #keys, unpack(args))
+  for first = 1, #keys, BATCH do
+    local args = {unpack(keys, first, math.min(first + BATCH - 1, #keys))}
+    if first > 1 then
+      args[#args + 1] = target
+    end
+    local count = #args
+    args[count + 1], args[count + 2] = 'AGGREGATE', 'MAX'
+    call('ZUNIONSTORE', target, count, unpack(args))
+  end
+end
+
+local function take_away(target, keys)
+  for first = 1, #keys, BATCH do
+    local args = {target, unpack(keys, first, math.min(first + BATCH - 1, #keys))}
+    call('ZDIFFSTORE', target, #args, unpack(args))
+  end
 end
 
 unite(narrowed, smallest.keys)
@@ -101,7 +119,7 @@ for _, check in ipairs(checks) do
     end
     unite(narrowed, parts)
   elseif not check.wants then
-    call('ZDIFFSTORE', narrowed, 1 + #check.keys, narrowed, unpack(check.keys))
+    take_away(narrowed, check.keys)
   end
 end
 for i = 1, made do

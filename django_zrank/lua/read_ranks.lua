@@ -27,6 +27,10 @@ for i = FIRST, #ARGV do
   local stored, score = find(live, ARGV[i], order)
   local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
   if place then
+    if ranking ~= live then
+      -- Of a narrowed ranking the score may be some seconds older than in the index.
+      score = call('ZSCORE', ranking, stored)
+    end
     reply[#reply + 1] = {place, count_before(ranking, stored, score, place, order), stored, score}
   else
     reply[#reply + 1] = false

@@ -110,7 +110,8 @@ if tests then
 end
 local size = call('ZCARD', ranking)
 local position, among = call('ZRANK', ranking, me), 1
-if not position then
+-- In a narrowed ranking the asking one may still stand where it stood some seconds ago.
+if not position or (ranking ~= live and call('ZSCORE', ranking, me) ~= score) then
   position, among = count_lower(ranking, score, me, false), 0
 end
 local function passes(stored, who)

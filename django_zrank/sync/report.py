@@ -18,11 +18,14 @@ _EXAMPLES: Final = 5
 
 
 class Example(NamedTuple):
-    """A member with its score on either side, None where it has none."""
+    """A member with its score on either side, None where it has none; or what else is wrong, with its counts."""
 
     member: str
     database: Number | None
     redis: float | None
+
+    why: str = ""
+    """What is wrong beside the score: in which facet rankings it stands, or doesn't."""
 
 
 @dataclass
@@ -102,7 +105,11 @@ class Report:
     """In Redis, and not ranked in the database."""
 
     different: Drift = field(default_factory=Drift)
-    """In Redis with another score."""
+    """In Redis with another score, other tie bytes, or in other facet rankings."""
+
+    broken: Drift = field(default_factory=Drift)
+    """Names of facet rankings, and counts of distinct values, that Redis holds otherwise than its own rankings
+    say."""
 
     repaired: int = 0
     """How many of these are not wrong any more."""
@@ -112,8 +119,8 @@ class Report:
 
     @property
     def drift(self) -> int:
-        """How many members were found wrong."""
-        return self.missing.count + self.extra.count + self.different.count
+        """How much was found wrong."""
+        return self.missing.count + self.extra.count + self.different.count + self.broken.count
 
     @property
     def ok(self) -> bool:
@@ -123,9 +130,9 @@ class Report:
 
     def add(self, example: Example) -> None:
         """A member that is wrong."""
-        if example.redis is None:
-            self.missing.add(example)
-        elif example.database is None:
+        if example.database is None:
             self.extra.add(example)
+        elif example.redis is None:
+            self.missing.add(example)
         else:
             self.different.add(example)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import connections
 
@@ -46,6 +46,11 @@ _LOOKS: Final = 6
 
 _PAUSE: Final = 0.1
 """Seconds before the second look; before each further one, so many more."""
+
+_MANY: Final = 100_000
+"""How many members that stand where they shouldn't are remembered, to be told of together with what else is wrong."""
+
+Found = TypeVar("Found")
 
 _FEW: Final = 1000
 """How many waiting marks are told apart."""
@@ -132,8 +137,10 @@ class _Replaced(Exception):
 class _Comparison:
     """One pass over both sides.
 
-    Every row is looked up in Redis: that finds what is missing or different. A :class:`Balance` of what was found
-    there with what is there tells whether anything is extra; if so, it is looked for in the database.
+    Where members have entries, Redis is first compared with itself: who stands in a ranking that the entry
+    doesn't tell of is a stray. Every row is looked up in Redis: that finds what is missing or different. A
+    :class:`Balance` of what was found there with what is there tells whether anything is extra; if so, it is looked
+    for in the database.
     """
 
     def __init__(self, report: Report, repair: bool, size: int, progress: Callable[[int], Any]) -> None:
@@ -147,16 +154,26 @@ class _Comparison:
         self.generation = self.store.check_health().generation
         # Member as Redis stores it -> its primary key, None where no row can have it.
         self.suspects: dict[bytes, Any] = {}
+        # Member -> the places where it stands against its entry: the name of a ranking, and the stored member.
+        self.strays: dict[bytes, set[tuple[str, bytes]]] = {}
 
     def run(self) -> None:
-        balance = Balance()
+        balance, layout = Balance(), self.store.layout
+        if layout.entries:
+            self.look_for_strays()
         self.look_up_rows(balance)
-        for members in self.store.scan(self.size):
+        for stored in self.store.scan(self.size):
+            members = list(map(self.member_of, stored))
             balance.subtract(members)
             self.report.members += len(members)
             self.progress(len(members))
         if balance:
             self.look_up_members(balance)
+        if layout.entries:
+            self.look_up_entries()
+            self.accuse_strays()
+        if layout.entries or layout.dense:
+            self.check_rankings()
         health = self.store.check_health()
         if health.generation != self.generation or not health.same_server:
             raise _Replaced
@@ -165,12 +182,17 @@ class _Comparison:
         for page in self.pages():
             ranked = encode(self.index, page)
             while rows := {
-                self.index.to_text(pk).encode(): (pk, score) for pk, score, _ in islice(ranked, self.size)
+                self.index.to_text(pk).encode(): (pk, *expected)
+                for pk, *expected in islice(ranked, self.size)
             }:
-                scores = dict(zip(rows, self.store.scores(rows), strict=True))
-                wrong = ((member, pk) for member, (pk, score) in rows.items() if scores[member] != score)
+                found = dict(zip(rows, self.read_redis(rows, tokens=False), strict=True))
+                wrong = (
+                    (member, pk)
+                    for member, (pk, score, entry) in rows.items()
+                    if not _stands(found[member], (score, entry))
+                )
                 self.suspects.update(wrong)
-                balance.add(member for member, score in scores.items() if score is not None)
+                balance.add(member for member, standing in found.items() if standing.score is not None)
                 self.report.rows += len(rows)
                 self.settle(at_least=self.size)
                 self.progress(len(rows))
@@ -197,12 +219,97 @@ class _Comparison:
             bounds = {"pk__gt": ends[0]}
 
     def look_up_members(self, balance: Balance) -> None:
-        for members in self.store.scan(self.size):
+        for stored in self.store.scan(self.size):
+            members = map(self.member_of, stored)
             pks = {member: self.pk_of(member) for member in balance.uneven(members)}
-            scores = self.read_database(pks)
-            self.suspects.update((member, pk) for member, pk in pks.items() if scores.get(member) is None)
+            rows = self.read_database(pks)
+            self.suspects.update((member, pk) for member, pk in pks.items() if member not in rows)
             self.settle(at_least=self.size)
         self.settle()
+
+    # Redis against itself
+
+    def look_for_strays(self) -> None:
+        """Find who stands where the entry doesn't tell."""
+        for name in ("", *self.names()):
+            for stored in self.store.scan(self.size, name):
+                places = [(name, each) for each in stored]
+                for place, score in zip(places, self.find_strays(places), strict=True):
+                    if score is not None:
+                        self.strays.setdefault(self.member_of(place[1]), set()).add(place)
+                if len(self.strays) > _MANY:
+                    self.accuse_strays()
+
+    def accuse_strays(self) -> None:
+        """Those that no row has led to yet: they are otherwise right, or no row can be theirs."""
+        for member in list(self.strays):
+            self.suspects[member] = self.pk_of(member)
+            self.settle(at_least=self.size)
+        self.settle()
+        self.strays.clear()
+
+    def look_up_entries(self) -> None:
+        """Find the entries of nobody: rows have not led to them."""
+        for members in self.store.scan_entries(self.size):
+            found = zip(members, self.read_redis(members, tokens=False), strict=True)
+            pks = {member: self.pk_of(member) for member, standing in found if standing.score is None}
+            rows = self.read_database(pks)
+            self.suspects.update((member, pk) for member, pk in pks.items() if member not in rows)
+            self.settle(at_least=self.size)
+        self.settle()
+
+    def check_rankings(self) -> None:
+        """Names and counts. Each is judged by the script that looks at it, in one step: nothing comes between."""
+        names = self.names()
+        for start in range(0, len(names), self.size):
+            batch = [name.encode() for name in names[start : start + self.size]]
+            for name in self.believed(self.store.check_names(self.generation, batch, mend=self.repair)):
+                self.tell_broken(Example(name.decode(), None, None, "name of a facet ranking"))
+        for ranking in ("", *names) if self.store.layout.dense else ():
+            told: set[bytes] = set()  # a value is met among members, counts and values
+            for texts in self.store.scan(self.size, ranking):
+                self.check_counts(ranking, texts, told, members=True)
+            for texts in self.store.scan_values(self.size, ranking):
+                self.check_counts(ranking, texts, told, members=False)
+
+    def check_counts(self, ranking: str, texts: list[bytes], told: set[bytes], *, members: bool) -> None:
+        found = self.store.check_counts(
+            self.generation, texts, ranking=ranking, members=members, mend=self.repair
+        )
+        for value, right, counted in self.believed(found):
+            if value not in told:
+                label = f"{ranking} {value.decode(errors='backslashreplace')}".strip()
+                self.tell_broken(
+                    Example(label, right, int(counted) if counted.isdigit() else None, "count of a value")
+                )
+            if len(told) < _MANY:
+                told.add(value)
+
+    def tell_broken(self, example: Example) -> None:
+        self.report.broken.add(example)
+        self.report.repaired += self.repair
+
+    def names(self) -> list[str]:
+        """Of all facet rankings: those that there should be, that there are, and of which there are traces."""
+        names = set(chain.from_iterable(self.store.scan_names(self.size)))
+        return sorted(name.decode(errors="replace") for name in names)
+
+    def member_of(self, stored: bytes) -> bytes:
+        """The primary key in a stored member."""
+        layout = self.store.layout
+        if layout.width:
+            return stored[layout.width :]
+        return stored[9:] if layout.entries and stored.startswith(b"\0") else stored
+
+    def find_strays(self, places: Sequence[tuple[str, bytes]], mend: bool = False) -> list[float | None]:
+        return self.believed(self.store.find_strays(self.generation, places, mend=mend))
+
+    @staticmethod
+    def believed(found: list[Found] | None) -> list[Found]:
+        """What the server says, if it still holds what is compared."""
+        if found is None:
+            raise _Replaced
+        return found
 
     def pk_of(self, member: bytes) -> Any:
         """The primary key of the row that ``member`` stands for, None where no row can have it."""
@@ -216,22 +323,21 @@ class _Comparison:
 
     # Both sides, of some members
 
-    def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, Number]:
-        """The score of each member that is ranked now."""
+    def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, tuple[Number, bytes]]:
+        """The score and the entry of each member that is ranked now."""
         asked = (pk for pk in pks.values() if pk is not None)
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
-        scores: dict[bytes, Number] = {}
+        rows: dict[bytes, tuple[Number, bytes]] = {}
         while chunk := list(islice(asked, limit)):
             found = read(self.index, chunk)
-            scores.update((text.encode(), score) for text, score, _ in found if score is not None)
-        return scores
+            rows.update((text.encode(), (score, entry)) for text, score, entry in found if score is not None)
+        return rows
 
-    def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
-        """Where each member stands."""
-        found = self.store.read_members(self.generation, members)
-        if found is None:
-            raise _Replaced
-        return found
+    def read_redis(self, members: Iterable[bytes], *, tokens: bool = True) -> list[Standing]:
+        """Where each member stands; without ``tokens``, cheaper where members have no entries."""
+        if not tokens and not self.store.layout.entries:
+            return [Standing(score, None) for score in self.store.scores(members)]
+        return self.believed(self.store.read_members(self.generation, members))
 
     def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
         """Those that a waiting mark is about, or may be."""
@@ -278,19 +384,27 @@ class _Comparison:
         """
         drain(self.index)
         before = self.read_redis(suspects)
-        scores = self.read_database(suspects)
+        rows = self.read_database(suspects)
         in_flight = self.in_flight(suspects)
         after = self.read_redis(suspects)
+        places = [place for member in suspects for place in self.strays.get(member, ())]
+        stray = dict(zip(places, self.find_strays(places), strict=True)) if places else {}
         wrong: dict[bytes, Example] = {}
         moving: set[bytes] = set()
         for member, first, second in zip(suspects, before, after, strict=True):
-            expected, found = scores.get(member), second.score
-            if found == expected:
+            expected = rows.get(member)
+            astray = {
+                name: score
+                for place in self.strays.get(member, ())
+                for name, score in [(place[0], stray[place])]
+                if score is not None
+            }
+            if _stands(second, expected) and not astray:
                 continue
             if first != second or member in in_flight:
                 moving.add(member)
             else:
-                wrong[member] = Example(member.decode(errors="backslashreplace"), expected, found)
+                wrong[member] = _example(member, expected, second, astray, self.store.layout.width)
         return wrong, moving
 
     def judge(self, guilty: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
@@ -300,11 +414,62 @@ class _Comparison:
         if guilty and self.repair:
             self.mend(guilty)
             self.report.repaired += len(guilty) - len(self.look(guilty)[0])
+        for member in guilty:
+            self.strays.pop(member, None)
 
     def mend(self, guilty: Mapping[bytes, Any]) -> None:
-        """Leave a mark for each; but what no row can have is taken out: no mark could tell of it."""
+        """Leave a mark for each; but what no row can have is taken out: no mark could tell of it.
+
+        Once the marks are worked off, entries are right: who stands elsewhere is taken out of there.
+        """
         texts = (self.index.to_text(pk) for pk in guilty.values() if pk is not None)
         Mark.objects.using(self.using).bulk_create(Mark(index=self.index.name, member=text) for text in texts)
         impossible = [(member, None, b"") for member, pk in guilty.items() if pk is None]
         if impossible and self.store.apply_changes(self.store.begin_write(), impossible) is None:
             raise _Replaced
+        places = [place for member in guilty for place in self.strays.get(member, ())]
+        if places:
+            drain(self.index)
+            self.find_strays(places, mend=True)
+
+
+def _stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:
+    """Whether a member stands where it should: ``expected`` is its score and entry, None if it isn't ranked."""
+    if expected is None:
+        return found.score is None and not found.entry
+    return (found.score, found.entry) == expected and not found.absent
+
+
+def _example(
+    member: bytes,
+    expected: tuple[Number, bytes] | None,
+    found: Standing,
+    astray: Mapping[str, float],
+    width: int,
+) -> Example:
+    """A member that is wrong, and how."""
+    score, entry = expected or (None, b"")
+    tie, said = _names(entry, width)
+    found_tie, names = _names(found.entry, width)
+    stands = (names - set(found.absent.split(b"\0"))) | {name.encode() for name in astray if name}
+    why = []
+    if (found.score is not None and expected and tie != found_tie) or "" in astray:
+        why.append("other tie bytes")
+    if entry and not found.entry:
+        why.append("no entry")
+    if expected and (lacking := said - stands):
+        why.append(f"not in {_list(lacking)}")
+    if surplus := stands - said:
+        why.append(f"also in {_list(surplus)}")
+    there = found.score if found.score is not None else next(iter(astray.values()), None)
+    return Example(member.decode(errors="backslashreplace"), score, there, "; ".join(why))
+
+
+def _names(entry: bytes, width: int) -> tuple[bytes, set[bytes]]:
+    """The tie bytes of an entry, and the names of its facet rankings."""
+    length = width or (9 if entry.startswith(b"\0") else 0)
+    return entry[:length], set(filter(None, entry[length:].split(b"\0")))
+
+
+def _list(names: Iterable[bytes]) -> str:
+    return ", ".join(sorted(name.decode(errors="backslashreplace") for name in names))

@@ -39,22 +39,29 @@ def main() -> None:
         order = ("-level",)
         name = "bench"
         band = 10
+        facets = ("is_active",)
 
     class BySql(Ranking):
         def _ask(self, question: Any) -> Any:
-            return question(DatabaseSource(self.index))
+            return question(DatabaseSource(self.index, self.conditions))
 
     def run(sql: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute(sql.format("testapp_player"))
 
     def measure() -> None:
-        ranking, rows = BySql(Bench.instance()), Player.objects.order_by("level", "pk")
-        low, middle, high = (rows[int(place * (options.rows - 1))].pk for place in (0.1, 0.4, 1))
+        ranking, rows = BySql(Bench.instance()), Player.objects.filter(is_active=True).order_by("level", "pk")
+        low, middle, high = (rows[int(place * (options.rows // 2 - 1))].pk for place in (0.1, 0.4, 1))
         everybody = range(1, options.rows + 1)
+        half = BySql(Bench.instance(), ranking.filter(is_active=True).conditions)
         questions = {
             "count": ranking.count,
             "rank": lambda: ranking.rank(middle),
+            "rank in half": lambda: half.rank(middle),
+            "ranks of 100": lambda: ranking.ranks(everybody[::1000]),
+            "top 10": ranking.top,
+            "10 around me": lambda: ranking.around(middle),
+            "counts of a facet": lambda: ranking.counts("is_active"),
             "recommend 10, a low level": lambda: ranking.recommend(low),
             "recommend 10, a middle level": lambda: ranking.recommend(middle),
             "recommend 10, the top": lambda: ranking.recommend(high, widen=[100]),
@@ -87,7 +94,10 @@ def main() -> None:
         connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
         try:
             rng = random.Random(1)
-            rows = (Player(pk=pk, level=level(rng), bio="x" * 100) for pk in range(1, options.rows + 1))
+            rows = (
+                Player(pk=pk, level=level(rng), bio="x" * 100, is_active=pk % 2 > 0)
+                for pk in range(1, options.rows + 1)
+            )
             Player.objects.bulk_create(rows, batch_size=100 if connection.vendor == "sqlite" else 5000)
             print(f"{connection.display_name}, {options.rows:,} rows")
             with override_settings(ZRANK={"DATABASE_TIMEOUT": 600.0}):

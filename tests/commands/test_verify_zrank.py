@@ -216,6 +216,7 @@ def test_json_at_rest() -> None:
         "missing": nothing,
         "extra": nothing,
         "different": nothing,
+        "broken": nothing,
         "repaired": 0,
         "unsettled": 0,
         "marks": {"waiting": 0, "oldest": 0.0},
@@ -236,13 +237,19 @@ def test_json_of_drift(faults: list[int]) -> None:
     assert document["ok"] is False
     told, other = document["indexes"]
     assert (told["ok"], other["ok"]) == (False, True)
-    assert told["missing"] == {"count": 1, "examples": [{"member": missing, "database": 0, "redis": None}]}
-    assert told["extra"] == {"count": 1, "examples": [{"member": extra, "database": None, "redis": 3}]}
+    assert told["missing"] == {
+        "count": 1,
+        "examples": [{"member": missing, "database": 0, "redis": None, "why": ""}],
+    }
+    assert told["extra"] == {
+        "count": 1,
+        "examples": [{"member": extra, "database": None, "redis": 3, "why": ""}],
+    }
     assert told["different"] == {
         "count": 2,
         "examples": [
-            {"member": different, "database": 1, "redis": 10.5},
-            {"member": infinite, "database": 2, "redis": "inf"},
+            {"member": different, "database": 1, "redis": 10.5, "why": ""},
+            {"member": infinite, "database": 2, "redis": "inf", "why": ""},
         ],
     }
     told = json.loads(printed("ascending", "--json", "--repair"))["indexes"][0]

@@ -31,6 +31,9 @@ def narrowed(store: Store) -> Store:
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server("a", "1", "s"),
+    "check_counts": lambda store: store.check_counts("a", [b"1"], ranking="region:x", members=True),
+    "check_names": lambda store: store.check_names("a", [b"region:x"]),
+    "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_zrank import RankIndex
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.health import Verdict, examine
-from django_zrank.sync.rows import encode, select
+from tests.keyspace import everything, expected
+from tests.sync.mirror import standing
 
 __all__ = ["Wrong", "compare", "is_in_step", "stray_keys", "waiting"]
 
@@ -18,9 +19,12 @@ class Wrong(NamedTuple):
     """A member that Redis holds otherwise than the database."""
 
     index: str
+
     member: str
-    database: float | None
-    redis: float | None
+    """And in which of the keys."""
+
+    database: Any
+    redis: Any
     story: str
     """What is known about how it came to it."""
 
@@ -29,18 +33,26 @@ class Wrong(NamedTuple):
 
 
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
-    """How many members there are on either side, and those that are wrong."""
-    store = Store(index.name)
-    database = {index.to_text(pk): float(score) for pk, score, _ in encode(index, select(index))}
-    found = store.client.zrange(store.keys.live, 0, -1, withscores=True)
-    redis = {member.decode(): score for member, score in found}
-    members = database.keys() | redis.keys()
+    """How many members there are on either side, and what is wrong: in all keys of the index."""
+    store = Store(index.name, index.layout)
+    live = store.keys.live
+    members = standing(index)
+    database, redis = expected(live, members, index.layout), everything(store.client, live)
     wrong = [
-        Wrong(index.name, member, database.get(member), redis.get(member), _story(index, member))
-        for member in sorted(members)
-        if database.get(member) != redis.get(member)
+        Wrong(
+            index.name,
+            f"{key.removeprefix(live)} {member!r}".strip(),
+            database.get(key, {}).get(member),
+            redis.get(key, {}).get(member),
+            _story(
+                index, member[index.layout.width * (not key.endswith(":entries")) :].decode(errors="replace")
+            ),
+        )
+        for key in sorted(database.keys() | redis.keys())
+        for member in sorted(database.get(key, {}).keys() | redis.get(key, {}).keys())
+        if database.get(key, {}).get(member) != redis.get(key, {}).get(member)
     ]
-    return len(members), wrong
+    return len(database.get(live, {}).keys() | redis.get(live, {}).keys()), wrong
 
 
 def _story(index: RankIndex, member: str) -> str:
@@ -69,8 +81,8 @@ def is_in_step(indexes: Sequence[RankIndex]) -> bool:
 
 def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     """Keys that nobody needs once no rebuild is running."""
-    strays = []
+    strays: list[str] = []
     for index in indexes:
-        keys = Store(index.name).keys
-        strays += [key for key in (keys.shadow,) if Store(index.name).client.exists(key)]
+        store = Store(index.name)
+        strays += everything(store.client, store.keys.shadow)
     return strays

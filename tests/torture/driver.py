@@ -25,8 +25,8 @@ from tests.torture.writers import Writer, populate
 
 __all__ = ["Driver"]
 
-INDEXES: Final = ("player", "ascending", "employee", "account", "nickname")
-"""Those that are written to: a filter, another direction, a parent's column, related tables, a text key."""
+INDEXES: Final = ("player", "ascending", "employee", "account", "nickname", "competitors")
+"""Those that are written to: a filter, another direction, a parent's column, related tables, a text key, facets."""
 
 
 class Driver:

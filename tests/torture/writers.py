@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, MutableSequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -14,16 +15,35 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, connection,
 from django.db.models import F
 
 from django_zrank.testing import disable_sync
-from tests.testapp.models import Account, Club, Employee, Manager, Nickname, Person, Player, Profile
+from tests.testapp.models import (
+    Account,
+    Club,
+    Competitor,
+    Employee,
+    Guild,
+    Manager,
+    Nickname,
+    Person,
+    Player,
+    Profile,
+    Tag,
+)
 from tests.torture.pace import pause
 
 __all__ = ["Writer", "populate"]
+
+BETWEEN: Final[Any] = Competitor.tags.through
 
 PLAYERS: Final = 400
 EMPLOYEES: Final = 200
 ACCOUNTS: Final = 200
 CLUBS: Final = 12
 NICKNAMES: Final = 200
+COMPETITORS: Final = 150
+GUILDS: Final = 6
+TAGS: Final = 6
+REGIONS: Final = (None, "kantou", "kansai", "a,b:c")
+JOINED: Final = (None, *(datetime(2026, 11, 21, 12, minute, tzinfo=UTC) for minute in range(4)))
 SCORES: Final = 1_000_000
 
 
@@ -36,6 +56,16 @@ def populate() -> None:
     Account.objects.bulk_create(Account(pk=pk, club_id=1 + pk % CLUBS) for pk in range(1, ACCOUNTS + 1))
     Profile.objects.bulk_create(Profile(pk=pk, account_id=pk, points=pk) for pk in range(1, ACCOUNTS + 1))
     Nickname.objects.bulk_create(Nickname(nick=f"n{pk}", score=pk) for pk in range(1, NICKNAMES + 1))
+    Guild.objects.bulk_create(Guild(pk=pk, slug=f"g{pk}") for pk in range(1, GUILDS + 1))
+    Tag.objects.bulk_create(Tag(pk=pk, word=f"t{pk}") for pk in range(1, TAGS + 1))
+    Competitor.objects.bulk_create(
+        Competitor(pk=pk, points=pk % 9, guild_id=1 + pk % GUILDS) for pk in range(1, COMPETITORS + 1)
+    )
+    BETWEEN.objects.bulk_create(
+        BETWEEN(competitor_id=pk, tag_id=1 + (pk + n) % TAGS)
+        for pk in range(1, COMPETITORS + 1)
+        for n in (1, 3)
+    )
 
 
 class Undone(Exception):
@@ -79,9 +109,9 @@ class Writer:
                 self.count[0] += rows
                 self.count[1] += bool(rows)
 
-    def operations(self) -> dict[Callable[[], int], int]:
+    def operations(self) -> dict[Callable[[], int], float]:
         """Each with how often it is done. They return how many rows they have written."""
-        everywhere = {
+        everywhere: dict[Callable[[], int], float] = {
             self.save: 8,
             self.save_field: 8,
             self.in_transaction: 6,
@@ -115,6 +145,20 @@ class Writer:
             self.nickname_save: 3,
             self.nickname_renamed: 2,
             self.nickname_upsert: 3,
+            self.competitor_save: 6,
+            self.competitor_moves: 6,
+            self.competitor_in_transaction: 4,
+            self.competitor_delete: 1,
+            self.competitor_recreate: 3,
+            self.tags_set: 5,
+            self.tag_added_or_removed: 5,
+            self.tags_by_bulk: 3,
+            self.tag_renamed: 1,
+            self.tag_delete: 0.3,
+            self.tag_recreate: 1,
+            self.guild_renamed: 2,
+            self.guild_delete: 0.5,
+            self.guild_recreate: 1,
         }
         return everywhere | ({self.truncate: 1} if connection.vendor == "postgresql" else {})
 
@@ -339,6 +383,96 @@ class Writer:
             verb, conflict = "INSERT", "ON CONFLICT (nick) DO UPDATE SET score = excluded.score"
         statement = f"{verb} INTO testapp_nickname (nick, score) VALUES (%s, %s), (%s, %s) {conflict}"
         return self.execute(statement, "n0", self.score(), self.nickname(), self.score())
+
+    # Competitors: two criteria, facets of their own columns, of a guild's, of tags, and of several together
+
+    def fresh(self) -> dict[str, Any]:
+        """Values for a competitor. Few points: they are often equal."""
+        return {
+            "points": self.chance.choice([None, *range(9)]),
+            "joined": self.chance.choice(JOINED),
+            "region": self.chance.choice(REGIONS),
+            "platform": self.chance.choice(["pc", "phone"]),
+        }
+
+    def competitor_save(self) -> int:
+        competitor = Competitor.objects.get(pk=self.pk(COMPETITORS))
+        for name, value in self.fresh().items():
+            setattr(competitor, name, value)
+        competitor.save()
+        return 1
+
+    def competitor_moves(self) -> int:
+        name = self.chance.choice(["region", "platform", "joined", "guild_id"])
+        value = self.chance.randint(1, GUILDS) if name == "guild_id" else self.fresh()[name]
+        return Competitor.objects.filter(pk__in=self.pks(COMPETITORS)).update(**{name: value})
+
+    def competitor_in_transaction(self) -> int:
+        with transaction.atomic():
+            competitor = Competitor.objects.select_for_update().get(pk=self.pk(COMPETITORS))
+            competitor.region = self.chance.choice(REGIONS)
+            competitor.save(update_fields=["region"])
+            self.perhaps_undo(0.1)
+            competitor.tags.set(self.pks(TAGS, 3))
+            self.perhaps_undo()
+        return 3
+
+    def competitor_delete(self) -> int:
+        return Competitor.objects.filter(pk__in=self.pks(COMPETITORS, 3)).delete()[0]
+
+    def competitor_recreate(self) -> int:
+        with transaction.atomic():
+            competitor = Competitor.objects.create(pk=self.pk(COMPETITORS), **self.fresh())
+            competitor.tags.set(self.pks(TAGS, 3))
+            self.perhaps_undo(0.1)
+        return 3
+
+    def tags_set(self) -> int:
+        Competitor.objects.get(pk=self.pk(COMPETITORS)).tags.set(self.pks(TAGS, 4))
+        return 3
+
+    def tag_added_or_removed(self) -> int:
+        members = Tag.objects.get(pk=self.pk(TAGS)).competitor_set
+        others = Competitor.objects.filter(pk__in=self.pks(COMPETITORS, 4))
+        (members.add if self.chance.random() < 0.6 else members.remove)(*others)
+        return 2
+
+    def tags_by_bulk(self) -> int:
+        rows = BETWEEN.objects.filter(competitor_id__in=self.pks(COMPETITORS))
+        dice = self.chance.random()
+        if dice < 0.3:
+            return rows.delete()[0]
+        if dice < 0.5:
+            return rows.filter(tag_id=self.pk(TAGS)).update(competitor_id=self.pk(COMPETITORS))
+        if dice < 0.7:
+            return rows.filter(tag_id=self.pk(TAGS)).update(tag_id=self.pk(TAGS))
+        pairs = [BETWEEN(competitor_id=pk, tag_id=self.pk(TAGS)) for pk in self.pks(COMPETITORS, 3)]
+        return len(BETWEEN.objects.bulk_create(pairs, ignore_conflicts=True))
+
+    def tag_renamed(self) -> int:
+        return Tag.objects.filter(pk=self.pk(TAGS)).update(word=f"t{self.pk(9)}")
+
+    def tag_delete(self) -> int:
+        return Tag.objects.filter(pk=self.pk(TAGS)).delete()[0]
+
+    def tag_recreate(self) -> int:
+        Tag(pk=self.pk(TAGS), word=f"t{self.pk(9)}").save()
+        return 1
+
+    def guild_renamed(self) -> int:
+        guild = Guild.objects.get(pk=self.pk(GUILDS))
+        with transaction.atomic():
+            guild.slug = f"g{self.pk(9)}"
+            guild.save()
+            self.perhaps_undo(0.2)
+        return 1
+
+    def guild_delete(self) -> int:
+        return Guild.objects.filter(pk=self.pk(GUILDS)).delete()[0]
+
+    def guild_recreate(self) -> int:
+        Guild(pk=self.pk(GUILDS), slug=f"g{self.pk(9)}").save()
+        return 1
 
     def truncate(self) -> int:
         with transaction.atomic():

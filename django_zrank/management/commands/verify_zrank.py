@@ -16,8 +16,11 @@
 ``rows``, ``members``
     How many the database ranks, and how many Redis holds.
 ``missing``, ``extra``, ``different``
-    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …}, …]}``: members that are wrong, and of the
-    first few the scores on both sides, as Redis stores them. No score is null, an infinite one is text.
+    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: members that are wrong, and
+    of the first few the scores on both sides, as Redis stores them, and what else is wrong. No score is null, an
+    infinite one is text.
+``broken``
+    The same of what is wrong inside Redis: names of facet rankings, and counts of distinct values.
 ``repaired``
     How many of these are right by now.
 ``unsettled``
@@ -105,12 +108,12 @@ def _lines(report: Report) -> Iterator[str]:
         yield "not compared"
     elif not report.drift:
         yield f"{report.members} members, as the database has them"
-    for kind in ("missing", "extra", "different"):
+    for kind in ("missing", "extra", "different", "broken"):
         drift: Drift = getattr(report, kind)
         if drift.count:
             examples = ", ".join(
-                f"{member} ({_score(database)} in the database, {_score(redis)} in Redis)"
-                for member, database, redis in drift.examples
+                f"{member} ({_score(database)} in the database, {_score(redis)} in Redis{why and f'; {why}'})"
+                for member, database, redis, why in drift.examples
             )
             yield f"{drift.count} {kind}: {examples}{', …' if drift.count > len(drift.examples) else ''}"
     if report.repaired:
@@ -153,6 +156,7 @@ def _document(report: Report) -> dict[str, Any]:
         "missing": _drift(report.missing),
         "extra": _drift(report.extra),
         "different": _drift(report.different),
+        "broken": _drift(report.broken),
         "repaired": report.repaired,
         "unsettled": report.unsettled,
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
@@ -173,7 +177,8 @@ def _drift(drift: Drift) -> dict[str, Any]:
             "member": member,
             "database": database,
             "redis": str(redis) if redis in (math.inf, -math.inf) else redis,
+            "why": why,
         }
-        for member, database, redis in drift.examples
+        for member, database, redis, why in drift.examples
     ]
     return {"count": drift.count, "examples": examples}

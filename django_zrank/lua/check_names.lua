@@ -1,0 +1,35 @@
+-- Tells which names of facet rankings are registered without a ranking, or the other way round, and mends that where
+-- it is wanted.
+--
+-- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
+--       meta        hash of the index
+-- ARGV  generation  that the server must hold
+--       mend        '1' to register the names of rankings that there are, and no others
+--       …           then names
+-- Returns of each in turn 1 where the registry is wrong, else 0; nil where the server holds another generation, or is
+--         not the one that was written to.
+-- Cost  O(names).
+
+local live, meta = KEYS[1], KEYS[2]
+local generation, mend = unpack(ARGV, 1, 2)
+local FIRST = 3
+
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
+  return false
+end
+local reply = {}
+for i = FIRST, #ARGV do
+  local name = ARGV[i]
+  local there = redis.call('EXISTS', live .. ':' .. name) == 1
+  local wrong = redis.call('ZSCORE', live .. ':rankings', name) ~= (there and '0')
+  if wrong and mend == '1' then
+    if there then
+      redis.call('ZADD', live .. ':rankings', 0, name)
+    else
+      redis.call('ZREM', live .. ':rankings', name)
+    end
+  end
+  reply[#reply + 1] = wrong and 1 or 0
+end
+return reply

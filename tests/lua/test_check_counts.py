@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.layout import Layout
+from django_zrank.store import Change, Store
+from tests.keyspace import everything, expected
+
+LAYOUTS = [Layout(dense=True), Layout(8, entries=True, dense=True), Layout(entries=True, dense=True)]
+TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
+
+
+@pytest.mark.parametrize(
+    ("layout", "tie"), list(zip(LAYOUTS, TIES, strict=True)), ids=["plain", "ties", "wide"]
+)
+def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie: bytes) -> None:
+    members = {str(n): (n % 5 or 0.1, tie if layout.entries else b"") for n in range(40)}
+    store = Store("counts", layout)
+    store.start_rebuild("built")
+    store.load_rows("built", [Change(member, *what) for member, what in members.items()])
+    store.swap_rebuilt("built")
+    live = store.keys.live
+    whole = everything(zrank, live)
+    assert whole == expected(live, members, layout)
+
+    def check(**how: Any) -> set[tuple[bytes, int, bytes]]:
+        found: set[tuple[bytes, int, bytes]] = set()
+        for of_members in (True, False):
+            texts = store.scan(10) if of_members else store.scan_values(10)
+            for batch in texts:
+                found.update(store.check_counts("built", batch, members=of_members, **how) or ())
+        return found
+
+    assert check() == set()
+    zrank.hset(f"{live}:counts", tie + b"0.10000000000000001", 9)
+    zrank.hdel(f"{live}:counts", tie + b"1")
+    zrank.zrem(f"{live}:values", tie + b"2")
+    zrank.zadd(f"{live}:values", {tie + b"3": 4, tie + b"7": 7})
+    zrank.hset(f"{live}:counts", tie + b"4.0", 8)  # the same score, spelled in another way
+    zrank.hset(f"{live}:counts", b"nan", 1)
+    wrong = {
+        (tie + b"0.10000000000000001", 8, b"9"),
+        (tie + b"1", 8, b""),
+        (tie + b"2", 8, b"8"),
+        (tie + b"3", 8, b"8"),
+        (tie + b"7", 0, b""),
+        (tie + b"4.0", 0, b"8"),
+        (b"nan", 0, b"1"),
+    }
+    assert check() == wrong
+    assert check(mend=True) == wrong
+    assert check() == set()
+    assert everything(zrank, live) == whole
+    assert store.check_counts("other", [b"1"], members=True) is None

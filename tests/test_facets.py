@@ -1,0 +1,102 @@
+"""Facets: declarations, and the names of the rankings of their values."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date
+from typing import Any
+
+import pytest
+from django.core.exceptions import FieldDoesNotExist, FieldError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_zrank.facets import Facet, Facets
+from tests.testapp.models import Account, Competitor, Guild, Ticket
+
+texts = st.one_of(st.none(), st.text(max_size=20))
+
+
+@given(one=texts, other=texts)
+def test_no_two_values_share_a_name(one: str | None, other: str | None) -> None:
+    facet = Facet.parse(Competitor, "region")
+    assert (facet.ranking([one]) == facet.ranking([other])) == (one == other)
+    assert facet.decode(facet.ranking([one])) == (one,)
+
+
+@given(st.lists(texts, min_size=2, max_size=2), st.lists(texts, min_size=2, max_size=2))
+def test_nor_do_two_values_together(some: list[str | None], others: list[str | None]) -> None:
+    facet = Facet.parse(Competitor, ("region", "platform"))
+    assert (facet.ranking(some) == facet.ranking(others)) == (some == others)
+    assert facet.decode(facet.ranking(some)) == tuple(some)
+
+
+def test_a_name_is_readable() -> None:
+    assert Facet.parse(Competitor, "region").ranking(["kantou"]) == "region:kantou"
+    assert Facet.parse(Competitor, ("region", "tags")).ranking(["a,b", 7]) == "region,tags:a%2Cb,7"
+    assert Facet.parse(Competitor, "region").ranking([None]) == "region:*"
+    assert Facet.parse(Competitor, "region").ranking(["*"]) == "region:%2A"
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "value"),
+    [
+        (Ticket, "day", date(2024, 2, 29)),
+        (Ticket, "flag", True),
+        (Ticket, "integer", -(2**63)),
+        (Ticket, "pk", uuid.UUID(int=7)),
+        (Competitor, "guild", 12),
+        (Competitor, "guild__slug", "the guild"),
+        (Account, "club__is_open", False),
+    ],
+)
+def test_values_keep_their_types(model: Any, path: str, value: Any) -> None:
+    facet = Facet.parse(model, path)
+    assert facet.decode(facet.ranking([value])) == (value,)
+    assert facet.parse_value(path, value) == facet.parse_value(path, str(value)) == value
+
+
+def test_an_instance_stands_for_its_primary_key() -> None:
+    assert Facet.parse(Competitor, "guild").parse_value("guild", Guild(pk=7)) == 7
+
+
+def test_only_to_many_paths_may_have_several_values() -> None:
+    parsed = Facets.parse(Competitor, ["region", "guild__slug", "tags__word", ("platform", "tags__word")])
+    assert [facet.many for facet in parsed.all] == [False, False, True, True]
+    assert parsed.paths == ("region", "guild__slug", "tags__word", "platform")
+    assert parsed.many
+
+
+def test_a_member_stands_in_the_ranking_of_each_combination() -> None:
+    parsed = Facets.parse(Competitor, ["region", ("region", "tags")])
+    assert parsed.rankings({"region": ["kantou"], "tags": [2, 1]}) == [
+        "region,tags:kantou,1",
+        "region,tags:kantou,2",
+        "region:kantou",
+    ]
+
+
+def test_a_facet_is_found_by_its_paths_in_any_order() -> None:
+    parsed = Facets.parse(Competitor, [("region", "platform"), "tags"])
+    assert parsed.of(["platform", "region"]) is parsed.all[0]
+    assert parsed.of(["region"]) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "error"),
+    [
+        ("region", FieldError),
+        (7, FieldError),
+        ([()], FieldError),
+        ([("region", "region")], FieldError),
+        (["region", ("region",)], FieldError),
+        ([("region", "platform"), ("platform", "region")], FieldError),
+        ([7], FieldError),
+        (["joined"], FieldError),
+        (["nothing"], FieldDoesNotExist),
+        (["region__slug"], FieldError),
+    ],
+)
+def test_what_can_not_be_declared(declared: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Facets.parse(Competitor, declared)

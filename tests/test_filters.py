@@ -1,0 +1,104 @@
+"""The filter language: what conditions come to in Redis, and in a queryset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_zrank import RankIndex
+from django_zrank.filters import parse_conditions, plan, uncovered
+from tests.testapp.models import Competitor
+
+
+class Filtered(RankIndex):
+    model = Competitor
+    name = "filters"
+    order = ("-points",)
+    facets = ("region", "platform", ("region", "platform"), ("region", "guild"), "tags")
+
+
+INDEX = Filtered.instance()
+
+
+def clauses_of(*steps: tuple[str, dict[str, Any]]) -> tuple[list[tuple[str, tuple[str, ...]]], str | None]:
+    """The clauses of filters and exclusions, and the one ranking that covers them."""
+    found = [
+        condition
+        for verb, given in steps
+        for condition in parse_conditions(INDEX, given, negated=verb == "exclude")
+    ]
+    scope = plan(INDEX, found)
+    return [(str(clause), clause.names) for clause in scope.clauses], scope.ranking
+
+
+@pytest.mark.parametrize(
+    ("steps", "clauses", "ranking"),
+    [
+        ([], [], ""),
+        ([("filter", {})], [], ""),
+        ([("filter", {"region": "a"})], [("+r1", ("region:a",))], "region:a"),
+        (
+            [("filter", {"platform": "pc"}), ("filter", {"region": "a"})],
+            [("+r1", ("region,platform:a,pc",))],
+            "region,platform:a,pc",
+        ),
+        ([("filter", {"region__in": ["a"]})], [("+r1", ("region:a",))], "region:a"),
+        (
+            [("filter", {"region__in": ["b", "a", "b"]})],
+            [("+r2", ("region:a", "region:b"))],
+            None,
+        ),
+        (
+            [("filter", {"region__in": ["a", None], "platform": "pc"})],
+            [("+r2", ("region,platform:*,pc", "region,platform:a,pc"))],
+            None,
+        ),
+        ([("filter", {"region": "a"}), ("filter", {"region": "a"})], [("+r1", ("region:a",))], "region:a"),
+        (
+            [("filter", {"region": "a"}), ("filter", {"region": "b"})],
+            [("+r1", ("region:a",)), ("+r1", ("region:b",))],
+            None,
+        ),
+        ([("filter", {"region__in": []})], [("+r1", ("!",))], "!"),
+        ([("exclude", {"region": "a"})], [("-r1", ("region:a",))], None),
+        (
+            [("exclude", {"region": "a", "platform": "pc"})],
+            [("-r1", ("region,platform:a,pc",))],
+            None,
+        ),
+        ([("filter", {"group": "a b"})], [("+g1", ("a%20b",))], None),
+        (
+            [("filter", {"group": "x", "region": "a", "guild": 3})],
+            [("+g1", ("x",)), ("+r1", ("region,guild:a,3",))],
+            None,
+        ),
+    ],
+)
+def test_the_sets_behind_conditions(steps: Any, clauses: Any, ranking: str | None) -> None:
+    assert clauses_of(*steps) == (clauses, ranking)
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "says"),
+    [
+        ("filter", {"joined": 1}, "joined.*region, platform, guild, tags, group"),
+        ("filter", {"guild": 1}, r"guild.*facets = \('guild',\)"),
+        ("filter", {"region__in": "a"}, "region__in"),
+        ("filter", {"region__in": None}, "region__in"),
+        ("filter", {"region": "a", "region__in": ["b"]}, "region"),
+        ("filter", {"tags": "x"}, "tags"),
+        ("filter", {"group": 7}, "group"),
+        ("exclude", {"region": "a", "tags": 1}, "exclude"),
+        ("exclude", {"group": "a", "region": "b"}, "exclude"),
+    ],
+)
+def test_what_can_not_be_asked(verb: str, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        clauses_of((verb, given))
+
+
+def test_the_facet_to_declare() -> None:
+    conditions = parse_conditions(INDEX, {"tags": 1, "region": "a", "group": "x"}, negated=False)
+    assert uncovered(conditions) == "facets = (('tags', 'region'),)"
+    assert uncovered(conditions[:1]) is None
