@@ -218,7 +218,7 @@ class Store:
             if str(error).startswith("TOOLARGE"):
                 size = int(str(error).split()[1])
                 raise FilterTooLarge(
-                    f"Index {self.name!r}: no facet covers these filters, and the smallest leaves {size:,} "
+                    f"Index {self.name!r}: no facet covers what is asked, and it would be computed from {size:,} "
                     f"members, more than {_NARROW_LIMIT:,}"
                 ) from None
             if str(error).startswith("UNHEALTHY"):
