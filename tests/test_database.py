@@ -267,7 +267,7 @@ RANKED = {
 }
 
 
-EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "25"))
 """For each index."""
 
 

@@ -34,7 +34,7 @@ from tests.test_ranking import (
 )
 from tests.testapp.models import Competitor, Guild, Nickname, Tag, Team
 
-EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "8"))
 """Of everything; a population is asked some hundred questions."""
 
 examples = settings(
