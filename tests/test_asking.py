@@ -265,14 +265,26 @@ def test_what_was_seen_is_forgotten_in_time(zrank: Redis) -> None:
     fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
     ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.seen("1")
     short = {entry.pk for entry in ranking.recommend(1, 2, remember=timedelta(milliseconds=1))}
-    sleep(0.01)
+    sleep(0.05)
     assert not zrank.exists(key)
     long = {entry.pk for entry in ranking.recommend(1, 2, exclude=short, remember=timedelta(hours=1))}
     ranking.recommend(1, 2, exclude=long, remember=timedelta(milliseconds=1))
     assert 3_500_000 < zrank.pttl(key) <= 3_600_000  # of the one that is remembered longest
-    sleep(0.01)
-    # Each is forgotten by itself.
-    assert {entry.pk for entry in ranking.recommend(1, 2, remember=timedelta(hours=1))} == short
+    sleep(0.05)
+    # Each is forgotten by itself: those of the short memory are new, and no wider band is tried.
+    drawn = ranking.recommend(1, 2, widen=[20], remember=timedelta(hours=1))
+    assert {entry.pk for entry in drawn} == short
+    assert drawn.band == (10, 10)
+
+
+def test_a_memory_is_bounded(zrank: Redis) -> None:
+    fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
+    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.seen("1")
+    ranking.recommend(1, 1, remember=timedelta(minutes=1))
+    until = zrank.zrange(key, 0, 0, withscores=True)[0][1]
+    zrank.zadd(key, {f"{number}": until for number in range(100, 10_100)})
+    ranking.recommend(1, 2, remember=timedelta(hours=1))
+    assert zrank.zcard(key) == 10_000
 
 
 def test_the_oldest_shown_pass_the_filters() -> None:
