@@ -8,7 +8,7 @@ know a member that has just been made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import product
@@ -121,6 +121,10 @@ class DatabaseSource:
                 before = [found[card.member][1] for card in chosen]
         drawn = [(card.position, card.tie + card.member, card.score) for card in chosen]
         return Sample(near.size, near.position, band, near.candidates, drawn, before)
+
+    def sample_many(self, wishes: Sequence[Mapping[str, Any]]) -> list[Sample | None]:
+        """Several samples, one after the other, each bounded in time."""
+        return [self.sample_nearby(**wish) for wish in wishes]
 
     def position(self, member: str, *, reverse: bool) -> int | None:
         with self._answering():

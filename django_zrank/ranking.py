@@ -14,7 +14,6 @@ from .database import DatabaseSource
 from .entries import Entries, Entry
 from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotRanked
 from .filters import Condition, parse_conditions, plan, uncovered
-from .layout import PLAIN
 from .recommendations import Recommendations, Wish, recommend, recommend_many, recommend_where
 from .store import ALL, Bound, Page, Place, Store
 
@@ -63,7 +62,10 @@ class Ranking:
         self._reverse = index.ordering.first.descending
 
     def __repr__(self) -> str:
-        return f"<Ranking of {self.index!r}>"
+        narrowed = "".join(
+            f".{'exclude' if one.negated else 'filter'}({dict(one.values)})" for one in self.conditions
+        )
+        return f"<Ranking of {self.index!r}{narrowed}>"
 
     # Which members
 
@@ -117,7 +119,8 @@ class Ranking:
         shown longest ago come first. See :meth:`forget`.
 
         ``where``: a condition that only the database can tell. Members are drawn in growing batches, one round trip
-        and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back.
+        and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back. It
+        can't be combined with ``remember``.
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
         """
@@ -145,9 +148,7 @@ class Ranking:
         for the rows of those that were given by their primary keys.
         """
         wish = Wish(n=n, band=band, ranks=ranks, exclude=exclude, widen=widen, remember=remember)
-        if get_settings().unhealthy != "serve_stale":
-            self._require_health()
-        return recommend_many(self.index, self.store.sample_many, members, wish)
+        return recommend_many(self.index, self._ask, members, wish)
 
     def forget(self, member: Any) -> None:
         """Let those shown to ``member`` (see ``remember``) be drawn again."""
@@ -211,7 +212,7 @@ class Ranking:
 
     def rank(self, member: Any) -> int:
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
-        if self._is_plain and self._method == "ordinal":
+        if self._is_bare and self._method == "ordinal":
             text = self.index.to_text(member)
             position = self._ask(lambda source: source.position(text, reverse=self._reverse))
             if position is None:
@@ -221,7 +222,7 @@ class Ranking:
 
     def score(self, member: Any) -> Any:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
-        if self._is_plain:
+        if self._is_bare:
             text = self.index.to_text(member)
             score = self._ask(lambda source: source.score(text))
             if score is None:
@@ -309,8 +310,10 @@ class Ranking:
     # How
 
     @property
-    def _is_plain(self) -> bool:
-        return self.store.layout == PLAIN and not self.conditions
+    def _is_bare(self) -> bool:
+        """Whether these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
+        order = self.index.ordering
+        return not (order.width or order.is_wide) and self.store.scope.ranking is not None
 
     @property
     def _how(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -45,6 +45,8 @@ class Source(Protocol):
         method: str = "ordinal",
         remember: int | None = None,
     ) -> Sample | None: ...
+
+    def sample_many(self, wishes: Sequence[Mapping[str, Any]]) -> list[Sample | None]: ...
 
     def position(self, member: str, *, reverse: bool) -> int | None: ...
 
@@ -94,7 +96,7 @@ class Wish:
 
 def recommend(index: RankIndex, source: Source, member: Any, wish: Wish) -> Recommendations:
     """Random members near ``member``."""
-    draw = _Draw(index, member, wish)
+    draw = _Draw(_Plan(index, wish), member)
     return draw.answer(source.sample_nearby(**draw.request()))
 
 
@@ -108,9 +110,9 @@ def recommend_where(
     """
     if wish.remember is not None:
         raise ValueError("remember: can't be combined with where")
-    draw = _Draw(index, member, wish)
+    draw = _Draw(_Plan(index, wish), member)
     rows = index.get_queryset().filter(where).order_by()
-    for band in range(len(draw.bands)):
+    for band in range(len(draw.plan.bands)):
         found = _Sieve(draw, band, source, rows).run()
         if len(found) >= wish.n:
             break
@@ -118,30 +120,34 @@ def recommend_where(
 
 
 def recommend_many(
-    index: RankIndex,
-    sample_many: Callable[[Sequence[Mapping[str, Any]]], list[Sample | None]],
-    members: Iterable[Any],
-    wish: Wish,
+    index: RankIndex, ask: Callable[[Callable[[Source], Any]], Any], members: Iterable[Any], wish: Wish
 ) -> Iterator[tuple[Any, Recommendations | None]]:
-    """Each of ``members`` with random members near it, None for one that is not ranked; in few round trips."""
-    exclude = list(wish.exclude)
-    for batch in _batched(_with_rows(index, members), _MANY):
-        draws = [_Draw(index, row, replace(wish, exclude=exclude)) for _, row in batch if row is not None]
-        samples = iter(zip(draws, sample_many([draw.request() for draw in draws]), strict=True))
-        for member, row in batch:
-            draw, sample = next(samples) if row is not None else (None, None)
-            yield member, draw.answer(sample) if draw and sample else None
+    """Each of ``members`` with random members near it, None for one that is not ranked; in few round trips.
+
+    ``ask``: puts a question to a source.
+    """
+    plan = _Plan(index, wish)  # what is nonsense is said at once, and not to whoever takes the first answer
+
+    def answers() -> Iterator[tuple[Any, Recommendations | None]]:
+        for batch in _batched(_with_rows(index, members), _MANY):
+            draws = [_Draw(plan, row) for _, row in batch if row is not None]
+            requests = [draw.request(excluded=list(draw.excluded)) for draw in draws]
+            samples = iter(zip(draws, ask(lambda source: source.sample_many(requests)), strict=True))  # noqa: B023
+            for member, row in batch:
+                draw, sample = next(samples) if row is not None else (None, None)
+                yield member, draw.answer(sample) if draw and sample else None
+
+    return answers()
 
 
-class _Draw:
-    """One member's wish, checked and put into the words of a source."""
+class _Plan:
+    """A wish, checked and put into the words of a source."""
 
-    def __init__(self, index: RankIndex, member: Any, wish: Wish) -> None:
-        self.index, self.member, self.n = index, member, wish.n
+    def __init__(self, index: RankIndex, wish: Wish) -> None:
+        self.index, self.n, self.seed = index, wish.n, wish.seed
         ceiling = get_settings().max_n
         if isinstance(wish.n, bool) or not isinstance(wish.n, int) or not 1 <= wish.n <= ceiling:
             raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {wish.n!r}")
-        self.text = index.to_text(member)
         self.reverse = index.ordering.first.descending
         if wish.ranks is None:
             self.measure = "exact" if index.ordering.is_wide else "score"
@@ -154,39 +160,54 @@ class _Draw:
             self.bands = [("ranks", _pair("ranks", wish.ranks)), *_steps(wish.widen)]
             self.distances = [_places(name, band, self.reverse) for name, band in self.bands]
         self.remember = _microseconds(wish.remember)
-        self.excluded = _excluded(index, member, wish.exclude)
+        if isinstance(wish.exclude, (str, bytes)) or not isinstance(wish.exclude, Iterable):
+            raise ValueError(f"exclude: expected members, not {wish.exclude!r}")
+        self.exclude = list(wish.exclude)
+
+
+class _Draw:
+    """One member's draw by a plan."""
+
+    def __init__(self, plan: _Plan, member: Any) -> None:
+        self.plan, self.index, self.member = plan, plan.index, member
+        self.text = plan.index.to_text(member)
+        self.excluded: Iterable[str] = chain(
+            _texts(self.index, plan.exclude, "exclude"),
+            _texts(self.index, _excluded_by_index(self.index, member), "get_excluded()"),
+        )
         # One stream for all samples of a call, so that a seed fixes every one of them.
-        self.numbers = os.urandom if wish.seed is None else random.Random(wish.seed).randbytes  # noqa: S311 - not for secrets
+        self.numbers = os.urandom if plan.seed is None else random.Random(plan.seed).randbytes  # noqa: S311 - not for secrets
 
     def request(self, **other: Any) -> dict[str, Any]:
         """What ``sample_nearby()`` is asked."""
         return {
             "member": self.text,
-            "wanted": self.n,
-            "reverse": self.reverse,
-            "bands": self.distances,
+            "wanted": self.plan.n,
+            "reverse": self.plan.reverse,
+            "bands": self.plan.distances,
             "excluded": self.excluded,
             "numbers": self.numbers,
-            "measure": self.measure,
+            "measure": self.plan.measure,
             "method": self.index.get_ranking_method(),
-            "remember": self.remember,
+            "remember": self.plan.remember,
         } | other
 
     def answer(self, sample: Sample | None) -> Recommendations:
         if sample is None:
             raise NotRanked(f"{self.member!r} is not in the index {self.index.name!r}")
         to_entry, size, drawn = self.index.to_entry, sample.size, sample.drawn
+        reverse = self.plan.reverse
         if size is None:
-            found = sorted(drawn, reverse=self.reverse)
+            found = sorted(drawn, reverse=reverse)
             entries = [to_entry(who, score, None) for _, who, score in found]
         elif sample.before is not None:
-            numbered = sorted(zip(drawn, sample.before, strict=True), reverse=self.reverse)
+            numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
             entries = [to_entry(who, score, before + 1) for (_, who, score), before in numbered]
-        elif self.reverse:
+        elif reverse:
             entries = [to_entry(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
         else:
             entries = [to_entry(who, score, at + 1) for at, who, score in sorted(drawn)]
-        return Recommendations(self.index, entries, self.bands[sample.band][1], sample.candidates)
+        return Recommendations(self.index, entries, self.plan.bands[sample.band][1], sample.candidates)
 
 
 class _Sieve:
@@ -196,15 +217,15 @@ class _Sieve:
         self.draw, self.band, self.source, self.rows = draw, band, source, rows
         self.excluded = list(draw.excluded)
         draw.excluded = self.excluded
-        self.better = (draw.n + 1) // 2
+        self.better = (draw.plan.n + 1) // 2
         """How many are wanted of those who rank better."""
 
     def run(self) -> Recommendations:
-        draw, tried, size = self.draw, list[str](), max(8, 2 * self.draw.n)
+        draw, tried, size = self.draw, list[str](), max(8, 2 * self.draw.plan.n)
         passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
         while True:
             size = min(size, get_settings().max_n)
-            distances = [draw.distances[self.band]]
+            distances = [draw.plan.distances[self.band]]
             excluded = [*self.excluded, *tried]
             sample = self.source.sample_nearby(
                 **draw.request(wanted=size, bands=distances, excluded=excluded)
@@ -215,15 +236,15 @@ class _Sieve:
             good = self.passing(pks.values())
             better = 0
             for number, card in enumerate(sample.drawn):
-                is_better = (card[0] >= sample.position) == draw.reverse
+                is_better = (card[0] >= sample.position) == draw.plan.reverse
                 better += is_better
                 if pks[card[1]] in good:
                     passed[not is_better].append((card, sample.before and sample.before[number]))
             tried.extend(pk.decode() for pk in pks.values())
             # A side that gave less than its half has no more to give.
-            wants = self.better, draw.n - self.better
+            wants = self.better, draw.plan.n - self.better
             ended = better < (size + 1) // 2, len(sample.drawn) - better < size // 2
-            enough = sum(map(len, passed)) >= draw.n
+            enough = sum(map(len, passed)) >= draw.plan.n
             short = [
                 len(side) < want and not over for side, want, over in zip(passed, wants, ended, strict=True)
             ]
@@ -236,7 +257,7 @@ class _Sieve:
 
     def pick(self, better: list[Any], worse: list[Any]) -> list[Any]:
         """Half of each side, with the odd one from the better; what one side lacks the other gives."""
-        n = self.draw.n
+        n = self.draw.plan.n
         first = better[: max(self.better, n - len(worse))]
         return first + worse[: n - len(first)]
 
@@ -316,16 +337,6 @@ def _distances(index: RankIndex, name: str, band: tuple[Any, Any]) -> tuple[Numb
         return distance(band[0]), distance(band[1])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _excluded(index: RankIndex, member: Any, exclude: Iterable[Any]) -> Iterable[str]:
-    """Whom not to offer, as stored."""
-    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
-        raise ValueError(f"exclude: expected members, not {exclude!r}")
-    return chain(
-        _texts(index, exclude, "exclude"),
-        _texts(index, _excluded_by_index(index, member), "get_excluded()"),
-    )
 
 
 def _texts(index: RankIndex, members: Iterable[Any], parameter: str) -> Iterable[str]:

@@ -280,7 +280,9 @@ class Store:
         barred = "\0".join(("", *excluded, ""))
         misses = 2 * (wanted + 17) if len(barred) > 1 or remember else 0
         keys, ranking = self.keys, self.scope.ranking
-        patience = 8 * wanted + 64 if ranking is None else 0
+        # A test looks a member up in each of its sets.
+        sets = max(1, sum(len(clause.names) for clause in self.scope.clauses))
+        patience = 0 if ranking is not None else max(wanted + 16, (8 * wanted + 64) // sets)
         if measure == "exact":
             halves = (half for band in bands for end in band for half in _halves(end))
             packed = struct.pack(f">{4 * len(bands)}I", *halves)
@@ -321,15 +323,17 @@ class Store:
         return Sample(size, position, band - 1, candidates, found, before)
 
     def position(self, member: str, *, reverse: bool) -> int | None:
-        """How many members stand before ``member``; None where it is not ranked. Of a plain layout only."""
-        found: int | None = self._call(Redis.zrevrank if reverse else Redis.zrank, self.keys.live, member)
+        """How many members stand before ``member``; None where it is not ranked. Only where members are stored as bare
+        primary keys, in one ranking."""
+        key = self.keys.ranking(self.scope.ranking or "")
+        found: int | None = self._call(Redis.zrevrank if reverse else Redis.zrank, key, member)
         if found is None:
             self.require_built()
         return found
 
     def score(self, member: str) -> float | None:
-        """The score of ``member``; None where it is not ranked. Of a plain layout only."""
-        found: float | None = self._call(Redis.zscore, self.keys.live, member)
+        """The score of ``member``; None where it is not ranked. Only where ``position()`` can be asked."""
+        found: float | None = self._call(Redis.zscore, self.keys.ranking(self.scope.ranking or ""), member)
         if found is None:
             self.require_built()
         return found

@@ -465,6 +465,25 @@ def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
         list(Filtered.ranking.recommend_many([1], 2))
 
 
+def test_many_say_at_once_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    populate(Filtered, spread(600, 2))
+    for wrong in ({"n": 0}, {"exclude": 5}, {"band": -1}, {"ranks": -1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Filtered.ranking.recommend_many([1], **wrong)  # type: ignore[arg-type]
+    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", 2)
+    nobody = Filtered.ranking.filter(region="kantou", tags=1)  # each has many, and none has both
+    with pytest.raises(FilterTooLarge, match="declare facets"):
+        list(nobody.recommend_many([300], 5, band=300))
+
+
+def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> None:
+    populate(Filtered, spread(400, 40) | {pk: row(pk, region="kansai") for pk in range(401, 800)})
+    ranking = Filtered.ranking.filter(region="kansai", tags=1)
+    ranking.forget(5)
+    drawn = [ranking.recommend(5, 5, band=1000, remember=timedelta(hours=1)) for _ in range(2)]
+    assert len({entry.pk for some in drawn for entry in some}) == 10
+
+
 # Limits
 
 

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+
+from django_zrank.exceptions import NotBuilt
+from django_zrank.layout import Layout
+from django_zrank.store import Change, Store
+
+
+def test_the_reply(zrank: Redis) -> None:
+    store = Store("counted", Layout(entries=True))
+    store.start_rebuild("b")
+    rows = [
+        Change("1", 5, b"region,x:a,b\0region:a"),
+        Change("2", 6, b"region:a"),
+        Change("3", 6, b"region:b"),
+    ]
+    store.load_rows("b", rows)
+    store.swap_rebuilt("b")
+    assert store.count_facet("region") == {b"region:a": 2, b"region:b": 1}
+    assert store.count_facet("nothing") == {}
+    store.apply_changes(store.begin_write(), [Change("3", None)])
+    assert store.count_facet("region") == {b"region:a": 2}
+
+
+def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
+    zrank.flushall()
+    with pytest.raises(NotBuilt):
+        store.count_facet("region")
