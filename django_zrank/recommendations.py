@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from django.db import connections, models
 
@@ -81,8 +80,7 @@ class Recommendations(Entries):
         that no facet covers those who pass one: telling them apart would cost a look-up each."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
+class Wish(NamedTuple):
     """What is asked of ``recommend()``: see :meth:`django_zrank.ranking.Ranking.recommend`."""
 
     n: int = 10
@@ -148,7 +146,7 @@ class _Plan:
         ceiling = get_settings().max_n
         if isinstance(wish.n, bool) or not isinstance(wish.n, int) or not 1 <= wish.n <= ceiling:
             raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {wish.n!r}")
-        self.reverse = index.ordering.first.descending
+        self.reverse, self.method = index.ordering.first.descending, index.get_ranking_method()
         if wish.ranks is None:
             self.measure = "exact" if index.ordering.is_wide else "score"
             self.bands = _bands(index, wish.band, wish.widen)
@@ -180,17 +178,19 @@ class _Draw:
 
     def request(self, **other: Any) -> dict[str, Any]:
         """What ``sample_nearby()`` is asked."""
-        return {
+        plan = self.plan
+        asked = {
             "member": self.text,
-            "wanted": self.plan.n,
-            "reverse": self.plan.reverse,
-            "bands": self.plan.distances,
+            "wanted": plan.n,
+            "reverse": plan.reverse,
+            "bands": plan.distances,
             "excluded": self.excluded,
             "numbers": self.numbers,
-            "measure": self.plan.measure,
-            "method": self.index.get_ranking_method(),
-            "remember": self.plan.remember,
-        } | other
+            "measure": plan.measure,
+            "method": plan.method,
+            "remember": plan.remember,
+        }
+        return {**asked, **other} if other else asked
 
     def answer(self, sample: Sample | None) -> Recommendations:
         if sample is None:
@@ -264,9 +264,10 @@ class _Sieve:
     def passing(self, members: Iterable[bytes]) -> set[bytes]:
         index = self.draw.index
         pks = list(map(index.from_bytes, members))
-        limit = connections[index.get_using()].features.max_query_params or len(pks) or 1
+        limit = connections[index.get_using()].features.max_query_params
         good: set[bytes] = set()
-        for chunk in _batched(pks, max(1, limit // 2)):
+        # The condition may have parameters of its own.
+        for chunk in _batched(pks, limit // 2 if limit else len(pks)):
             found = self.rows.filter(pk__in=chunk).values_list("pk", flat=True)
             good.update(index.to_text(pk).encode() for pk in found)
         return good

@@ -198,6 +198,9 @@ class Store:
         self.scope = scope
         """Which members the reading methods are about."""
 
+        self._ranking = scope.ranking
+        self._is_plain = layout == PLAIN and self._ranking is not None
+
     @property
     def keys(self) -> Keys:
         return Keys.of(get_settings().key_prefix, self.name)
@@ -279,10 +282,8 @@ class Store:
         """The keys and the arguments of a sample."""
         barred = "\0".join(("", *excluded, ""))
         misses = 2 * (wanted + 17) if len(barred) > 1 or remember else 0
-        keys, ranking = self.keys, self.scope.ranking
-        # A test looks a member up in each of its sets.
-        sets = max(1, sum(len(clause.names) for clause in self.scope.clauses))
-        patience = 0 if ranking is not None else max(wanted + 16, (8 * wanted + 64) // sets)
+        keys, ranking = self.keys, self._ranking
+        patience = 0 if ranking is not None else self._patience(wanted)
         if measure == "exact":
             halves = (half for band in bands for end in band for half in _halves(end))
             packed = struct.pack(f">{4 * len(bands)}I", *halves)
@@ -297,13 +298,17 @@ class Store:
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
         read = (keys.ranking(ranking or ""), keys.live, keys.meta)
-        plainest = self.layout == PLAIN and (measure, method) == ("score", "ordinal")
-        if plainest and ranking is not None and not remember:
+        if self._is_plain and measure == "score" and method == "ordinal" and not remember:
             return read, args
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)
         tested = () if ranking is not None else self._tested
         return (*read, seen, *tested), (*args, *self._layout, measure, method, *tests, remember or "")
+
+    def _patience(self, wanted: int) -> int:
+        """How many members that fail the tests are looked up, in each of their sets, before giving up."""
+        sets = sum(len(clause.names) for clause in self.scope.clauses)
+        return max(wanted + 16, (8 * wanted + 64) // sets)
 
     def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
@@ -318,14 +323,14 @@ class Store:
         before = drawn.pop() if len(drawn) % 3 else None
         scores = map(float, drawn[2::3])
         found = list(zip(drawn[::3], drawn[1::3], scores, strict=True))
-        if self.scope.ranking is None:
+        if self._ranking is None:
             size = before = None
         return Sample(size, position, band - 1, candidates, found, before)
 
     def position(self, member: str, *, reverse: bool) -> int | None:
         """How many members stand before ``member``; None where it is not ranked. Only where members are stored as bare
         primary keys, in one ranking."""
-        key = self.keys.ranking(self.scope.ranking or "")
+        key = self.keys.ranking(self._ranking or "")
         found: int | None = self._call(Redis.zrevrank if reverse else Redis.zrank, key, member)
         if found is None:
             self.require_built()
@@ -333,7 +338,7 @@ class Store:
 
     def score(self, member: str) -> float | None:
         """The score of ``member``; None where it is not ranked. Only where ``position()`` can be asked."""
-        found: float | None = self._call(Redis.zscore, self.keys.ranking(self.scope.ranking or ""), member)
+        found: float | None = self._call(Redis.zscore, self.keys.ranking(self._ranking or ""), member)
         if found is None:
             self.require_built()
         return found
@@ -367,7 +372,7 @@ class Store:
 
     def size(self) -> int:
         """How many members are ranked."""
-        ranking = self.scope.ranking
+        ranking = self._ranking
         size: int
         if ranking is not None:
             size = self._call(Redis.zcard, self.keys.ranking(ranking))
@@ -420,7 +425,7 @@ class Store:
 
     def _read(self, script: scripts.Script, args: tuple[Any, ...]) -> Any:
         """What a script answers of the members in scope. One round trip."""
-        ranking, keys = self.scope.ranking, self.keys
+        ranking, keys = self._ranking, self.keys
         if ranking is None:
             return self._read_narrowed(script, args)
         return self._call(script, (keys.ranking(ranking), keys.live, keys.meta), args)

@@ -87,7 +87,7 @@ if remember then
     shown[who] = true
   end
 end
-local nobody_barred = #excluded < 3 and not remember
+local everybody_will_do = #excluded < 3 and not remember and not tests
 
 -- Whether a member passes the tests.
 local checks, failed = {}, 0
@@ -201,8 +201,8 @@ local function take(side, n)
     else
       local at = side.first + deal(side)
       local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
-      local who = primary_key(found[1])
-      if not nobody_barred and is_barred(who) then
+      local who = everybody_will_do or primary_key(found[1])
+      if not everybody_will_do and is_barred(who) then
         side.misses = side.misses + 1
         if side.misses > wanted + 16 then
           read(side)
