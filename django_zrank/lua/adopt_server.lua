@@ -14,7 +14,7 @@ local generation, applied, server = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'applied')
 if state[1] ~= generation or (state[2] or '') ~= applied
-  or string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= server then
+  or run_id() ~= server then
   return 0
 end
 local time = redis.call('TIME')

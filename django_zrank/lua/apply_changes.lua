@@ -28,7 +28,7 @@ local floor = tonumber(state[4] or 0) - window * 1000000
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or tonumber(token) <= floor then
   return false
 end
-if state[5] ~= run or run ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+if state[5] ~= run or run ~= run_id() then
   return false
 end
 -- start_rebuild.lua forgot the tokens of what was written before it.

@@ -15,7 +15,7 @@ local generation, building, seen, last, run = unpack(state)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-if run and run ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+if run and run ~= run_id() then
   return redis.error_reply('UNHEALTHY the server is not the one that was written to')
 end
 if building and now - seen > lease * 1000000 then

@@ -17,8 +17,7 @@ local generation, width, mend, name, members = unpack(ARGV, 1, 5)
 local FIRST = 6
 width = tonumber(width)
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'generation', generation) then
   return false
 end
 local ranking = name == '' and live or live .. ':' .. name

@@ -9,5 +9,5 @@
 local meta = KEYS[1]
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'run')
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local server = run_id()
 return {state[1] or '', state[2] or '', state[3] or '', state[4] or '', state[5] or '', server}

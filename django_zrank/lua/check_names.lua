@@ -14,8 +14,7 @@ local live, meta = KEYS[1], KEYS[2]
 local generation, mend = unpack(ARGV, 1, 2)
 local FIRST = 3
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'generation', generation) then
   return false
 end
 local reply = {}

@@ -17,8 +17,7 @@ local generation, width, dense, mend = unpack(ARGV, 1, 4)
 local FIRST = 5
 width, dense = tonumber(width), dense == '1'
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'generation', generation) then
   return false
 end
 local reply = {}

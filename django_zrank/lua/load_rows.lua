@@ -18,8 +18,7 @@ local building, width, entries, dense = unpack(ARGV, 1, 4)
 local FIRST = 5
 width, entries, dense = tonumber(width), entries == '1', dense == '1'
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'building') ~= building or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'building', building) then
   return 0
 end
 local time = redis.call('TIME')

@@ -56,19 +56,15 @@ local function ranking_of(group)
   return key
 end
 
-local checks, smallest = {}
-local key = FIRST_TEST
-for sign, kind, count in string.gmatch(tests, '([+-])([rg])(%d+)') do
-  local check = {wants = sign == '+', is_group = kind == 'g', keys = {}, size = 0}
-  for i = key, key + count - 1 do
+local checks, smallest = parse_tests(tests, KEYS, FIRST_TEST)
+for _, check in ipairs(checks) do
+  check.size = 0
+  for _, set in ipairs(check.keys) do
     if check.is_group then
-      call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
+      call('ZREMRANGEBYSCORE', set, '-inf', now)
     end
-    check.keys[#check.keys + 1] = KEYS[i]
-    check.size = check.size + call('ZCARD', KEYS[i])
+    check.size = check.size + call('ZCARD', set)
   end
-  key = key + count
-  checks[#checks + 1] = check
   if check.wants and (not smallest or check.size < smallest.size) then
     smallest = check
   end

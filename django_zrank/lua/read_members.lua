@@ -17,8 +17,7 @@ local generation, width, entries = unpack(ARGV, 1, 3)
 local FIRST = 4
 width, entries = tonumber(width), entries == '1'
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'generation') ~= generation or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'generation', generation) then
   return false
 end
 local reply = {}

@@ -92,18 +92,14 @@ local everybody_will_do = #excluded < 3 and not remember and not tests
 -- Whether a member passes the tests.
 local checks, failed = {}, 0
 if tests then
-  local key = FIRST_TEST
-  for sign, kind, count in string.gmatch(tests, '([+-])([rg])(%d+)') do
-    checks[#checks + 1] = {wants = sign == '+', is_group = kind == 'g', first = key, last = key + count - 1}
-    key = key + count
-  end
+  checks = parse_tests(tests, KEYS, FIRST_TEST)
   -- Drawn from the smallest ranking that holds all of those who pass.
   local smallest = call('ZCARD', ranking)
   for _, check in ipairs(checks) do
-    if check.wants and not check.is_group and check.first == check.last then
-      local size = call('ZCARD', KEYS[check.first])
+    if check.wants and not check.is_group and #check.keys == 1 then
+      local size = call('ZCARD', check.keys[1])
       if size < smallest then
-        ranking, smallest = KEYS[check.first], size
+        ranking, smallest = check.keys[1], size
       end
     end
   end
@@ -117,8 +113,8 @@ end
 local function passes(stored, who)
   for _, check in ipairs(checks) do
     local found = false
-    for i = check.first, check.last do
-      local value = call('ZSCORE', KEYS[i], check.is_group and who or stored)
+    for _, set in ipairs(check.keys) do
+      local value = call('ZSCORE', set, check.is_group and who or stored)
       if value and not (check.is_group and tonumber(value) <= now) then
         found = true
         break

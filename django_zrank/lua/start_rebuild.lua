@@ -14,7 +14,7 @@ local building, polite, lease = unpack(ARGV)
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local run = run_id()
 local known, seen = unpack(redis.call('HMGET', meta, 'run', 'seen'))
 if polite == '1' and seen and known == run and now - seen <= lease * 1000000 then
   return false

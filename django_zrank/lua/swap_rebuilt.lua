@@ -13,8 +13,7 @@
 local live, shadow, meta = KEYS[1], KEYS[2], KEYS[3]
 local building = unpack(ARGV)
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('HGET', meta, 'building') ~= building or redis.call('HGET', meta, 'run') ~= run then
+if not holds(meta, 'building', building) then
   return 0
 end
 clear(live)
