@@ -229,15 +229,10 @@ class RankIndex:
             return int
         return lambda member: self._pk.to_python(member.decode())
 
-    def split(self, stored: bytes) -> tuple[bytes, bytes]:
-        """The tie bytes and the primary key of a stored member."""
-        width = self.ordering.width or (9 if stored[:1] == b"\0" else 0)
-        return stored[:width], stored[width:]
-
     @cached_property
     def to_entry(self) -> Callable[[bytes, float, int | None], Entry]:
         """A function from a stored member, its score and its rank to an entry."""
-        to_pk, order, split = self.from_bytes, self.ordering, self.split
+        to_pk, order, split = self.from_bytes, self.ordering, self.layout.split
 
         def plain(stored: bytes, score: float, rank: int | None) -> Entry:
             value = decode(score)

@@ -26,6 +26,11 @@ class Layout(NamedTuple):
     """Whether every ranking keeps its distinct values, in their order and with their counts: what dense ranks
     are read from."""
 
+    def split(self, stored: bytes) -> tuple[bytes, bytes]:
+        """The tie bytes and the primary key of a stored member."""
+        width = self.width or (9 if self.entries and stored[:1] == b"\0" else 0)
+        return stored[:width], stored[width:]
+
 
 PLAIN: Final = Layout()
 """A sorted set and nothing else."""

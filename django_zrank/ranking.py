@@ -331,7 +331,7 @@ class Ranking:
 
     def _entries(self, page: Page) -> Entries:
         """The members of a page with their ranks."""
-        to_entry, split, method = self.index.to_entry, self.index.split, self._method
+        to_entry, split, method = self.index.to_entry, self.index.layout.split, self._method
         entries, rank, last = [], page.before + 1, None
         for place, (stored, score) in enumerate(page.members, page.first + 1):
             value = (score, split(stored)[0])

@@ -109,6 +109,7 @@ def recommend_where(
     if wish.remember is not None:
         raise ValueError("remember: can't be combined with where")
     draw = _Draw(_Plan(index, wish), member)
+    draw.excluded = list(draw.excluded)  # asked for again with each batch
     rows = index.get_queryset().filter(where).order_by()
     for band in range(len(draw.plan.bands)):
         found = _Sieve(draw, band, source, rows).run()
@@ -215,24 +216,23 @@ class _Sieve:
 
     def __init__(self, draw: _Draw, band: int, source: Source, rows: models.QuerySet[Any]) -> None:
         self.draw, self.band, self.source, self.rows = draw, band, source, rows
-        self.excluded = list(draw.excluded)
-        draw.excluded = self.excluded
         self.better = (draw.plan.n + 1) // 2
         """How many are wanted of those who rank better."""
 
     def run(self) -> Recommendations:
         draw, tried, size = self.draw, list[str](), max(8, 2 * self.draw.plan.n)
+        split = draw.index.layout.split
         passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
         while True:
             size = min(size, get_settings().max_n)
             distances = [draw.plan.distances[self.band]]
-            excluded = [*self.excluded, *tried]
+            excluded = [*draw.excluded, *tried]
             sample = self.source.sample_nearby(
                 **draw.request(wanted=size, bands=distances, excluded=excluded)
             )
             if sample is None:
                 return draw.answer(None)
-            pks = {card[1]: draw.index.split(card[1])[1] for card in sample.drawn}
+            pks = {card[1]: split(card[1])[1] for card in sample.drawn}
             good = self.passing(pks.values())
             better = 0
             for number, card in enumerate(sample.drawn):
@@ -285,10 +285,11 @@ def _with_rows(index: RankIndex, members: Iterable[Any]) -> Iterator[tuple[Any, 
         yield from ((member, member) for member in members)
         return
     for batch in _batched(members, _MANY):
-        pks = [index.parse_pk(one) for one in batch if not isinstance(one, models.Model)]
-        rows = {row.pk: row for row in index.model._base_manager.filter(pk__in=pks)}
-        for one in batch:
-            yield one, one if isinstance(one, models.Model) else rows.get(index.parse_pk(one))
+        pks = [None if isinstance(one, models.Model) else index.parse_pk(one) for one in batch]
+        asked = [pk for pk in pks if pk is not None]
+        rows = {row.pk: row for row in index.model._base_manager.filter(pk__in=asked)}
+        for one, pk in zip(batch, pks, strict=True):
+            yield one, one if pk is None else rows.get(pk)
 
 
 def _microseconds(span: timedelta | None) -> int | None:

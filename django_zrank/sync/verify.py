@@ -296,10 +296,7 @@ class _Comparison:
 
     def member_of(self, stored: bytes) -> bytes:
         """The primary key in a stored member."""
-        layout = self.store.layout
-        if layout.width:
-            return stored[layout.width :]
-        return stored[9:] if layout.entries and stored.startswith(b"\0") else stored
+        return self.store.layout.split(stored)[1]
 
     def find_strays(self, places: Sequence[tuple[str, bytes]], mend: bool = False) -> list[float | None]:
         return self.believed(self.store.find_strays(self.generation, places, mend=mend))
