@@ -20,7 +20,7 @@ from .conf import Settings, get_settings, raw_settings
 from .filters import GROUP
 from .index import RANKING_METHODS, RankIndex
 from .models import Mark
-from .ordering import Order, follow
+from .ordering import Order, follow, value_field
 from .registry import registry
 from .sync.dialects import DIALECTS
 from .sync.sources import unseen_tables
@@ -215,24 +215,22 @@ def _check_decimals(index: RankIndex, ordering: Order) -> Iterator[CheckMessage]
     cls = type(index)
     for criterion in ordering.criteria:
         *_, field = follow(index.model, criterion.path)
-        field = field.output_field if isinstance(field, models.GeneratedField) else field
+        field = value_field(field)
         if not isinstance(field, models.DecimalField):
             continue
         if field.decimal_places is None:
-            yield Warning(
-                f"{cls.__name__}.order: {criterion.path} has no decimal_places, so it is ranked by whole numbers.",
-                hint="Set decimal_places, and max_digits to at most 18.",
-                obj=cls,
-                id="zrank.W003",
-            )
+            problem = "has no decimal_places, so it is ranked by whole numbers."
+            hint = "Set decimal_places, and max_digits to at most 18."
         elif field.max_digits is None or 10**field.max_digits > 2**63:
-            yield Warning(
-                f"{cls.__name__}.order: {criterion.path} may hold more digits than 64 bits do. "
-                "Rows with a value beyond ±2**63 in the last place will not be ranked.",
-                hint="Lower max_digits to 18.",
-                obj=cls,
-                id="zrank.W003",
+            problem = (
+                "may hold more digits than 64 bits do. "
+                "Rows with a value beyond ±2**63 in the last place will not be ranked."
             )
+            hint = "Lower max_digits to 18."
+        else:
+            continue
+        message = f"{cls.__name__}.order: {criterion.path} {problem}"
+        yield Warning(message, hint=hint, obj=cls, id="zrank.W003")
 
 
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:

@@ -24,7 +24,7 @@ from .deadline import reading
 from .deck import Card, Dealer, Numbers, Side
 from .exceptions import IndexUnavailable
 from .filters import GROUP, Condition, as_query
-from .ordering import EXACT, Criterion, Fixed, Float, Kind, Number, Span, follow
+from .ordering import EXACT, Criterion, Fixed, Float, Kind, Number, Span, follow, value_field
 from .store import Bound, Page, Place, Sample
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class DatabaseSource:
         """A criterion as an expression that the database orders as Redis orders what is stored."""
         field: Any
         *_, field = follow(self.index.model, criterion.path)
-        field = field.output_field if isinstance(field, models.GeneratedField) else field
+        field = value_field(field)
         if isinstance(criterion.kind, Fixed) and (
             # SQLite keeps decimals as floats, whose noise behind the last place would split one value in two.
             self.connection.vendor == "sqlite" or field.decimal_places is None

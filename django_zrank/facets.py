@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
-from .ordering import follow
+from .ordering import follow, value_field
 
 __all__ = ["Facet", "Facets"]
 
@@ -132,12 +132,9 @@ def _encode(value: Any) -> str:
 
 def _value_field(path: str, field: Any) -> Any:
     """The field whose values are compared. Raises ``FieldError`` where they have no plain text."""
-    while field.is_relation:
-        if field.related_model is None:
-            raise FieldError(f"{path}: a generic relation can't be a facet")
-        field = getattr(field, "target_field", None) or field.related_model._meta.pk
-    if isinstance(field, models.GeneratedField):
-        field = field.output_field
+    if field.is_relation and field.related_model is None:
+        raise FieldError(f"{path}: a generic relation can't be a facet")
+    field = value_field(field)
     if isinstance(field, models.DateTimeField) or not isinstance(field, _PLAIN):
         raise FieldError(f"{path}: a {type(field).__name__} can't be a facet")
     return field

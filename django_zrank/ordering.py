@@ -33,7 +33,7 @@ from django.utils.dateparse import parse_duration
 
 from .exceptions import Unrankable
 
-__all__ = ["EXACT", "Criterion", "Kind", "Order", "follow", "kind_of"]
+__all__ = ["EXACT", "Criterion", "Kind", "Order", "follow", "kind_of", "value_field"]
 
 EXACT: Final = 2**53
 """Every integer up to here, and none beyond, is a double of its own."""
@@ -366,6 +366,14 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
         case models.CharField() | models.TextField():
             raise FieldError(f"{field} is text, which can't be ranked; the primary key breaks ties as it is")
     raise FieldError(f"{field} is a {type(field).__name__}, which can't be ranked")
+
+
+def value_field(field: Any) -> Any:
+    """The field that tells what values are in a column: of a relation, the key that it leads to; of a generated
+    field, what it is made of."""
+    while field.is_relation:
+        field = getattr(field, "target_field", None) or field.related_model._meta.pk
+    return field.output_field if isinstance(field, models.GeneratedField) else field
 
 
 def follow(model: type[models.Model], path: str) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework.exceptions import NotFound
 
 from ..index import RankIndex
-from ..ordering import follow
+from ..ordering import follow, value_field
 from ..registry import registry
 from .parameters import FacetField, RecommendationParameters, RefusedField
 from .serializers import EntrySerializer
@@ -295,10 +295,7 @@ _NUMBERS: Final = {"pk": 4711, "score": 230, "rank": 1702, "candidates": 8312, "
 
 def _field_schema(field: Any) -> Schema:
     """A value of a model field, as REST framework's encoder writes it."""
-    while field.is_relation:  # The primary key of a child model, for one
-        field = field.target_field
-    if isinstance(field, models.GeneratedField):
-        field = field.output_field
+    field = value_field(field)  # The primary key of a child model is a relation, for one
     schema = next(schema for kind, schema in _TYPES if isinstance(field, kind))
     values = [value for value, _label in field.flatchoices if value not in (None, "")]
     return {**schema, "enum": values} if values else dict(schema)
