@@ -141,6 +141,24 @@ class Sample(NamedTuple):
     """What stands before the rank of each; None for an ordinal rank, which the position tells."""
 
 
+class _SampleArgs(NamedTuple):
+    """What ``sample_nearby.lua`` takes where it is told everything."""
+
+    member: str
+    wanted: int
+    reverse: str
+    bands: bytes
+    excluded: str
+    numbers: bytes
+    width: int
+    entries: int
+    measure: str
+    method: str
+    tests: str
+    patience: int
+    remember: int | str
+
+
 class Bound(NamedTuple):
     """A score to begin or end with."""
 
@@ -303,7 +321,7 @@ class Store:
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)
         tested = () if ranking is not None else self._tested
-        return (*read, seen, *tested), (*args, *self._layout, measure, method, *tests, remember or "")
+        return (*read, seen, *tested), (*args, *self._layout[:2], measure, method, *tests, remember or "")
 
     def _patience(self, wanted: int) -> int:
         """How many members that fail the tests are looked up, in each of their sets, before giving up."""
@@ -313,10 +331,11 @@ class Store:
     def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
+            asked = _SampleArgs(*args)
             # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
-            barred = f"{args[4]}{args[0]}\0"
-            args = (*args[:4], barred, *args[5:10], "", 0, args[12])
-            reply = self._read_narrowed(scripts.SAMPLE_NEARBY, args, keys[3:4])
+            excluded = f"{asked.excluded}{asked.member}\0"
+            asked = asked._replace(excluded=excluded, tests="", patience=0)
+            reply = self._read_narrowed(scripts.SAMPLE_NEARBY, asked, keys[3:4])
         if reply is None:
             return None
         size, position, _, band, candidates, *drawn = reply
@@ -345,7 +364,7 @@ class Store:
 
     def places(self, members: Iterable[str], *, reverse: bool, method: str) -> tuple[int, list[Place | None]]:
         """The size of the ranking, and where each member stands, None for one that is not ranked. One round trip."""
-        args = (*self._layout, "1" if reverse else "0", method, *members)
+        args = (*self._layout[:2], "1" if reverse else "0", method, *members)
         size, *found = self._read(scripts.READ_RANKS, args)
         return size, [None if one is None else Place(one[0], one[1], one[2], float(one[3])) for one in found]
 
@@ -362,7 +381,7 @@ class Store:
         return self._page(("score", *best[:2], *worst[:2]), count, reverse, method)  # type: ignore[return-value]
 
     def _page(self, start: tuple[Any, ...], count: int, reverse: bool, method: str) -> Page | None:
-        args = (*self._layout, "1" if reverse else "0", method, count, *start)
+        args = (*self._layout[:2], "1" if reverse else "0", method, count, *start)
         reply = self._read(scripts.READ_PAGE, args)
         if reply is None:
             return None
@@ -394,8 +413,9 @@ class Store:
             raise self._not_built()
 
     @property
-    def _layout(self) -> tuple[int, str]:
-        return self.layout.width, "1" if self.layout.entries else "0"
+    def _layout(self) -> tuple[int, int, int]:
+        """The layout as scripts take it; those that only read are not told the last."""
+        return self.layout.width, int(self.layout.entries), int(self.layout.dense)
 
     @property
     def _tested(self) -> list[str]:
@@ -413,15 +433,7 @@ class Store:
 
     @property
     def _narrowing(self) -> tuple[Any, ...]:
-        width, entries, dense = self.layout
-        return (
-            width,
-            "1" if entries else "0",
-            "1" if dense else "0",
-            str(self.scope),
-            _NARROW_LIMIT,
-            _NARROWED,
-        )
+        return (*self._layout, str(self.scope), _NARROW_LIMIT, _NARROWED)
 
     def _read(self, script: scripts.Script, args: tuple[Any, ...]) -> Any:
         """What a script answers of the members in scope. One round trip."""
@@ -502,13 +514,9 @@ class Store:
             texts = ((member, _text(score), entry) for member, score, entry in changes)
         else:
             texts = ((member, _text(score)) for member, score, _ in changes)
-        args = (*epoch, _WINDOW, *self._layout_args, *chain.from_iterable(texts))
+        args = (*epoch, _WINDOW, *self._layout, *chain.from_iterable(texts))
         reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
         return None if reply is None else int(reply)
-
-    @property
-    def _layout_args(self) -> tuple[int, int, int]:
-        return self.layout.width, int(self.layout.entries), int(self.layout.dense)
 
     # Verifying
 
@@ -648,7 +656,7 @@ class Store:
             texts = ((repr(score), member, entry) for member, score, entry in rows)
         else:
             texts = ((repr(score), member) for member, score, _ in rows)
-        args = (building, *self._layout_args, *chain.from_iterable(texts))
+        args = (building, *self._layout, *chain.from_iterable(texts))
         reply = self._call(scripts.LOAD_ROWS, (keys.shadow, keys.recent, keys.meta), args)
         return bool(reply)
 
