@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from _pytest.unittest import UnitTestCase
+from django.db import connections
 
 import django_zrank
 from django_zrank.testing import EmbeddedServer
@@ -74,3 +77,15 @@ def zrank_server() -> Iterator[EmbeddedServer | RedisServer]:
     binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
     with RedisServer(binary) if binary else EmbeddedServer() as server:
         yield server
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Any]]:
+    """Calls a function in another thread, with database connections of its own, and waits for it."""
+
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return thread.submit(function, *args, **kwargs).result(timeout=60)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        yield call
+        call(connections.close_all)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from time import monotonic
@@ -28,7 +27,7 @@ from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.ranking import Ranking
 from django_zrank.testing import sync_now
 from tests.test_deadline import SLOW
-from tests.test_recommendations import Descending, Oracle, assert_agrees, questions
+from tests.test_recommendations import Descending, Oracle, assert_agrees, mostly_excluded, questions
 from tests.test_uniformity import (
     CASES,
     LIMIT,
@@ -80,13 +79,7 @@ def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], 
 
 @pytest.mark.django_db
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    size=st.integers(200, 400),
-    place=st.floats(0, 1),
-    kept=st.integers(0, 60),
-    n=st.integers(1, 20),
-    seed=st.integers(),
-)
+@mostly_excluded
 def test_agrees_where_sides_are_large_and_mostly_excluded(
     size: int, place: float, kept: int, n: int, seed: int
 ) -> None:
@@ -453,18 +446,6 @@ def test_few_queries(excluded: int, most: int) -> None:
 
 
 # When it is asked
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[Callable[..., Any]]:
-    """Calls a function in another thread, with database connections of its own, and waits for it."""
-
-    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return thread.submit(function, *args, **kwargs).result(timeout=60)
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        yield call
-        call(connections.close_all)
 
 
 def distrust() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,18 +21,6 @@ SLOW = {
     "mysql": "SELECT SUM(a.seq * b.seq) FROM seq_1_to_100000 a, seq_1_to_100000 b",
 }
 """Half a minute and more, unless it is stopped."""
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[Callable[..., Any]]:
-    """Calls a function in another thread, with database connections of its own, and waits for it."""
-
-    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return thread.submit(function, *args, **kwargs).result(timeout=60)
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        yield call
-        call(connections.close_all)
 
 
 def run(sql: str) -> Any:

@@ -79,6 +79,16 @@ EDGES = [
 ]
 
 
+mostly_excluded = given(
+    size=st.integers(200, 400),
+    place=st.floats(0, 1),
+    kept=st.integers(0, 60),
+    n=st.integers(1, 20),
+    seed=st.integers(),
+)
+"""Populations of which most are excluded: who asks stands at ``place``, and ``kept`` of them may come back."""
+
+
 def questions(max_examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Puts populations, and what is asked of them, to a test: see ``assert_agrees()``."""
 
@@ -144,13 +154,7 @@ def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], 
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    size=st.integers(200, 400),
-    place=st.floats(0, 1),
-    kept=st.integers(0, 60),
-    n=st.integers(1, 20),
-    seed=st.integers(),
-)
+@mostly_excluded
 def test_agrees_where_sides_are_large_and_mostly_excluded(
     zrank: Redis, size: int, place: float, kept: int, n: int, seed: int
 ) -> None:

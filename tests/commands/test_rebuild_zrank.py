@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import termios
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -19,7 +16,7 @@ from django_zrank.registry import registry
 from django_zrank.store import LOAD_LIMIT, Store
 from django_zrank.testing import disable_sync
 from tests.sync.mirror import assert_mirrors, contents
-from tests.sync.processes import manage
+from tests.sync.processes import manage, on_terminal
 from tests.testapp.models import Nickname, Player, Remote
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank, RemoteRank
 
@@ -158,31 +155,13 @@ def test_its_exit_status_tells() -> None:
 # The progress bar
 
 
-def on_terminal(*args: str) -> str:
-    """What the command writes to a terminal of 120 columns."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 120))
-    with manage("rebuild_zrank", *args, stderr=theirs) as process:
-        os.close(theirs)
-        written = bytearray()
-        try:
-            while piece := os.read(ours, 4096):
-                written += piece
-        except OSError:  # Linux says so when the other side is closed
-            pass
-        finally:
-            os.close(ours)
-    assert process.returncode == 0
-    return written.decode()
-
-
 def test_a_terminal_gets_a_bar_with_rate_and_time_left() -> None:
-    bar = on_terminal("player")
+    bar = on_terminal("rebuild_zrank", "player")
     assert re.search(r"player: 100%\|\S+\| 6\.00/6\.00 \[\d\d:\d\d<\d\d:\d\d, .*rows/s\]", bar)
 
 
 def test_a_terminal_gets_no_bar_where_none_is_wanted() -> None:
-    assert on_terminal("player", "--no-progress") == ""
+    assert on_terminal("rebuild_zrank", "player", "--no-progress") == ""
 
 
 def test_what_is_not_a_terminal_gets_no_bar(capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import termios
 from io import StringIO
 from typing import Any
 
@@ -27,7 +24,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
-from tests.sync.processes import manage
+from tests.sync.processes import manage, on_terminal
 from tests.testapp.models import Player, Remote
 from tests.testapp.zrank import PlayerAscending, RemoteRank
 
@@ -279,31 +276,13 @@ def test_a_process_of_its_own(faults: list[int], args: list[str], status: int) -
 # The progress bar
 
 
-def on_terminal(*args: str) -> str:
-    """What the command writes to a terminal of 120 columns."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 120))
-    with manage("verify_zrank", *args, stderr=theirs) as process:
-        os.close(theirs)
-        written = bytearray()
-        try:
-            while piece := os.read(ours, 4096):
-                written += piece
-        except OSError:  # Linux says so when the other side is closed
-            pass
-        finally:
-            os.close(ours)
-    assert process.returncode == 0
-    return written.decode()
-
-
 def test_a_terminal_gets_a_bar() -> None:
-    bar = on_terminal("ascending", "--json")
+    bar = on_terminal("verify_zrank", "ascending", "--json")
     assert re.search(r"ascending: 100%\|\S+\| 20\.0/20\.0 \[\d\d:\d\d<\d\d:\d\d, .*rows/s\]", bar)
 
 
 def test_a_terminal_gets_no_bar_where_none_is_wanted() -> None:
-    assert on_terminal("ascending", "--no-progress") == ""
+    assert on_terminal("verify_zrank", "ascending", "--no-progress") == ""
 
 
 def test_what_is_not_a_terminal_gets_no_bar(capfd: pytest.CaptureFixture[str]) -> None:

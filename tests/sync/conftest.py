@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connections
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -53,18 +51,6 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave marks alone, which would mend what a push has missed: pushes are tested for themselves."""
     monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[Callable[..., Any]]:
-    """Calls a function in another thread, with database connections of its own, and waits for it."""
-
-    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return thread.submit(function, *args, **kwargs).result(timeout=60)
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        yield call
-        call(connections.close_all)
 
 
 @pytest.fixture

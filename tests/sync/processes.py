@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.db import connections
 
-__all__ = ["manage"]
+__all__ = ["manage", "on_terminal"]
 
 _ROOT = Path(__file__).parents[2]
 
@@ -34,3 +36,21 @@ def manage(*args: str, pause: bool = False, **options: Any) -> subprocess.Popen[
     return subprocess.Popen(
         [sys.executable, "-m", "django", *args], cwd=_ROOT, env=environment, text=True, **pipes | options
     )
+
+
+def on_terminal(*args: str) -> str:
+    """What a management command writes to a terminal of 120 columns."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 120))
+    with manage(*args, stderr=theirs) as process:
+        os.close(theirs)
+        written = bytearray()
+        try:
+            while piece := os.read(ours, 4096):
+                written += piece
+        except OSError:  # Linux says so when the other side is closed
+            pass
+        finally:
+            os.close(ours)
+    assert process.returncode == 0
+    return written.decode()
