@@ -452,7 +452,7 @@ class DatabaseSource:
 
     def _collation(self, path: str) -> str | None:
         """To MariaDB and MySQL "A" is "a" is "a ", unless they are told."""
-        facet = next(facet for facet in self.index.faceting.all if path in facet.paths)
+        facet = self.index.faceting.reading(path)
         field = facet.fields[facet.paths.index(path)]
         if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
             return None

@@ -120,6 +120,13 @@ class Facets:
         """The names of all rankings that a member stands in, sorted; ``row``: its values at each path."""
         return sorted(name for facet in self.all for name in facet.rankings(row))
 
+    def reading(self, path: str) -> Facet:
+        """A facet that reads ``path``, by itself or with others. Raises ``LookupError``."""
+        for facet in self.all:
+            if path in facet.paths:
+                return facet
+        raise LookupError(f"no facet reads {path}; there are: {', '.join(self.paths)}")
+
     def of(self, paths: Iterable[str]) -> Facet | None:
         """The facet of exactly these paths, in any order."""
         wanted = frozenset(paths)

@@ -96,9 +96,8 @@ def _parse(index: RankIndex, path: str, value: Any) -> Any:
         if not isinstance(value, str) or not value:
             raise ValueError(f"group: expected the name of a group, not {value!r}")
         return value
-    for facet in index.faceting.all:
-        if path in facet.paths:
-            return facet.parse_value(path, value)
+    if path in index.faceting.paths:
+        return index.faceting.reading(path).parse_value(path, value)
     facets = ", ".join(_known(index))
     raise ValueError(f"{path}: the index {index.name!r} has no such facet; there are: {facets}")
 

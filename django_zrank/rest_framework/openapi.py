@@ -334,7 +334,7 @@ def _distance_schema(index: RankIndex) -> Schema:
 
 
 def _facet_schema(index: RankIndex, path: str) -> Schema:
-    facet = next(facet for facet in index.faceting.all if path in facet.paths)
+    facet = index.faceting.reading(path)
     return _field_schema(facet.fields[facet.paths.index(path)])
 
 

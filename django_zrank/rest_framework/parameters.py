@@ -160,7 +160,7 @@ class ValueField(serializers.Field[Any, str, Any, Any]):
         self.path = path
 
     def to_internal_value(self, data: str) -> Any:
-        facet = next(facet for facet in _index(self).faceting.all if self.path in facet.paths)
+        facet = _index(self).faceting.reading(self.path)
         field = facet.fields[facet.paths.index(self.path)]
         # JSON's true is Python's True.
         text = data.capitalize() if isinstance(field, models.BooleanField) else data
