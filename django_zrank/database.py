@@ -25,7 +25,7 @@ from .deck import Card, Dealer, Numbers, Side
 from .exceptions import IndexUnavailable
 from .filters import GROUP, Condition, as_query
 from .ordering import EXACT, Criterion, Fixed, Float, Kind, Number, Span, follow, value_field
-from .store import Bound, Page, Place, Sample
+from .store import Bound, Excluded, Page, Place, Sample
 
 if TYPE_CHECKING:
     from .facets import Facet
@@ -90,7 +90,7 @@ class DatabaseSource:
         *,
         reverse: bool,
         bands: Sequence[tuple[Number, Number]],
-        excluded: Iterable[str],
+        excluded: Excluded,
         numbers: Callable[[int], bytes],
         measure: str = "score",
         method: str = "ordinal",
@@ -102,7 +102,7 @@ class DatabaseSource:
             raise IndexUnavailable(
                 f"Index {self.index.name!r}: whom somebody was shown is in Redis alone, which can't be believed"
             )
-        barred = {text.encode() for text in excluded}
+        barred = {str(pk).encode() for pk in excluded}
         dealer = Dealer(wanted, barred, Numbers(numbers, wanted, excluding=bool(barred)))
         with self._answering():
             me = self._find([member], self._ranked).get(member)

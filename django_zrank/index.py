@@ -223,9 +223,14 @@ class RankIndex:
         return pk
 
     @cached_property
+    def has_integer_pk(self) -> bool:
+        """Whether primary keys are integers, which are themselves in any spelling."""
+        return isinstance(self._pk, models.IntegerField)
+
+    @cached_property
     def from_bytes(self) -> Callable[[bytes], Any]:
         """A function from a member as Redis stores it to its primary key."""
-        if isinstance(self._pk, models.IntegerField):  # by far the most common, and int() takes bytes
+        if self.has_integer_pk:  # by far the most common, and int() takes bytes
             return int
         return lambda member: self._pk.to_python(member.decode())
 

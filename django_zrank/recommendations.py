@@ -14,10 +14,11 @@ from django.db import connections, models
 from .conf import get_settings
 from .entries import Entries, Entry
 from .exceptions import NotRanked
+from .ordering import EXACT
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
-    from .store import Bound, Number, Page, Place, Sample
+    from .store import Bound, Excluded, Number, Page, Place, Sample
 
 __all__ = ["Recommendations", "Source", "Wish", "recommend", "recommend_many", "recommend_where"]
 
@@ -38,7 +39,7 @@ class Source(Protocol):
         *,
         reverse: bool,
         bands: Sequence[tuple[Number, Number]],
-        excluded: Iterable[str],
+        excluded: Excluded,
         numbers: Callable[[int], bytes],
         measure: str = "score",
         method: str = "ordinal",
@@ -109,7 +110,6 @@ def recommend_where(
     if wish.remember is not None:
         raise ValueError("remember: can't be combined with where")
     draw = _Draw(_Plan(index, wish), member)
-    draw.excluded = list(draw.excluded)  # asked for again with each batch
     rows = index.get_queryset().filter(where).order_by()
     for band in range(len(draw.plan.bands)):
         found = _Sieve(draw, band, source, rows).run()
@@ -130,7 +130,7 @@ def recommend_many(
     def answers() -> Iterator[tuple[Any, Recommendations | None]]:
         for batch in _batched(_with_rows(index, members), _MANY):
             draws = [_Draw(plan, row) for _, row in batch if row is not None]
-            requests = [draw.request(excluded=list(draw.excluded)) for draw in draws]
+            requests = [draw.request() for draw in draws]
             samples = iter(zip(draws, ask(lambda source: source.sample_many(requests)), strict=True))  # noqa: B023
             for member, row in batch:
                 draw, sample = next(samples) if row is not None else (None, None)
@@ -159,7 +159,9 @@ class _Plan:
             self.bands = [("ranks", _pair("ranks", wish.ranks)), *_steps(wish.widen)]
             self.distances = [_places(name, band, self.reverse) for name, band in self.bands]
         self.remember = _microseconds(wish.remember)
-        if isinstance(wish.exclude, (str, bytes)) or not isinstance(wish.exclude, Iterable):
+        if wish.exclude != () and (
+            isinstance(wish.exclude, (str, bytes)) or not isinstance(wish.exclude, Iterable)
+        ):
             raise ValueError(f"exclude: expected members, not {wish.exclude!r}")
         self.exclude = list(wish.exclude)
 
@@ -170,28 +172,43 @@ class _Draw:
     def __init__(self, plan: _Plan, member: Any) -> None:
         self.plan, self.index, self.member = plan, plan.index, member
         self.text = plan.index.to_text(member)
-        self.excluded: Iterable[str] = chain(
-            _texts(self.index, plan.exclude, "exclude"),
-            _texts(self.index, _excluded_by_index(self.index, member), "get_excluded()"),
-        )
+        self.barred = {
+            "exclude": plan.exclude,
+            "get_excluded()": list(_excluded_by_index(self.index, member)),
+        }
+        """Whom not to offer, by who says so."""
+
         # One stream for all samples of a call, so that a seed fixes every one of them.
         self.numbers = os.urandom if plan.seed is None else random.Random(plan.seed).randbytes  # noqa: S311 - not for secrets
+
+    def excluded(self) -> Excluded:
+        """Whom not to offer, in the form that is the cheapest to send."""
+        barred = list(chain.from_iterable(self.barred.values()))
+        if not barred:
+            return ()
+        if self.index.has_integer_pk and set(map(type, barred)) == {int}:
+            # In a narrowed ranking the asking one may still stand where it stood some seconds ago.
+            barred.append(int(self.text))
+            if min(barred) > -EXACT and max(barred) < EXACT:
+                return barred
+            barred.pop()
+        return [self.index.to_text(one, name) for name, members in self.barred.items() for one in members]
 
     def request(self, **other: Any) -> dict[str, Any]:
         """What ``sample_nearby()`` is asked."""
         plan = self.plan
-        asked = {
+        return {
             "member": self.text,
             "wanted": plan.n,
             "reverse": plan.reverse,
             "bands": plan.distances,
-            "excluded": self.excluded,
+            "excluded": self.excluded(),
             "numbers": self.numbers,
             "measure": plan.measure,
             "method": plan.method,
             "remember": plan.remember,
+            **other,
         }
-        return {**asked, **other} if other else asked
 
     def answer(self, sample: Sample | None) -> Recommendations:
         if sample is None:
@@ -220,16 +237,14 @@ class _Sieve:
         """How many are wanted of those who rank better."""
 
     def run(self) -> Recommendations:
-        draw, tried, size = self.draw, list[str](), max(8, 2 * self.draw.plan.n)
-        split = draw.index.layout.split
+        draw, tried, size = self.draw, list[Any](), max(8, 2 * self.draw.plan.n)
+        split, to_pk = draw.index.layout.split, draw.index.from_bytes
+        draw.barred["where"] = tried
         passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
         while True:
             size = min(size, get_settings().max_n)
             distances = [draw.plan.distances[self.band]]
-            excluded = [*draw.excluded, *tried]
-            sample = self.source.sample_nearby(
-                **draw.request(wanted=size, bands=distances, excluded=excluded)
-            )
+            sample = self.source.sample_nearby(**draw.request(wanted=size, bands=distances))
             if sample is None:
                 return draw.answer(None)
             pks = {card[1]: split(card[1])[1] for card in sample.drawn}
@@ -240,7 +255,7 @@ class _Sieve:
                 better += is_better
                 if pks[card[1]] in good:
                     passed[not is_better].append((card, sample.before and sample.before[number]))
-            tried.extend(pk.decode() for pk in pks.values())
+            tried.extend(map(to_pk, pks.values()))
             # A side that gave less than its half has no more to give.
             wants = self.better, draw.plan.n - self.better
             ended = better < (size + 1) // 2, len(sample.drawn) - better < size // 2
@@ -319,6 +334,8 @@ def _bands(index: RankIndex, band: Band | None, widen: Sequence[Band]) -> list[t
 
 
 def _steps(widen: Sequence[Band]) -> list[tuple[str, tuple[Any, Any]]]:
+    if widen == ():
+        return []
     if isinstance(widen, str) or not isinstance(widen, Sequence):
         raise ValueError(f"widen: expected a sequence of bands, not {widen!r}")
     return [("widen", _pair("widen", step)) for step in widen]
@@ -339,13 +356,6 @@ def _distances(index: RankIndex, name: str, band: tuple[Any, Any]) -> tuple[Numb
         return distance(band[0]), distance(band[1])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _texts(index: RankIndex, members: Iterable[Any], parameter: str) -> Iterable[str]:
-    members = list(members)
-    if set(map(type, members)) <= {int}:  # by far the most common, and there may be thousands
-        return map(str, members)
-    return (index.to_text(one, parameter) for one in members)
 
 
 def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -58,6 +60,10 @@ ALL: Final = Scope()
 _SAMPLING: Final[Mapping[str, Any]] = {"measure": "score", "method": "ordinal", "remember": None}
 
 Number = int | float
+
+Excluded = Sequence[int] | Sequence[str]
+"""Primary keys never to offer: integers below 2**53, that of the asking one among them; or any, as text. An empty one
+excludes nobody."""
 
 
 class Epoch(NamedTuple):
@@ -148,7 +154,7 @@ class _SampleArgs(NamedTuple):
     wanted: int
     reverse: str
     bands: bytes
-    excluded: str
+    excluded: str | bytes
     numbers: bytes
     width: int
     entries: int
@@ -260,7 +266,7 @@ class Store:
         *,
         reverse: bool,
         bands: Sequence[tuple[Number, Number]],
-        excluded: Iterable[str],
+        excluded: Excluded,
         numbers: Callable[[int], bytes],
         measure: str = "score",
         method: str = "ordinal",
@@ -291,15 +297,14 @@ class Store:
         wanted: int,
         reverse: bool,
         bands: Sequence[tuple[Number, Number]],
-        excluded: Iterable[str],
+        excluded: Excluded,
         numbers: Callable[[int], bytes],
         measure: str,
         method: str,
         remember: int | None,
     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         """The keys and the arguments of a sample."""
-        barred = "\0".join(("", *excluded, ""))
-        misses = 2 * (wanted + 17) if len(barred) > 1 or remember else 0
+        misses = 2 * (wanted + 17) if excluded or remember else 0
         keys, ranking = self.keys, self._ranking
         patience = 0 if ranking is not None else self._patience(wanted)
         if measure == "exact":
@@ -312,7 +317,7 @@ class Store:
             wanted,
             "1" if reverse else "0",
             packed,
-            barred,
+            _packed(excluded),
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
         read = (keys.ranking(ranking or ""), keys.live, keys.meta)
@@ -332,9 +337,10 @@ class Store:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
             asked = _SampleArgs(*args)
-            # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
-            excluded = f"{asked.excluded}{asked.member}\0"
-            asked = asked._replace(excluded=excluded, tests="", patience=0)
+            if isinstance(asked.excluded, str):
+                # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
+                asked = asked._replace(excluded=f"{asked.excluded}{asked.member}\0")
+            asked = asked._replace(tests="", patience=0)
             reply = self._read_narrowed(scripts.SAMPLE_NEARBY, asked, keys[3:4])
         if reply is None:
             return None
@@ -675,6 +681,16 @@ class Store:
 
 def _text(score: Number | None) -> str:
     return "" if score is None else repr(score)
+
+
+def _packed(excluded: Excluded) -> str | bytes:
+    """Integers take a tenth of the time: here, on the way and in the script."""
+    if excluded and isinstance(excluded[0], int):
+        packed = array("q", excluded)
+        if sys.byteorder == "big":
+            packed.byteswap()
+        return b"q" + packed.tobytes()
+    return "\0".join(("", *excluded, ""))
 
 
 def _halves(number: Number) -> tuple[int, int]:

@@ -311,3 +311,11 @@ class TestWithRows:
     def test_an_instance_of_another_model(self) -> None:
         with pytest.raises(ValueError, match="member: "):
             NicknameRank.ranking.recommend(self.me)
+
+
+def test_excluded_integers_beyond_what_a_double_holds(zrank: Redis) -> None:
+    """Neighbours beyond 2**53 are one number to Lua, and yet two members."""
+    me, out, near = 2**53, 2**53 + 1, 2**53 + 2
+    fill(Descending, {me: 5, out: 5, near: 5, 2**60: 5, 2**60 + 1: 5})
+    drawn = Descending.ranking.recommend(me, 4, band=1, exclude=[out, 2**60])
+    assert {entry.pk for entry in drawn} == {near, 2**60 + 1}

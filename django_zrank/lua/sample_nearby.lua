@@ -10,7 +10,8 @@
 --       reverse   '1' where a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
 --                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
---       excluded  primary keys never to offer, a NUL byte before, between and after them; or nothing
+--       excluded  primary keys never to offer: a NUL byte before, between and after them; or 'q' and then integers,
+--                 64 bits each, little-endian, none beyond 2^53; or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian. What follows may be left out, all of it
 --       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       entries   '1' where a hash holds the entries of members
@@ -31,16 +32,10 @@ local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, wanted, reverse, bands, excluded, numbers, width, entries, measure, method, tests, patience,
   remember = unpack(ARGV)
 local FIRST_TEST = 5
-wanted = tonumber(wanted)
 local call = redis.call
+wanted, patience, remember = tonumber(wanted), tonumber(patience), tonumber(remember)
 local layout = {width = tonumber(width or 0), entries = entries == '1', reverse = reverse == '1', method = method}
-if tests == '' then
-  tests = nil
-end
-if remember == '' then
-  remember = nil
-end
-local has_ties = layout.width > 0 or layout.entries
+tests = tests ~= '' and tests
 
 local me, score = find(live, member, layout)
 if not score then
@@ -56,104 +51,128 @@ if remember or tests then
 end
 
 local function primary_key(stored)
-  if has_ties then
+  if layout.width > 0 or layout.entries then
     return string.sub(stored, tie_length(stored, layout.width) + 1)
   end
   return stored
 end
 
--- To look a few members up, searching the text costs less than making a table of it.
-local barred, shown
-local function is_barred(who)
-  if barred then
-    return barred[who] or (shown and shown[who])
-  end
-  return string.find(excluded, '\0' .. who .. '\0', 1, true)
-end
+-- A script makes its functions anew at every call: those that most calls don't need are inside of others.
 
-local function make_table()
-  barred = {}
-  for who in string.gmatch(excluded, '%Z+') do
-    barred[who] = true
-  end
-end
-if wanted > 50 or remember then
-  make_table()
-end
-if remember then
-  shown = {}
-  call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', now))
-  for _, who in ipairs(call('ZRANGE', seen, 0, -1)) do
-    shown[who] = true
-  end
-end
-local everybody_will_do = #excluded < 3 and not remember and not tests
-
--- Whether a member passes the tests.
-local checks, failed = {}, 0
-if tests then
-  checks = parse_tests(tests, KEYS, FIRST_TEST)
-  -- Drawn from the smallest ranking that holds all of those who pass.
-  local smallest = call('ZCARD', ranking)
-  for _, check in ipairs(checks) do
-    if check.wants and not check.is_group and #check.keys == 1 then
-      local size = call('ZCARD', check.keys[1])
-      if size < smallest then
-        ranking, smallest = check.keys[1], size
+-- Whom not to offer, as two functions of a primary key: whether it is excluded, and whether it is that or shown before.
+local function exclusions()
+  local is_packed, barred, shown = string.byte(excluded, 1) == string.byte('q'), nil, {}
+  local function make_table()
+    barred = {}
+    if is_packed then
+      for at = 2, #excluded, 8 do
+        barred[struct.unpack('<i8', excluded, at)] = true
+      end
+    else
+      for who in string.gmatch(excluded, '%Z+') do
+        barred[who] = true
       end
     end
   end
+  -- To look a few members up, searching the text costs less than making a table of it.
+  local searches, few = 0, is_packed and 200 or 50
+  local function is_excluded(who)
+    local key = is_packed and tonumber(who) or who
+    searches = searches + 1
+    if searches == few then
+      make_table()
+    end
+    if barred then
+      return barred[key]
+    elseif not is_packed then
+      return string.find(excluded, '\0' .. who .. '\0', 1, true)
+    end
+    local packed, at = struct.pack('<i8', key), 1
+    repeat
+      at = string.find(excluded, packed, at + 1, true)
+    until not at or at % 8 == 2
+    return at
+  end
+  if remember then
+    call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', now))
+    for _, who in ipairs(call('ZRANGE', seen, 0, -1)) do
+      shown[who] = true
+    end
+  end
+  return is_excluded, function(who)
+    return shown[who] or is_excluded(who)
+  end
 end
+
+-- The smallest ranking that holds all of those who pass the tests, and a function that tells of a member whether it does.
+local function testing()
+  local checks, smallest, least = parse_tests(tests, KEYS, FIRST_TEST), ranking, call('ZCARD', ranking)
+  for _, check in ipairs(checks) do
+    if check.wants and not check.is_group and #check.keys == 1 then
+      local size = call('ZCARD', check.keys[1])
+      if size < least then
+        smallest, least = check.keys[1], size
+      end
+    end
+  end
+  return smallest, function(stored, who)
+    for _, check in ipairs(checks) do
+      local found = false
+      for _, set in ipairs(check.keys) do
+        local value = call('ZSCORE', set, check.is_group and who or stored)
+        if value and not (check.is_group and tonumber(value) <= now) then
+          found = true
+          break
+        end
+      end
+      if found ~= check.wants then
+        return false
+      end
+    end
+    return true
+  end
+end
+
+local everybody_will_do = #excluded < 3 and not remember and not tests
+local is_excluded, is_barred, passes
+if not everybody_will_do then
+  is_excluded, is_barred = exclusions()
+end
+if tests then
+  ranking, passes = testing()
+end
+
 local size = call('ZCARD', ranking)
 local position, among = call('ZRANK', ranking, me), 1
 -- In a narrowed ranking the asking one may still stand where it stood some seconds ago.
 if not position or (ranking ~= live and call('ZSCORE', ranking, me) ~= score) then
   position, among = count_lower(ranking, score, me, false), 0
 end
-local function passes(stored, who)
-  for _, check in ipairs(checks) do
-    local found = false
-    for _, set in ipairs(check.keys) do
-      local value = call('ZSCORE', set, check.is_group and who or stored)
-      if value and not (check.is_group and tonumber(value) <= now) then
-        found = true
-        break
-      end
-    end
-    if found ~= check.wants then
-      return false
-    end
-  end
-  return true
-end
-
--- A number below m, every one equally likely: what would favour the low ones is drawn again. Of numbers up to
--- 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
-local used
-local function draw(m)
-  local top, number = 2 ^ 48 - 2 ^ 48 % m
-  repeat
-    if used == #numbers then
-      error('out of random numbers')
-    end
-    local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)
-    number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
-    used = used + 6
-  until number < top
-  return number % m
-end
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
--- the swaps made so far are kept. Once 'cards' holds its members, these are the deck.
+-- the swaps made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
 local function deck(first, last)
   return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
 end
 
+-- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
+-- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
+local used
 local function deal(side)
-  local i = draw(side.left)
-  local card = side.swaps[i] or i
-  side.left = side.left - 1
-  side.swaps[i] = side.swaps[side.left] or side.left
+  local left, swaps, number = side.left, side.swaps, nil
+  local top = 2 ^ 48 - 2 ^ 48 % left
+  repeat
+    local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)
+    if not f then
+      error('out of random numbers')
+    end
+    number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
+    used = used + 6
+  until number < top
+  local i = number % left
+  local card = swaps[i] or i
+  left = left - 1
+  side.left, swaps[i] = left, swaps[left] or left
   return card
 end
 
@@ -165,72 +184,65 @@ local function choose(position, stored, score)
 end
 
 local function read(side)
-  local members, cards = call('ZRANGE', ranking, side.first, side.last, 'WITHSCORES'), {}
-  if not barred then
-    make_table()
-  end
-  local dealt = {}
+  local members, cards, dealt = call('ZRANGE', ranking, side.first, side.last, 'WITHSCORES'), {}, {}
   for i = 7, #reply, 3 do
     dealt[reply[i]] = true
   end
   for i = 1, #members, 2 do
     local stored = members[i]
-    local who = primary_key(stored)
-    if not is_barred(who) and not dealt[stored] and passes(stored, who) then
-      cards[#cards + 1] = {side.first + (i - 1) / 2, stored, members[i + 1]}
+    local who = not everybody_will_do and primary_key(stored)
+    if not dealt[stored] and not (who and (is_barred(who) or (tests and not passes(stored, who)))) then
+      cards[#cards + 1] = i
     end
   end
-  side.cards, side.left, side.swaps = cards, #cards, {}
+  side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
 end
 
 -- Chooses up to n members of a side. Many look-ups cost more than one range of a small side, and with many
 -- misses most of the side is excluded: then it is read.
+local failed = 0
 local function take(side, n)
   if not side.cards and side.left > 0 and side.left <= 8 * n then
     read(side)
   end
-  local got = 0
-  while got < n and side.left > 0 do
+  local goal = chosen + n
+  while chosen < goal and side.left > 0 do
+    local card = deal(side)
     if side.cards then
-      choose(unpack(side.cards[deal(side) + 1]))
-      got = got + 1
+      local i = side.cards[card + 1]
+      choose(side.first + (i - 1) / 2, side.members[i], side.members[i + 1])
     else
-      local at = side.first + deal(side)
+      local at = side.first + card
       local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
-      local who = everybody_will_do or primary_key(found[1])
-      if not everybody_will_do and is_barred(who) then
+      local who = not everybody_will_do and primary_key(found[1])
+      if who and is_barred(who) then
         side.misses = side.misses + 1
         if side.misses > wanted + 16 then
           read(side)
         end
       elseif tests and not passes(found[1], who) then
         failed = failed + 1
-        if failed > tonumber(patience) then
+        if failed > patience then
           return
         end
       else
         choose(at, found[1], found[2])
-        got = got + 1
       end
     end
   end
 end
 
--- The first and the last position of a band.
-local measures = {}
-function measures.score(band)
-  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-  local low = call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
-  return low, call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
-end
-
-function measures.ranks(band)
-  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-  return math.max(0, position - below), math.min(size, position + among + above) - 1
-end
-
--- Scores of 64 bits are reckoned with in two halves, 2^63 added, and compared by their bytes where they tie.
-function measures.exact(band)
+-- The first and the last position of a band. Scores of 64 bits are reckoned with in two halves, 2^63 added, and
+-- compared by their bytes where they tie.
+local function ends(band)
+  if measure == 'ranks' then
+    local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+    return math.max(0, position - below), math.min(size, position + among + above) - 1
+  elseif measure ~= 'exact' then
+    local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+    local low = call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
+    return low, call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
+  end
   local high, low
   if layout.width > 0 then
     high, low = struct.unpack('>I4I4', me)
@@ -263,7 +275,7 @@ end
 local band, low, high = 0
 repeat
   band = band + 1
-  low, high = measures[measure or 'score'](band)
+  low, high = ends(band)
   local before, after = deck(low, position - 1), deck(position + among, high)
   if layout.reverse then
     before, after = after, before
@@ -274,7 +286,7 @@ repeat
   take(before, math.ceil(wanted / 2))
   take(after, wanted - chosen)
   take(before, wanted - chosen)
-  if tests and failed > tonumber(patience) then
+  if failed > (patience or 0) then
     return 0
   end
 until chosen == wanted or band * 16 == #bands
@@ -282,10 +294,10 @@ until chosen == wanted or band * 16 == #bands
 if remember then
   -- Nobody new is left: those shown longest ago.
   for _, who in ipairs(chosen < wanted and call('ZRANGE', seen, 0, -1) or {}) do
-    if chosen < wanted and who ~= member and not barred[who] then
+    if chosen < wanted and who ~= member and not is_excluded(who) then
       local stored, value = find(live, who, layout)
       local at = value and call('ZRANK', ranking, stored)
-      if at and at >= low and at <= high and passes(stored, who) then
+      if at and at >= low and at <= high and (not tests or passes(stored, who)) then
         choose(at, stored, value)
       end
     end

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
 from django_zrank.store import Change, Store
+from tests.populations import fill
+from tests.testapp.zrank import PlayerAscending
 
 
 @pytest.fixture
@@ -56,3 +61,25 @@ def test_numbers_that_would_favour_somebody_are_drawn_again(store: Store, sample
     top, one = b"\xff" * 6, (1).to_bytes(6, "little")
     drawn = sample("1", 2, bands=[(0, 3)], numbers=lambda count: top + one + bytes(count - 12))
     assert [member for _, member, _ in drawn.drawn] == [b"3", b"2"]  # type: ignore[attr-defined]
+
+
+tricky = st.one_of(
+    # Integers whose bytes are found across two others, negative ones, and the largest that a double holds.
+    st.integers(0, 2**16).map(lambda n: n * 257),
+    st.sampled_from([1, 256, 0x0101010101, 0x7171717171, 2**53 - 1, 1 - 2**53, -1, -256]),
+    st.integers(1 - 2**53, 2**53 - 1),
+)
+
+
+@given(pks=st.sets(tricky, min_size=3, max_size=300), kept=st.randoms(use_true_random=False))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_integers_are_told_apart(zrank: Redis, pks: set[int], kept: random.Random) -> None:
+    """All are excluded but two, of whom neither may be."""
+    me, *two = kept.sample(sorted(pks), 3)
+    store = fill(PlayerAscending, dict.fromkeys(pks, 1))
+    excluded = [pk for pk in pks if pk not in two]
+    sample = store.sample_nearby(
+        str(me), 2, reverse=False, bands=[(1, 1)], excluded=excluded, numbers=random.Random(1).randbytes
+    )
+    assert sample is not None
+    assert {int(member) for _, member, _ in sample.drawn} == set(two)
