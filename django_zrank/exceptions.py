@@ -26,7 +26,7 @@ class IndexUnavailable(ZRankError):
 
 
 class NotBuilt(IndexUnavailable):
-    """The index was never built, or its Redis was emptied."""
+    """The index was never built, or its Redis was emptied, or its declaration has changed since."""
 
 
 class IndexUnhealthy(IndexUnavailable):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from uuid import uuid4
 
 from django.core.exceptions import ValidationError
 from django.db import models, router
@@ -175,6 +177,26 @@ class RankIndex:
         order = self.ordering
         entries = bool(order.width or order.is_wide or self.faceting)
         return Layout(order.width, entries, self.get_ranking_method() == "dense")
+
+    @cached_property
+    def declaration(self) -> str:
+        """Eight digits that differ where members are stored otherwise: by another order, or in other facets."""
+        criteria = self.ordering.criteria
+        values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
+        # A single criterion is stored in one way, whatever its direction.
+        places = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
+        facets = [facet.name for facet in self.faceting.all]
+        said = repr((self.model._meta.label, values, places, facets, self.layout))
+        return sha256(said.encode()).hexdigest()[:8]
+
+    def new_generation(self) -> str:
+        """A name for a build of what is declared now."""
+        return f"{self.declaration}-{uuid4().hex[:23]}"
+
+    def declares(self, generation: str) -> bool:
+        """Whether a build, or none, holds members as this declaration stores them."""
+        declaration, dash, _ = generation.partition("-")
+        return not dash or declaration == self.declaration
 
     @cached_property
     def _pk(self) -> Any:

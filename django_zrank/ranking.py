@@ -12,7 +12,7 @@ from django.db import models
 from .conf import get_settings
 from .database import DatabaseSource
 from .entries import Entries, Entry
-from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotRanked
+from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt, NotRanked
 from .filters import Condition, parse_conditions, plan, uncovered
 from .recommendations import Recommendations, Wish, recommend, recommend_many, recommend_where
 from .store import ALL, Bound, Page, Place, Store
@@ -363,11 +363,17 @@ class Ranking:
             return question(DatabaseSource(self.index, self.conditions))
 
     def _require_health(self) -> None:
-        """Raise ``IndexUnhealthy`` where the server may have lost writes. Looked up once a second."""
+        """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
+        declaration of the index says. Looked up once a second."""
         now = monotonic()
         if now < self._trust.until:
             return
         health = self.store.check_health()
+        if not self.index.declares(health.generation):
+            raise NotBuilt(
+                f"Index {self.index.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
+                "builds it anew"
+            )
         if health.generation and (health.behind or not health.same_server):
             raise IndexUnhealthy(
                 f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them"

@@ -10,7 +10,6 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 from django.db import transaction
 
@@ -87,7 +86,7 @@ def reset() -> None:
     breaker.reset()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
-        store, building = Store(index.name, index.layout), uuid4().hex
+        store, building = Store(index.name, index.layout), index.new_generation()
         store.start_rebuild(building)
         store.swap_rebuilt(building)
         note = Generation(index=index.name, generation=building, run=store.check_health().run)

@@ -29,19 +29,20 @@ class Verdict(Enum):
     UNNOTED = "a rebuild was put in place, and killed before the database had noted it"
     RESTARTED = "Redis restarted or failed over, and may have lost its newest writes"
     EMPTY = "Redis holds no build of it: never built, or emptied"
+    CHANGED = "the index was declared otherwise when it was built"
     FOREIGN = "Redis holds another build than the database knows"
     LOST = "Redis has lost more than marks are kept for"
 
     @property
     def wants_rebuild(self) -> bool:
         """Whether nothing but a rebuild will do."""
-        return self in (Verdict.EMPTY, Verdict.FOREIGN, Verdict.LOST)
+        return self in (Verdict.EMPTY, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
 
 
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
     noted = _noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
-    return _examine(Store(index.name, index.layout).check_health(), noted)
+    return _examine(index, Store(index.name, index.layout).check_health(), noted)
 
 
 def _noted(index: RankIndex) -> Generation:
@@ -49,11 +50,13 @@ def _noted(index: RankIndex) -> Generation:
     return found or Generation(index=index.name)
 
 
-def _examine(health: Health, noted: Generation) -> Verdict:
+def _examine(index: RankIndex, health: Health, noted: Generation) -> Verdict:
     if not health.generation:
         return Verdict.BUILDING if health.building and health.same_server else Verdict.EMPTY
     if health.generation != noted.generation:
         return Verdict.UNNOTED if health.generation == noted.building else Verdict.FOREIGN
+    if not index.declares(health.generation):
+        return Verdict.CHANGED
     if health.behind == "rebuild":  # whatever has happened since
         return Verdict.LOST
     if not health.same_server:
@@ -71,7 +74,7 @@ def mend(index: RankIndex) -> Verdict:
     store, using = Store(index.name, index.layout), index.get_using()
     noted = _noted(index)  # first: whoever mends after this is noticed below
     health = store.check_health()
-    verdict = _examine(health, noted)
+    verdict = _examine(index, health, noted)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return verdict
     logger.warning("Index %r: %s", index.name, verdict.value)

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -61,7 +60,7 @@ def rebuild(
     connection = connections[using]
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
-    store, building, members = Store(index.name, index.layout), uuid4().hex, 0
+    store, building, members = Store(index.name, index.layout), index.new_generation(), 0
     # Marks seen, token, read, as in a drain: what has left them is in the query, and in every write of a higher token.
     covered = waiting_ids(index, _RETIRED)
     # Begun before the query: what commits after its snapshot is written with a higher token.

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import models
 from redis import Redis
 
-from django_zrank import IndexUnavailable
-from django_zrank.exceptions import IndexUnhealthy, RebuildSuperseded
+from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Generation, Mark
 from django_zrank.signals import mended, rebuilt
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, mend
 from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
@@ -264,3 +266,69 @@ def _until_synced(primary: Redis, replica: Redis) -> None:
     while replica.info("replication").get("master_link_status") != "up":
         assert time.monotonic() < deadline
     primary.execute_command("WAIT", 1, 5000)
+
+
+class Redeclared(PlayerAscending):
+    """What the next release says of the same index."""
+
+    order = ("level", "-is_active")
+
+
+def test_a_changed_declaration_is_rebuilt_by_whoever_has_it(zrank: Redis, rebuilds: list[str]) -> None:
+    first, after = Player.objects.order_by("pk")[0], Redeclared.instance()
+    assert examine(after) is Verdict.CHANGED
+    with pytest.raises(NotBuilt, match="declared otherwise"):
+        Redeclared.ranking.top(3)
+    with pytest.raises(NotBuilt, match="another declaration"):
+        push(after, [first.pk])
+    assert mend(after) is Verdict.CHANGED
+    assert rebuilds == ["ascending"]
+    assert examine(after) is Verdict.HEALTHY
+    assert_mirrors(after)
+    assert Redeclared.ranking.top(1)[0].values == (0, True)
+    with pytest.raises(NotBuilt, match="another declaration"):  # the old release, still running
+        push(INDEX, [first.pk])
+    assert_mirrors(after)
+
+
+def test_the_old_release_writes_nothing_into_the_rebuild_of_the_new_one(zrank: Redis) -> None:
+    after = Redeclared.instance()
+    store = after.ranking.store
+    assert store.start_rebuild(after.new_generation())
+    with pytest.raises(NotBuilt):
+        push(INDEX, [Player.objects.order_by("pk")[0].pk])
+    assert not zrank.exists(store.keys.shadow)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "same"),
+    [
+        ({"order": ("-level",)}, True),
+        ({"ranking_method": "competition"}, True),
+        ({"band": 3, "owner": "user"}, True),
+        ({"ranking_method": "dense"}, False),
+        ({"order": ("level", "is_active")}, False),
+        ({"order": ("pk",)}, False),
+        ({"facets": ("is_active",)}, False),
+    ],
+)
+def test_what_makes_a_declaration_another(attributes: dict[str, Any], same: bool) -> None:
+    index = type("Another", (PlayerAscending,), attributes).instance()
+    assert index.declares(INDEX.new_generation()) is same
+    assert index.declares("a build of an earlier release of this app")
+
+
+def test_each_criterion_is_part_of_the_declaration() -> None:
+    """Directions and the places of nulls, where there are several criteria."""
+    orders = [
+        ("level", "is_active"),
+        ("-level", "is_active"),
+        ("level", "-is_active"),
+        ("is_active", "level"),
+        ("is_active", models.F("level").asc(nulls_first=True)),
+    ]
+    declared = {
+        type("Another", (RankIndex,), {"model": Player, "order": order}).instance().declaration
+        for order in orders
+    }
+    assert len(declared) == len(orders)
