@@ -8,6 +8,7 @@ from time import perf_counter
 
 SMALL = {
     "recommend": "--members 100000 --band-holds 30000 --rounds 500",
+    "rivals": "--members 10000,100000 --rounds 200",
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
     "save": "--rows 5000 --rounds 300",

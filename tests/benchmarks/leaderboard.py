@@ -21,9 +21,8 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -35,7 +34,7 @@ from django.db import connections
 
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import compare, figures, report, save
-from tests.benchmarks.servers import redis_server
+from tests.benchmarks.servers import postgresql_server, redis_server
 
 PAGE = 10
 CHECKED = 50
@@ -79,7 +78,9 @@ def main() -> None:
     measured: dict[str, Any] = {}
     with ExitStack() as stack:
         client, name = stack.enter_context(redis_server())
-        rivals = [*zrank(people), *leaderboard(people, client), *stack.enter_context(postgresql(people))]
+        rivals = [*zrank(people), *leaderboard(people, client)]
+        if database := stack.enter_context(postgresql_server()):
+            rivals += postgresql(people, database)
         check(rivals, people)
         print(f"{name}, {options.members:,} members, {options.rounds:,} rounds")
         for question, verb in QUESTIONS.items():
@@ -190,38 +191,8 @@ def leaderboard(people: list[Person], client: redis.Redis) -> Iterator[Rival]:
     yield rival("leaderboard, in my region", lambda me: f"board:{me.region}", of_region=True)
 
 
-@contextmanager
-def postgresql(people: list[Person]) -> Iterator[list[Rival]]:
-    """A private server."""
-    try:
-        import psycopg
-    except ImportError:
-        print("Without the rival PostgreSQL: pip install psycopg[binary]")
-        yield []
-        return
-    from tests.torture.servers import PostgreSQL
-
-    if not Path(PostgreSQL.program("initdb")).exists():
-        print("Without the rival PostgreSQL: its server is not installed")
-        yield []
-        return
-    with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # the server runs as another user, and must get to its files
-        server = PostgreSQL(folder)
-        server.private = True  # also where the suite is told of another: tables are made in it
-        server.start()
-        try:
-            with psycopg.connect(host=name, user="postgres", autocommit=True) as connection:
-                connection.prepare_threshold = 0
-                yield _statements(connection, people)
-        finally:
-            with suppress(OSError):
-                server.stop()
-
-
-def _statements(connection: Any, people: list[Person]) -> list[Rival]:
-    """The table, its indexes and the statements."""
+def postgresql(people: list[Person], connection: Any) -> list[Rival]:
+    """A private server: its table, the indexes and the statements."""
     connection.execute(
         "CREATE TABLE competitor (id bigint PRIMARY KEY, points int NOT NULL, region text NOT NULL)"
     )

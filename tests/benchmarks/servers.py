@@ -1,10 +1,12 @@
-"""The server that is measured."""
+"""The servers that are measured."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -13,7 +15,7 @@ from redis import Redis
 
 from tests.servers import RedisServer
 
-__all__ = ["redis_server"]
+__all__ = ["postgresql_server", "redis_server"]
 
 _PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
@@ -37,3 +39,34 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
             about: Any = client.info("server")
             name = "Valkey" if "valkey_version" in about else "Redis"
             yield client, f"{name} {about.get('valkey_version') or about['redis_version']}"
+
+
+@contextmanager
+def postgresql_server() -> Iterator[Any]:
+    """A connection to a private PostgreSQL, over its Unix socket, which prepares every statement. Where one is missing,
+    it says so, and there is None."""
+    try:
+        import psycopg
+    except ImportError:
+        print("Without the rival PostgreSQL: pip install psycopg[binary]")
+        yield None
+        return
+    from tests.torture.servers import PostgreSQL
+
+    if not Path(PostgreSQL.program("initdb")).exists():
+        print("Without the rival PostgreSQL: its server is not installed")
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the server runs as another user, and must get to its files
+        server = PostgreSQL(folder)
+        server.private = True  # also where the suite is told of another: tables are made in it
+        server.start()
+        try:
+            with psycopg.connect(host=name, user="postgres", autocommit=True) as connection:
+                connection.prepare_threshold = 0
+                yield connection
+        finally:
+            with suppress(OSError):
+                server.stop()
