@@ -2,18 +2,20 @@
 
 ``python -m tests.benchmarks.rest [--players N] [--rounds N] [--seconds S] [--database NAME] [--json FILE]``
 
-All views authenticate by the session, Django's default, kept in the database: two queries. Requests go straight into
-the WSGI application, with no client or server around it, and no middleware but those of sessions and users. The
-database is a file of SQLite, or a private server (``--database postgresql``, ``mariadb``); connections to it stay open.
-Everybody has 20 friends, who are not offered.
+All views authenticate by the session, Django's default, kept in the database: two queries. The only middleware is that
+of sessions and users. The database is a file of SQLite, or a private server (``--database postgresql``, ``mariadb``);
+connections to it stay open. Everybody has 20 friends, who are not offered.
 
 Rivals, in turns: the empty view; recommendations as ``pk``, ``score`` and ``rank``; the same hydrated by a serializer
 of the model; and a view that serialises ten rows alike, whose keys it is given, as nothing but REST framework would.
 
+*In process*: requests go straight into the WSGI application, with no client or server around it.
+
 *Where the time goes*: what each part takes by itself, and how much of that is spent in the database and in Redis, as
 the caller sees it. Medians of requests that are watched, a little slower for it.
 
-*Requests a second* of one gunicorn worker of the kind ``sync``, over TCP, two clients asking; the views by turns.
+*Over HTTP*: latency as a client sees it that connects to one gunicorn worker of the kind ``sync``, and how many
+requests a second such a worker answers while two clients ask; the views in turns.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from itertools import cycle, islice
 from pathlib import Path
@@ -86,17 +88,17 @@ def main() -> None:
         stack.enter_context(tables(folder))
         stack.enter_context(override_settings(ROOT_URLCONF=urls(), ALLOWED_HOSTS=["*"]))
         cookies = populate(options.players)
-        print(f"{name}, {connection.display_name}, {options.players:,} players, {options.rounds:,} rounds\n")
+        print(f"{name}, {connection.display_name}, {options.players:,} players, {options.rounds:,} rounds")
 
         views = {view: get(path, cookies) for view, path in PATHS.items()}
-        seconds = compare(views, options.rounds)
-        ratios = report(seconds, EMPTY)
-        print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of an empty view, at most {GOAL} wanted")
-        print("\nprocessor time of this process, whatever else the machine does")
-        processor = compare(views, options.rounds, clock=process_time)
-        report(processor, EMPTY)
-        parts = {view: profile(view, ask, options.rounds) for view, ask in views.items()}
-        rates = requests_a_second(cookies, options.seconds)
+        found: dict[str, Any] = {"in process": compared("latency in process", views, options.rounds)}
+        title = "processor time of this process, whatever else the machine does"
+        found["processor"] = compared(title, views, options.rounds, process_time)
+        found["parts"] = {view: profile(view, ask, options.rounds) for view, ask in views.items()}
+        if port := stack.enter_context(worker()):
+            views = {view: http_get(port, path, cookies) for view, path in PATHS.items()}
+            found["HTTP"] = compared("latency over HTTP, one worker", views, options.rounds)
+            found["requests a second"] = requests_a_second(port, cookies, options.seconds)
         if options.json:
             save(
                 options.json,
@@ -104,11 +106,18 @@ def main() -> None:
                 database=connection.display_name,
                 players=options.players,
                 rounds=options.rounds,
-                latency=figures(seconds, EMPTY),
-                processor=figures(processor, EMPTY),
-                parts=parts,
-                requests_a_second=rates,
+                **found,
             )
+
+
+def compared(
+    title: str, views: dict[str, Get], rounds: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, dict[str, float]]:
+    print(f"\n{title}")
+    seconds = compare(views, rounds, clock=clock)
+    ratios = report(seconds, EMPTY)
+    print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of {EMPTY}, at most {GOAL} wanted", flush=True)
+    return figures(seconds, EMPTY)
 
 
 @contextmanager
@@ -331,30 +340,29 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
     return found
 
 
-# Requests a second
+# Over HTTP
 
 
-def requests_a_second(cookies: list[str], seconds: float) -> dict[str, list[float]]:
+@contextmanager
+def worker() -> Iterator[int | None]:
+    """The port of a server with one worker. Without gunicorn it says so, and there is none."""
     try:
         from gunicorn.app.base import BaseApplication
     except ImportError:
-        print("\nWithout requests a second: pip install gunicorn")
-        return {}
+        print("\nWithout latency over HTTP and requests a second: pip install gunicorn")
+        yield None
+        return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
     class Worker(BaseApplication):  # type: ignore[misc, unused-ignore]
         def load_config(self) -> None:
-            for option, value in {
-                "bind": f"127.0.0.1:{port}",
-                "workers": 1,
-                "loglevel": "error",
-                "control_socket_disable": True,
-            }.items():
-                with suppress(AttributeError):  # a setting that this version doesn't know
-                    self.cfg.set(option, value)
             self.cfg.set("bind", f"127.0.0.1:{port}")
+            self.cfg.set("workers", 1)
+            self.cfg.set("loglevel", "error")
+            if "control_socket_disable" in self.cfg.settings:  # of newer versions
+                self.cfg.set("control_socket_disable", True)
 
         def load(self) -> Any:
             from django.core.wsgi import get_wsgi_application
@@ -365,21 +373,30 @@ def requests_a_second(cookies: list[str], seconds: float) -> dict[str, list[floa
     # By fork: it has the settings and the views that are here.
     server = multiprocessing.get_context("fork").Process(target=lambda: Worker().run())
     server.start()
-    rates: dict[str, list[float]] = {view: [] for view in PATHS}
     try:
         _await(port)
-        for _ in range(TURNS):
-            for view, path in PATHS.items():
-                rates[view].append(_rate(port, path, cookies, seconds))
+        yield port
     finally:
         server.terminate()
         server.join()
+
+
+def requests_a_second(port: int, cookies: list[str], seconds: float) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {view: [] for view in PATHS}
+    for _ in range(TURNS):
+        for view, path in PATHS.items():
+            rates[view].append(_rate(port, path, cookies, seconds))
     print(f"\nrequests a second, one worker\n{'':26} {'median':>7} {'min':>7} {'max':>7}  ratio")
     base = statistics.median(rates[EMPTY])
     for view, each in rates.items():
         middle = statistics.median(each)
         print(f"{view:26} {middle:7.0f} {min(each):7.0f} {max(each):7.0f} {middle / base:6.2f}")
     return rates
+
+
+def http_get(port: int, path: str, cookies: list[str]) -> Get:
+    whose = cycle(cookies)
+    return lambda: _request(port, path, next(whose))
 
 
 def _await(port: int) -> None:

@@ -4,7 +4,7 @@
 
 The rivals are written from their published algorithms:
 
-A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset, which it walks to.
+A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset, to which Redis walks.
 B  ZSCORE, two ZCOUNT, ZRANGE by rank: a random window, in which the same neighbours always come together.
 C  B as one Lua script.
 D  the ranks of the band's first and last member, then as many random ranks as are wanted, in one Lua script. With
