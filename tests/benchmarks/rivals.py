@@ -4,7 +4,8 @@
 
 The rivals are written from their published algorithms:
 
-A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset, to which Redis walks.
+A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset. Redis 7.0 walks there, Valkey 9
+   jumps.
 B  ZSCORE, two ZCOUNT, ZRANGE by rank: a random window, in which the same neighbours always come together.
 C  B as one Lua script.
 D  the ranks of the band's first and last member, then as many random ranks as are wanted, in one Lua script. With
@@ -200,7 +201,7 @@ def measure(
         found["rank"] = table("rank", client, {**ranks, **sql}, rounds, ("ZREVRANK",), sql)
         if with_many:
             for title, at_once in zip(TITLES_MANY, many(ranking, asking), strict=True):
-                found[title] = table(title, client, at_once, max(rounds // 100, 10), (REPLACING,), blocks=5)
+                found[title] = table(title, client, at_once, max(rounds // 100, 3), (REPLACING,), blocks=5)
     return found, {name: (client, rivals[name]) for name in (OURS, WINDOW, REPLACING)}
 
 
