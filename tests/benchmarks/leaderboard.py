@@ -22,7 +22,7 @@ import argparse
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -78,9 +78,7 @@ def main() -> None:
     measured: dict[str, Any] = {}
     with ExitStack() as stack:
         client, name = stack.enter_context(redis_server())
-        rivals = [*zrank(people), *leaderboard(people, client)]
-        if database := stack.enter_context(postgresql_server()):
-            rivals += postgresql(people, database)
+        rivals = [*zrank(people), *leaderboard(people, client), *stack.enter_context(postgresql(people))]
         check(rivals, people)
         print(f"{name}, {options.members:,} members, {options.rounds:,} rounds")
         for question, verb in QUESTIONS.items():
@@ -191,8 +189,28 @@ def leaderboard(people: list[Person], client: redis.Redis) -> Iterator[Rival]:
     yield rival("leaderboard, in my region", lambda me: f"board:{me.region}", of_region=True)
 
 
-def postgresql(people: list[Person], connection: Any) -> list[Rival]:
-    """A private server: its table, the indexes and the statements."""
+@contextmanager
+def postgresql(people: list[Person]) -> Iterator[list[Rival]]:
+    """A private server."""
+    try:
+        import psycopg
+    except ImportError:
+        print("Without the rival PostgreSQL: pip install psycopg[binary]")
+        yield []
+        return
+    # Not the one that the suite is told of: tables are made in it.
+    with postgresql_server(private=True) as server:
+        if server is None:
+            print("Without the rival PostgreSQL: its server is not installed")
+            yield []
+            return
+        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connection:
+            connection.prepare_threshold = 0
+            yield _statements(connection, people)
+
+
+def _statements(connection: Any, people: list[Person]) -> list[Rival]:
+    """The table, its indexes and the statements."""
     connection.execute(
         "CREATE TABLE competitor (id bigint PRIMARY KEY, points int NOT NULL, region text NOT NULL)"
     )

@@ -1,11 +1,11 @@
-"""Ten random members of a dense band, beside all that is published for it, at four sizes of the demo's pyramid.
+"""Ten random members of a dense band, beside all that is published for it, at several sizes of the demo's pyramid.
 
 ``python -m tests.benchmarks.rivals [--members N,N,…] [--rounds N] [--database N] [--json FILE] [--plot FILE.png]``
 
 The rivals are written from their published algorithms:
 
-A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset. Redis 7.0 walks there, Valkey 9
-   jumps.
+A  four commands: ZSCORE, ZCOUNT of either side, ZRANGEBYSCORE with a random LIMIT offset. Redis 7.0 walks to it,
+   Valkey 9 jumps.
 B  ZSCORE, two ZCOUNT, ZRANGE by rank: a random window, in which the same neighbours always come together.
 C  B as one Lua script.
 D  the ranks of the band's first and last member, then as many random ranks as are wanted, in one Lua script. With
@@ -13,8 +13,7 @@ D  the ranks of the band's first and last member, then as many random ranks as a
 E  score = level * 100,000 + a random part, in a sorted set of its own: a pivot below and one above, a run from each.
 F  PostgreSQL, private, with an index on level: ORDER BY random() in the band; a rank is COUNT(*).
 
-Nobody but ours leaves out whom I know or myself, halves what it draws by who ranks before me and after me, or tells
-ranks. Limits through the same client: a bare PING, a bare ZRANGE of one rank.
+Nobody but ours leaves out whom I know, halves what it draws by who ranks before me and after me, or tells ranks. Limits through the same client: a bare PING, a bare ZRANGE of one rank.
 
 *Server* is the microseconds a call by INFO commandstats: of blocks of calls, the rivals' blocks in turns, the median of
 the blocks. *Client* is what a call takes in Python, the rivals' calls in turns. Ours is asked bare, by the same EVALSHA
@@ -183,7 +182,7 @@ def measure(
         limits = dict(zip(LIMITS, (one_rank(client, key), client.ping), strict=True))
         by_itself = ours(ranking, asking)
         exclusions = {**by_itself, **ours(ranking, asking, exclude=friends(client, key))}
-        database = stack.enter_context(postgresql_server()) if with_database else None
+        database = stack.enter_context(connected()) if with_database else None
         in_sql = postgresql(database, size, client, key, asking) if database else {}
 
         sql = {"F: PostgreSQL, ORDER BY random()": in_sql["random"]} if in_sql else {}
@@ -420,6 +419,24 @@ def one_rank(client: Any, key: str) -> Ask:
         return client.zrange(key, at, at)
 
     return read
+
+
+@contextmanager
+def connected() -> Iterator[Any]:
+    """A connection to a private PostgreSQL. Where one is missing, it says so, and there is None."""
+    try:
+        import psycopg
+    except ImportError:
+        print("Without the rival PostgreSQL: pip install psycopg[binary]")
+        yield None
+        return
+    with postgresql_server(private=True) as server:
+        if server is None:
+            print("Without the rival PostgreSQL: its server is not installed")
+            yield None
+            return
+        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connection:
+            yield connection
 
 
 def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequence[bytes]) -> dict[str, Ask]:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.test.utils import override_settings
@@ -15,9 +15,12 @@ from redis import Redis
 
 from tests.servers import RedisServer
 
-__all__ = ["postgresql_server", "redis_server"]
+if TYPE_CHECKING:
+    from tests.torture.servers import PostgreSQL
 
-_PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
+__all__ = ["PATIENT", "postgresql_server", "redis_server"]
+
+PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
 
 
@@ -31,7 +34,7 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
 
     binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
     with RedisServer(binary) if binary else EmbeddedServer() as server:
-        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": _PATIENT}
+        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": PATIENT}
         with (
             override_settings(CACHES={**settings.CACHES, "zrank": alias}),
             Redis.from_url(server.url) as client,
@@ -42,31 +45,22 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
 
 
 @contextmanager
-def postgresql_server() -> Iterator[Any]:
-    """A connection to a private PostgreSQL, over its Unix socket, which prepares every statement. Where one is missing,
-    it says so, and there is None."""
-    try:
-        import psycopg
-    except ImportError:
-        print("Without the rival PostgreSQL: pip install psycopg[binary]")
-        yield None
-        return
+def postgresql_server(*, private: bool) -> Iterator[PostgreSQL | None]:
+    """A server of our own, in a folder that is gone with it; or, unless it must be ``private``, the one that the
+    environment names. None where no server is installed."""
     from tests.torture.servers import PostgreSQL
 
-    if not Path(PostgreSQL.program("initdb")).exists():
-        print("Without the rival PostgreSQL: its server is not installed")
-        yield None
-        return
     with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # the server runs as another user, and must get to its files
         server = PostgreSQL(folder)
-        server.private = True  # also where the suite is told of another: tables are made in it
+        server.private = server.private or private
+        if server.private and not Path(server.program("initdb")).exists():
+            yield None
+            return
         server.start()
         try:
-            with psycopg.connect(host=name, user="postgres", autocommit=True) as connection:
-                connection.prepare_threshold = 0
-                yield connection
+            yield server
         finally:
             with suppress(OSError):
                 server.stop()
