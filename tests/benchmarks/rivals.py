@@ -13,7 +13,8 @@ D  the ranks of the band's first and last member, then as many random ranks as a
 E  score = level * 100,000 + a random part, in a sorted set of its own: a pivot below and one above, a run from each.
 F  PostgreSQL, private, with an index on level: ORDER BY random() in the band; a rank is COUNT(*).
 
-Nobody but ours leaves out whom I know, halves what it draws by who ranks before me and after me, or tells ranks. Limits through the same client: a bare PING, a bare ZRANGE of one rank.
+Nobody but ours leaves out whom I know, halves what it draws by who ranks before me and after me, or tells ranks.
+Limits through the same client: a bare PING, a bare ZRANGE of one rank.
 
 *Server* is the microseconds a call by INFO commandstats: of blocks of calls, the rivals' blocks in turns, the median of
 the blocks. *Client* is what a call takes in Python, the rivals' calls in turns. Ours is asked bare, by the same EVALSHA
