@@ -6,6 +6,7 @@ like a filter: whoever misspells one would get everybody.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from django.http import QueryDict
 from django.utils.duration import duration_string
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
+from rest_framework.fields import empty
 from rest_framework.settings import api_settings
 
 from ..conf import get_settings
@@ -235,7 +237,7 @@ class RankingParameters(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields, filters = self.get_own_fields(), self.get_filters()
-        if clash := fields.keys() & filters.keys():
+        if clash := (fields.keys() | self._declared_fields) & self.context["view"].get_filters().keys():
             raise ImproperlyConfigured(
                 f"The facet {clash.pop()!r} has the name of a parameter: "
                 f"get_filters() of {type(self.context['view']).__name__} must give it another one."
@@ -244,42 +246,58 @@ class RankingParameters(serializers.Serializer[Any]):
 
     def get_own_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """The fields that are no filters."""
-        return super().get_fields()
+        return copy.deepcopy(
+            {
+                name: field
+                for name, field in self._declared_fields.items()
+                if field.required or field.default is not empty or self.is_wanted(name)
+            }
+        )
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether a field that may be left out is there: only where the request gives it, as to make one costs more
+        than to read it. Where there is no request, as for a schema, all are."""
+        given = getattr(self, "initial_data", None)
+        return given is None or name in given
 
     def get_filters(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """The fields that narrow the ranking, and those that this view refuses."""
         view = self.context["view"]
         fields: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
         for name, path in view.get_filters().items():
-            fields[name] = ValuesField(
-                path,
-                child=ValueField(path),
-                help_text=_("Only those with this value, or with one of several, separated by commas."),
-            )
-            fields[f"{name}__not"] = ValuesField(
-                path,
-                child=ValueField(path),
-                excluded=True,
-                help_text=_("None with this value, or with one of several, separated by commas."),
-            )
-            fields[f"{name}__isnull"] = NullField(
-                path, help_text=_("Only those who have no value (true), or who have one (false).")
-            )
-        if view.allow_groups:
-            fields[GROUP] = ValuesField(
-                GROUP,
-                child=serializers.CharField(max_length=200),
-                help_text=_("Only members of this group, or of one of several."),
-            )
-            fields[f"{GROUP}__not"] = ValuesField(
-                GROUP,
-                child=serializers.CharField(max_length=200),
-                excluded=True,
-                help_text=_("No members of this group, nor of one of several."),
-            )
-        else:
-            for name in (GROUP, f"{GROUP}__not"):
+            if self.is_wanted(name):
+                fields[name] = ValuesField(
+                    path,
+                    child=ValueField(path),
+                    help_text=_("Only those with this value, or with one of several, separated by commas."),
+                )
+            if self.is_wanted(f"{name}__not"):
+                fields[f"{name}__not"] = ValuesField(
+                    path,
+                    child=ValueField(path),
+                    excluded=True,
+                    help_text=_("None with this value, or with one of several, separated by commas."),
+                )
+            if self.is_wanted(f"{name}__isnull"):
+                fields[f"{name}__isnull"] = NullField(
+                    path, help_text=_("Only those who have no value (true), or who have one (false).")
+                )
+        for name in filter(self.is_wanted, (GROUP, f"{GROUP}__not")):
+            if not view.allow_groups:
                 fields.setdefault(name, RefusedField(self.error_messages["no_group"]))
+            elif name == GROUP:
+                fields[name] = ValuesField(
+                    GROUP,
+                    child=serializers.CharField(max_length=200),
+                    help_text=_("Only members of this group, or of one of several."),
+                )
+            else:
+                fields[name] = ValuesField(
+                    GROUP,
+                    child=serializers.CharField(max_length=200),
+                    excluded=True,
+                    help_text=_("No members of this group, nor of one of several."),
+                )
         return fields
 
     def to_internal_value(self, data: QueryDict) -> dict[str, Any]:
@@ -400,9 +418,9 @@ class RecommendationParameters(NumberedParameters):
 
     def get_own_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_own_fields()
-        if not self.context["view"].allow_seed:
+        if "seed" in fields and not self.context["view"].allow_seed:
             fields["seed"] = RefusedField(self.error_messages["no_seed"])
-        if "ranks" in getattr(self, "initial_data", ()):
+        if "widen" in fields and "ranks" in getattr(self, "initial_data", ()):
             widen = fields["widen"]
             fields["widen"] = RepeatedField(
                 child=RanksField(), required=False, max_length=10, help_text=widen.help_text
@@ -410,11 +428,10 @@ class RecommendationParameters(NumberedParameters):
         return fields
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        band = self.fields["band"]
         if "ranks" in attrs:
             if "band" in attrs:
                 raise serializers.ValidationError({"ranks": [self.error_messages["band_or_ranks"]]})
             return attrs
-        if "band" not in attrs and _index(band).get_band() is None:
-            raise serializers.ValidationError({"band": [band.error_messages["required"]]}, code="required")
+        if "band" not in attrs and self.context["view"].get_index().get_band() is None:
+            raise serializers.ValidationError({"band": [self.error_messages["required"]]}, code="required")
         return attrs

@@ -8,8 +8,10 @@ from time import perf_counter
 
 SMALL = {
     "recommend": "--members 100000 --band-holds 30000 --rounds 500",
+    "rivals": "--members 10000,50000 --rounds 100",
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
+    "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",
     "database": "--rows 20000 --rounds 3",

@@ -14,19 +14,29 @@ from typing import Any
 __all__ = ["compare", "figures", "report", "save"]
 
 
-def compare(rivals: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def compare(
+    rivals: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    limit: float | None = None,
+    clock: Callable[[], float] = perf_counter,
+) -> dict[str, list[float]]:
     """Seconds a call of each rival: one call of each in turn, ``rounds`` times, after a warm-up of a tenth.
 
     The turns are in another order each round: whoever comes after the heaviest finds the processor's caches cold.
+    ``limit``: seconds after which a rival drops out; it has three turns at least.
     """
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    spent = dict.fromkeys(rivals, 0.0)
     turns, rng = list(rivals.items()), random.Random(1)
     for number in range(-(rounds // 10), rounds):
         rng.shuffle(turns)
         for name, rival in turns:
-            began = perf_counter()
+            if limit is not None and spent[name] > limit and (number < 0 or len(seconds[name]) >= 3):
+                continue
+            began = clock()
             rival()
-            taken = perf_counter() - began
+            taken = clock() - began
+            spent[name] += taken
             if number >= 0:
                 seconds[name].append(taken)
     return seconds

@@ -1,0 +1,446 @@
+"""``GET /recommendations/`` over an empty view that asks who you are, and where the time goes.
+
+``python -m tests.benchmarks.rest [--players N] [--rounds N] [--seconds S] [--database NAME] [--json FILE]``
+
+All views authenticate by the session, Django's default, kept in the database: two queries. The only middleware is that
+of sessions and users. The database is a file of SQLite, or a private server (``--database postgresql``, ``mariadb``);
+connections to it stay open. Everybody has 20 friends, who are not offered.
+
+Rivals, in turns: the empty view; recommendations as ``pk``, ``score`` and ``rank``; the same hydrated by a serializer
+of the model; and a view that serialises ten rows alike, whose keys it is given, as nothing but REST framework would.
+
+*In process*: requests go straight into the WSGI application, with no client or server around it.
+
+*Where the time goes*: what each part takes by itself, and how much of that is spent in the database and in Redis, as
+the caller sees it. Medians of requests that are watched, a little slower for it.
+
+*Over HTTP*: latency as a client sees it that connects to one gunicorn worker of the kind ``sync``, and how many
+requests a second such a worker answers while two clients ask; the views in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import multiprocessing
+import os
+import random
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from itertools import cycle, islice
+from pathlib import Path
+from time import perf_counter, process_time
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import django
+import redis
+from django.conf import settings
+from django.db import connection, connections
+from django.test.utils import override_settings
+
+from tests.benchmarks.pyramid import by_level
+from tests.benchmarks.rounds import compare, figures, report, save
+from tests.benchmarks.servers import redis_server
+from tests.torture.servers import DATABASES
+
+USERS = 200
+FRIENDS = 20
+TURNS = 5
+"""Times that each view is asked for some seconds."""
+
+EMPTY, ENTRIES, HYDRATED, ROWS = "empty", "recommendations", "recommendations, hydrated", "ten rows"
+PATHS = {EMPTY: "/empty/", ENTRIES: "/recommendations/", HYDRATED: "/hydrated/", ROWS: "/rows/"}
+GOAL = 2.0
+
+Get = Callable[[], Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--players", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn of requests a second")
+    parser.add_argument("--database", choices=DATABASES, default="sqlite")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    options = parser.parse_args()
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zrank-bench-")))
+        folder.chmod(0o755)  # a server of a database runs as another user
+        database = DATABASES[options.database](folder)
+        database.start()
+        stack.callback(database.stop)
+        os.environ.update(database.environment)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+        django.setup()
+        _, name = stack.enter_context(redis_server())
+        stack.enter_context(tables(folder))
+        stack.enter_context(override_settings(ROOT_URLCONF=urls(), ALLOWED_HOSTS=["*"]))
+        cookies = populate(options.players)
+        print(f"{name}, {connection.display_name}, {options.players:,} players, {options.rounds:,} rounds")
+
+        views = {view: get(path, cookies) for view, path in PATHS.items()}
+        found: dict[str, Any] = {"in process": compared("latency in process", views, options.rounds)}
+        title = "processor time of this process, whatever else the machine does"
+        found["processor"] = compared(title, views, options.rounds, process_time)
+        found["parts"] = {view: profile(view, ask, options.rounds) for view, ask in views.items()}
+        if port := stack.enter_context(worker()):
+            views = {view: http_get(port, path, cookies) for view, path in PATHS.items()}
+            found["HTTP"] = compared("latency over HTTP, one worker", views, options.rounds)
+            found["requests a second"] = requests_a_second(port, cookies, options.seconds)
+        if options.json:
+            save(
+                options.json,
+                server=name,
+                database=connection.display_name,
+                players=options.players,
+                rounds=options.rounds,
+                **found,
+            )
+
+
+def compared(
+    title: str, views: dict[str, Get], rounds: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, dict[str, float]]:
+    print(f"\n{title}")
+    seconds = compare(views, rounds, clock=clock)
+    ratios = report(seconds, EMPTY)
+    print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of {EMPTY}, at most {GOAL} wanted", flush=True)
+    return figures(seconds, EMPTY)
+
+
+@contextmanager
+def tables(folder: Path) -> Iterator[None]:
+    """The tables of the suite, in a database that another process can open, too."""
+    if connection.vendor == "sqlite":
+        connection.settings_dict["TEST"]["NAME"] = str(folder / "zrank.sqlite3")
+    connection.settings_dict["CONN_MAX_AGE"] = None
+    name = connection.settings_dict["NAME"]
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    try:
+        yield
+    finally:
+        connection.creation.destroy_test_db(name, verbosity=0)
+        connections.close_all()
+
+
+def populate(size: int) -> list[str]:
+    """Players of the pyramid in the database and in the index; the cookies of some who have signed in."""
+    from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+    from django.contrib.auth.models import User
+    from django.contrib.sessions.backends.db import SessionStore
+
+    from django_zrank.testing import disable_sync, sync_now
+    from tests.testapp.models import Player
+    from tests.testapp.zrank import PlayerRank
+
+    levels = [level for _, level in by_level(size)]
+    rng = random.Random(1)
+    rng.shuffle(levels)
+    users = User.objects.bulk_create(User(username=f"user {number}") for number in range(USERS))
+    # Where ten are near: up there many would have to widen the band.
+    levels[:USERS] = rng.choices(range(11, 21), k=USERS)
+    owners = users + [None] * (size - USERS)
+    rows = (Player(name=f"player {n}", level=levels[n], user=owners[n]) for n in range(size))
+    with disable_sync():
+        players = Player.objects.bulk_create(rows, batch_size=500)
+        for player in players[:USERS]:
+            player.friends.set(rng.sample(players[USERS:], FRIENDS))
+    sync_now(PlayerRank)
+    with connection.cursor() as cursor:
+        cursor.execute({"mysql": "ANALYZE TABLE testapp_player"}.get(connection.vendor, "ANALYZE"))
+    cookies = []
+    for user in users:
+        session = SessionStore()
+        session[SESSION_KEY] = str(user.pk)
+        session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+        session.save()
+        cookies.append(f"{settings.SESSION_COOKIE_NAME}={session.session_key}")
+    return cookies
+
+
+def urls() -> Any:
+    """The views."""
+    from django.urls import path
+    from rest_framework import serializers
+    from rest_framework.permissions import IsAuthenticated
+    from rest_framework.renderers import JSONRenderer
+    from rest_framework.response import Response
+    from rest_framework.views import APIView
+
+    from django_zrank.rest_framework.viewsets import RecommendationViewSet
+    from tests.testapp.models import Player
+    from tests.testapp.zrank import PlayerRank
+
+    class PlayerSerializer(serializers.ModelSerializer[Player]):
+        class Meta:
+            model = Player
+            fields = ["name", "level", "bio", "is_active"]
+
+    class Empty(APIView):
+        permission_classes = [IsAuthenticated]
+        renderer_classes = [JSONRenderer]
+
+        def get(self, request: Any) -> Response:
+            return Response({})
+
+    class Rows(Empty):
+        keys = cycle(range(1, 1001))
+
+        def get(self, request: Any) -> Response:
+            players = Player.objects.in_bulk(list(islice(self.keys, 10)))
+            return Response(PlayerSerializer(players.values(), many=True).data)
+
+    class Entries(RecommendationViewSet):
+        index = PlayerRank
+        renderer_classes = [JSONRenderer]
+
+    class Hydrated(Entries):
+        serializer_class = PlayerSerializer
+
+    module: Any = ModuleType("tests.benchmarks.rest_urls")
+    module.urlpatterns = [
+        path("empty/", Empty.as_view()),
+        path("rows/", Rows.as_view()),
+        path("recommendations/", Entries.as_view({"get": "list"})),
+        path("hydrated/", Hydrated.as_view({"get": "list"})),
+    ]
+    return module
+
+
+def get(path: str, cookies: list[str]) -> Get:
+    """A request by somebody else with every call."""
+    from django.core.wsgi import get_wsgi_application
+
+    application, whose = get_wsgi_application(), cycle(cookies)
+
+    def ask() -> bytes:
+        said: list[str] = []
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": path,
+            "QUERY_STRING": "",
+            "SERVER_NAME": "localhost",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_ACCEPT": "application/json",
+            "HTTP_COOKIE": next(whose),
+            "REMOTE_ADDR": "127.0.0.1",
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(),
+            "wsgi.errors": sys.stderr,
+        }
+        answer = application(environ, lambda status, headers: said.append(status))
+        body = b"".join(answer)
+        answer.close()
+        if said != ["200 OK"]:
+            raise SystemExit(f"{path}: {said}, {body!r}")
+        return body
+
+    return ask
+
+
+# Where the time goes
+
+
+class Clock:
+    """What each part takes by itself: what the parts inside it take is theirs."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self.open = [["", "", 0.0]]
+
+    @contextmanager
+    def part(self, name: str, where: str = "") -> Iterator[None]:
+        """``where``: "database" or "Redis", which count to the part that asks them."""
+        self.open.append([name or self.open[-1][0], where, 0.0])
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            taken = perf_counter() - began
+            part, where, inside = self.open.pop()
+            self.seconds[part, where] += taken - inside
+            self.open[-1][2] += taken
+
+
+def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
+    """Print the parts of a request. Seconds of each, by where they are spent."""
+    from rest_framework.response import Response
+    from rest_framework.views import APIView
+
+    from django_zrank.ranking import Ranking
+    from django_zrank.rest_framework import viewsets
+
+    clock = Clock()
+    parts = {
+        "authentication": (APIView, "perform_authentication"),
+        "query string": (viewsets.IndexViewSet, "get_parameters"),
+        "my row": (viewsets.IndexViewSet, "get_member"),
+        "recommend(), my friends": (Ranking, "recommend"),
+        "rows of the results": (viewsets.IndexViewSet, "get_results"),
+        "serialisation": (viewsets, "combine"),
+        "JSON": (Response, "render"),
+    }
+
+    def timed(name: str, function: Any, where: str = "") -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with clock.part(name, where):
+                return function(*args, **kwargs)
+
+        return run
+
+    def in_database(execute: Any, *args: Any) -> Any:
+        with clock.part("", "database"):
+            return execute(*args)
+
+    watched: list[dict[tuple[str, str], float]] = []
+    with ExitStack() as stack:
+        for name, (owner, attribute) in parts.items():
+            function = getattr(owner, attribute)
+            stack.enter_context(mock.patch.object(owner, attribute, timed(name, function)))
+        send = redis.Redis.execute_command
+        stack.enter_context(mock.patch.object(redis.Redis, "execute_command", timed("", send, "Redis")))
+        stack.enter_context(connection.execute_wrapper(in_database))
+        for _ in range(rounds):
+            clock.seconds.clear()
+            with clock.part("the rest"):
+                ask()
+            watched.append(dict(clock.seconds))
+    names = [name for name in (*parts, "the rest") if any(key[0] == name for key in watched[0])]
+    found: dict[str, dict[str, float]] = {}
+    print(f"\n{view}: where the time goes\n{'':26} {'µs':>6} {'%':>4} {'database':>9} {'Redis':>6}")
+    whole = statistics.median(sum(each.values()) for each in watched)
+    for name in names:
+        times = {
+            where: statistics.median(each.get((name, where), 0) for each in watched)
+            for where in ("", "database", "Redis")
+        }
+        found[name] = {"all": sum(times.values()), "database": times["database"], "Redis": times["Redis"]}
+        whole_part, database, of_redis = found[name].values()
+        print(
+            f"{name:26} {whole_part * 1e6:6.0f} {100 * whole_part / whole:4.0f} {database * 1e6:9.0f} "
+            f"{of_redis * 1e6:6.0f}",
+            flush=True,
+        )
+    print(f"{'together':26} {whole * 1e6:6.0f}")
+    return found
+
+
+# Over HTTP
+
+
+@contextmanager
+def worker() -> Iterator[int | None]:
+    """The port of a server with one worker. Without gunicorn it says so, and there is none."""
+    try:
+        from gunicorn.app.base import BaseApplication
+    except ImportError:
+        print("\nWithout latency over HTTP and requests a second: pip install gunicorn")
+        yield None
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    class Worker(BaseApplication):  # type: ignore[misc, unused-ignore]
+        def load_config(self) -> None:
+            self.cfg.set("bind", f"127.0.0.1:{port}")
+            self.cfg.set("workers", 1)
+            self.cfg.set("loglevel", "error")
+            if "control_socket_disable" in self.cfg.settings:  # of newer versions
+                self.cfg.set("control_socket_disable", True)
+
+        def load(self) -> Any:
+            from django.core.wsgi import get_wsgi_application
+
+            return get_wsgi_application()
+
+    connections.close_all()
+    # By fork: it has the settings and the views that are here.
+    server = multiprocessing.get_context("fork").Process(target=lambda: Worker().run())
+    server.start()
+    try:
+        _await(port)
+        yield port
+    finally:
+        server.terminate()
+        server.join()
+
+
+def requests_a_second(port: int, cookies: list[str], seconds: float) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {view: [] for view in PATHS}
+    for _ in range(TURNS):
+        for view, path in PATHS.items():
+            rates[view].append(_rate(port, path, cookies, seconds))
+    print(f"\nrequests a second, one worker\n{'':26} {'median':>7} {'min':>7} {'max':>7}  ratio")
+    base = statistics.median(rates[EMPTY])
+    for view, each in rates.items():
+        middle = statistics.median(each)
+        print(f"{view:26} {middle:7.0f} {min(each):7.0f} {max(each):7.0f} {middle / base:6.2f}")
+    return rates
+
+
+def http_get(port: int, path: str, cookies: list[str]) -> Get:
+    whose = cycle(cookies)
+    return lambda: _request(port, path, next(whose))
+
+
+def _await(port: int) -> None:
+    deadline = perf_counter() + 20
+    while True:
+        try:
+            _request(port, PATHS[EMPTY], "")
+        except OSError:
+            if perf_counter() > deadline:
+                raise
+            threading.Event().wait(0.05)  # the port opens when it opens
+        else:
+            return
+
+
+def _request(port: int, path: str, cookie: str) -> int:
+    http = HTTPConnection("127.0.0.1", port, timeout=20)
+    http.request("GET", path, headers={"Cookie": cookie, "Accept": "application/json"})
+    response = http.getresponse()
+    response.read()
+    http.close()
+    return response.status
+
+
+def _rate(port: int, path: str, cookies: list[str], seconds: float) -> float:
+    """Two clients keep the worker busy: while one reads an answer, another's request waits."""
+    ended, counts = perf_counter() + seconds, [0, 0]
+
+    def ask(number: int) -> None:
+        for cookie in islice(cycle(cookies), number * USERS // 2, None):
+            if perf_counter() > ended:
+                break
+            if (status := _request(port, path, cookie)) != 200:
+                raise RuntimeError(f"{path}: {status}")
+            counts[number] += 1
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    began = perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
