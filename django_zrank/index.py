@@ -185,18 +185,21 @@ class RankIndex:
         concrete: type[models.Model] = self.model._meta.concrete_model  # type: ignore[assignment]
         return concrete
 
-    def get_ranked(self) -> models.QuerySet[Any]:
-        """The rows that have a rank, in the writer database: the queryset without null scores."""
-        return self._scored(self.get_queryset().using(self.get_using()))
+    def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
+        """The rows that have a rank, in the writer database: the queryset without null scores. Of those, the
+        ones that meet the ``conditions``, which name no column of another table."""
+        return self._scored(self.get_queryset().using(self.get_using()), *conditions)
 
-    def _scored(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
-        return queryset.filter(**{f"{self.ordering.first.path}__isnull": False})
+    def _scored(self, queryset: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
+        return queryset.filter(*conditions, **{f"{self.ordering.first.path}__isnull": False})
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
         """A member, given as an instance or a primary key, as Redis stores it.
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
+        if type(member) is int:  # by far the most common
+            return str(member)
         if isinstance(member, models.Model):
             if not isinstance(member, self._concrete) or member.pk is None:
                 raise ValueError(f"{parameter}: {member!r} is not a saved {self.model._meta.label}")
@@ -221,6 +224,11 @@ class RankIndex:
         if pk is None or cut or (isinstance(pk, str) and "\0" in pk):
             raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
         return pk
+
+    @cached_property
+    def from_text(self) -> Callable[[Any], Any]:
+        """A function from a primary key, as the database casts it to text, to itself, or ``ValueError``."""
+        return int if type(self._pk).to_python is models.IntegerField.to_python else self.parse_pk
 
     @cached_property
     def from_bytes(self) -> Callable[[bytes], Any]:
