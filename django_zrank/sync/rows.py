@@ -43,12 +43,12 @@ class _AnyOf(Lookup):
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     """The condition that a row is of one of these members."""
     if len(pks) == 1:
-        return Q(pk=pks[0])
+        return ("pk", pks[0])
     # An array of anything else would have to be told the type of the column, to compare as that does.
     is_integer = isinstance(index.model._meta.pk, IntegerField)
     if is_integer and connections[index.get_using()].vendor == "postgresql":
         return _AnyOf(F("pk"), list(map(int, pks)))
-    return Q(pk__in=pks)
+    return ("pk__in", pks)
 
 
 def select(index: RankIndex, *order_by: str, among: Sequence[Any] | None = None) -> QuerySet[Any]:
@@ -67,7 +67,9 @@ def select(index: RankIndex, *order_by: str, among: Sequence[Any] | None = None)
         order_by = (*order_by, "pk")
     else:
         ranked = index.get_ranked(*conditions)
-    return ranked.order_by(*order_by).values_list(*_columns(index))
+    if order_by or ranked.ordered:
+        ranked = ranked.order_by(*order_by)
+    return ranked.values_list(*_columns(index))
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
