@@ -44,10 +44,10 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     """The condition that a row is of one of these members."""
     if len(pks) == 1:
         return ("pk", pks[0])
+    pk = index.model._meta.pk
     # An array of anything else would have to be told the type of the column, to compare as that does.
-    is_integer = isinstance(index.model._meta.pk, IntegerField)
-    if is_integer and connections[index.get_using()].vendor == "postgresql":
-        return _AnyOf(F("pk"), list(map(int, pks)))
+    if isinstance(pk, IntegerField) and connections[index.get_using()].vendor == "postgresql":
+        return _AnyOf(F("pk"), list(map(pk.get_prep_value, pks)))
     return ("pk__in", pks)
 
 
