@@ -148,7 +148,7 @@ class RankIndex:
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self._scored(self.get_queryset()).filter(**{owner or "pk": user.pk})
+        rows = self._scored(self.get_queryset(), (owner or "pk", user.pk))
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
@@ -207,23 +207,26 @@ class RankIndex:
         concrete: type[models.Model] = self.model._meta.concrete_model  # type: ignore[assignment]
         return concrete
 
-    def get_ranked(self) -> models.QuerySet[Any]:
-        """The rows that have a rank, in the writer database: the queryset without null scores."""
-        return self._scored(self.get_queryset().using(self.get_using()))
+    def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
+        """The rows that have a rank, in the writer database: the queryset without null scores. Of those, the
+        ones that meet the ``conditions``, which name no column of another table."""
+        return self._scored(self.get_queryset().using(self.get_using()), *conditions)
 
-    def _scored(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
-        return queryset.filter(**{f"{self.ordering.first.path}__isnull": False})
+    def _scored(self, queryset: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
+        return queryset.filter(*conditions, **{f"{self.ordering.first.path}__isnull": False})
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
         """A member, given as an instance or a primary key, as Redis stores it.
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
+        if type(member) is int:  # by far the most common
+            return str(member)
         if isinstance(member, models.Model):
             if not isinstance(member, self._concrete) or member.pk is None:
                 raise ValueError(f"{parameter}: {member!r} is not a saved {self.model._meta.label}")
             member = getattr(member, self._pk.attname)
-        elif type(member) is not int:
+        else:
             try:
                 member = self.parse_pk(member)
             except ValueError as error:
@@ -246,13 +249,18 @@ class RankIndex:
 
     @cached_property
     def has_integer_pk(self) -> bool:
-        """Whether primary keys are integers, which are themselves in any spelling."""
-        return isinstance(self._pk, models.IntegerField)
+        """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
+        return type(self._pk).to_python is models.IntegerField.to_python
+
+    @cached_property
+    def from_text(self) -> Callable[[Any], Any]:
+        """A function from a primary key, as the database casts it to text, to itself, or ``ValueError``."""
+        return int if self.has_integer_pk else self.parse_pk
 
     @cached_property
     def from_bytes(self) -> Callable[[bytes], Any]:
         """A function from a member as Redis stores it to its primary key."""
-        if self.has_integer_pk:  # by far the most common, and int() takes bytes
+        if self.has_integer_pk:
             return int
         return lambda member: self._pk.to_python(member.decode())
 

@@ -39,27 +39,68 @@ if building ~= '' then
   floor = math.min(floor, state[3] - 1)
 end
 
-local function write(root, member, score, entry)
-  if entries then
-    place(root, member, score, entry, width, dense)
-  elseif score == '' then
-    leave(root, member, '', dense)
-  else
-    enter(root, member, score, '', dense)
+-- Members that go into one call: Lua's unpack fails at 8,000 values.
+local CHUNK = 3500
+
+local roots = {}
+if generation ~= '' then
+  roots[#roots + 1] = live
+end
+if building ~= '' then
+  roots[#roots + 1] = shadow
+end
+
+-- Members, and where they stand in ARGV. One that is named twice is written as it is named first.
+local members, at, seen = {}, {}, {}
+for i = FIRST, #ARGV, entries and 3 or 2 do
+  local member = ARGV[i]
+  if not seen[member] then
+    seen[member] = true
+    members[#members + 1] = member
+    at[#at + 1] = i
   end
 end
 
-for i = FIRST, #ARGV, entries and 3 or 2 do
-  local member, score, entry = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local written = redis.call('ZSCORE', recent, member)
-  if not written or tonumber(written) < tonumber(token) then
-    if generation ~= '' then
-      write(live, member, score, entry)
+for first = 1, #members, CHUNK do
+  local last = math.min(first + CHUNK - 1, #members)
+  local tokens = redis.call('ZMSCORE', recent, unpack(members, first, last))
+  -- What one sorted set takes in and loses in one call each; a member that stands in several goes by itself.
+  local scored, gone, noted = {}, {}, {}
+  for n = first, last do
+    local written = tokens[n - first + 1]
+    if not written or tonumber(written) < tonumber(token) then
+      local member, i = members[n], at[n]
+      local score = ARGV[i + 1]
+      if entries or dense then
+        for _, root in ipairs(roots) do
+          if entries then
+            place(root, member, score, ARGV[i + 2], width, dense)
+          elseif score == '' then
+            leave(root, member, '', dense)
+          else
+            enter(root, member, score, '', dense)
+          end
+        end
+      elseif score == '' then
+        gone[#gone + 1] = member
+      else
+        scored[#scored + 1] = score
+        scored[#scored + 1] = member
+      end
+      noted[#noted + 1] = token
+      noted[#noted + 1] = member
     end
-    if building ~= '' then
-      write(shadow, member, score, entry)
+  end
+  for _, root in ipairs(roots) do
+    if #gone > 0 then
+      redis.call('ZREM', root, unpack(gone))
     end
-    redis.call('ZADD', recent, token, member)
+    if #scored > 0 then
+      redis.call('ZADD', root, unpack(scored))
+    end
+  end
+  if #noted > 0 then
+    redis.call('ZADD', recent, unpack(noted))
   end
 end
 redis.call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', floor))

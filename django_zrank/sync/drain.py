@@ -13,7 +13,7 @@ from ..exceptions import ZRankError
 from ..models import Mark
 from ..signals import drained
 from ..store import Store
-from .marks import forget_batches, unmark, waiting_marks
+from .marks import Seen, forget_batches, next_marks, unmark, waiting_marks
 from .push import push
 from .rebuild import rebuild
 from .sources import sources_of
@@ -26,7 +26,10 @@ __all__ = ["drain", "drain_soon"]
 
 logger = logging.getLogger("django_zrank.sync")
 
-BATCH_SIZE: Final = 1000
+BATCH_SIZE: Final = 5000
+
+_SHARE: Final = 1000
+"""How many marks whoever has just pushed works off: a request waits for it."""
 
 
 def drain(
@@ -51,11 +54,10 @@ def drain(
     done, last = 0, 0
     while limit is None or done < limit:
         size = batch_size if limit is None else min(batch_size, limit - done)
-        waiting = waiting_marks(index).filter(id__gt=last).defer("at")
-        marks = list((waiting if rebuilds else waiting.exclude(member=None)).order_by("id")[:size])
+        marks = next_marks(index, last, size, everybody=rebuilds)
         if not marks:
             break
-        last = marks[-1].pk
+        last = marks[-1][0]
         done += _work_off(index, store, marks)
     if behind not in ("", "rebuild") and not waiting_marks(index).exists():
         store.finish_replay(behind)
@@ -63,7 +65,7 @@ def drain(
     return done
 
 
-def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
+def _work_off(index: RankIndex, store: Store, marks: list[Seen]) -> int:
     """One batch. Where it fails for a reason of its own it is halved, until the mark at fault is alone."""
     try:
         members = _apply(index, store, marks)
@@ -71,9 +73,9 @@ def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
         raise
     except Exception:
         if len(marks) == 1:
-            logger.exception(
-                "Index %r: the mark %d (%s) can't be worked off", index.name, marks[0].pk, marks[0]
-            )
+            pk, via, member = marks[0]
+            mark = Mark(index=index.name, via=via, member=member)
+            logger.exception("Index %r: the mark %d (%s) can't be worked off", index.name, pk, mark)
             return 0
         half = len(marks) // 2
         return _work_off(index, store, marks[:half]) + _work_off(index, store, marks[half:])
@@ -83,10 +85,10 @@ def _work_off(index: RankIndex, store: Store, marks: list[Mark]) -> int:
     return len(marks)
 
 
-def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int | None:
+def _apply(index: RankIndex, store: Store, marks: list[Seen]) -> int | None:
     """Write what ``marks`` are about, and unmark. Returns how many members; None where they wait on, because the
     database knows of another build or server by now."""
-    if any(mark.member is None for mark in marks):  # a truncated table: nothing tells who was in it
+    if any(member is None for _, _, member in marks):  # a truncated table: nothing tells who was in it
         members = rebuild(index, polite=True)  # one that runs already may have read before these marks
         health = store.check_health()
         generation, run, place = health.generation, health.run, int(health.applied)
@@ -98,16 +100,17 @@ def _apply(index: RankIndex, store: Store, marks: list[Mark]) -> int | None:
     return members if unmark(index, marks, place, generation=generation, run=run) else None
 
 
-def _members(index: RankIndex, marks: list[Mark]) -> set[Any]:
+def _members(index: RankIndex, marks: list[Seen]) -> set[Any]:
     """The primary keys of the members that ``marks`` are about."""
-    pks = {index.parse_pk(mark.member) for mark in marks if mark.via is None}
+    pks = set(map(index.from_text, {member for _, via, member in marks if via is None}))
     if connections[index.get_using()].vendor == "sqlite":
         # It has no such rows, and can't even be asked for them.
         pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}
-    for source in sources_of(index):
-        texts = {mark.member for mark in marks if mark.via is not None and mark.via == source.via}
-        if texts:
-            pks.update(source.members_at(texts, index.get_using()))
+    if any(via is not None for _, via, _ in marks):
+        for source in sources_of(index):
+            texts = {str(member) for _, via, member in marks if via is not None and via == source.via}
+            if texts:
+                pks.update(source.members_at(texts, index.get_using()))
     return pks
 
 
@@ -135,4 +138,4 @@ def drain_soon(index: RankIndex) -> None:
     """Work off a batch, at most once a second: done by whoever has just pushed."""
     if connections[index.get_using()].in_atomic_block or not _due("drain", index, 1.0):
         return
-    drain(index, limit=BATCH_SIZE, rebuilds=False)
+    drain(index, limit=_SHARE, rebuilds=False)

@@ -15,14 +15,44 @@ from ..models import Batch, Generation, Mark
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["forget_batches", "replay", "retire", "unmark", "waiting_ids", "waiting_marks"]
+__all__ = [
+    "Seen",
+    "forget_batches",
+    "next_marks",
+    "replay",
+    "retire",
+    "unmark",
+    "waiting_ids",
+    "waiting_marks",
+]
 
 _CHUNK: Final = 1000
+"""How many marks one statement deletes."""
+
+Seen = tuple[int, str | None, str | None]
+"""A mark as it was read: its id, ``via`` and ``member``."""
 
 
 def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
     """The marks of ``index`` that wait."""
     return Mark.objects.using(index.get_using()).filter(index=index.name)
+
+
+def next_marks(index: RankIndex, after: int, limit: int, *, everybody: bool = True) -> list[Seen]:
+    """The first marks beyond the id ``after`` that wait, up to ``limit`` of them; without ``everybody``, none that
+    is for all members."""
+    marks = waiting_marks(index).filter(id__gt=after)
+    if not everybody:
+        marks = marks.filter(member__isnull=False)
+    first = marks.order_by("id").values_list("id", "via", "member")[:limit]
+    connection = connections[index.get_using()]
+    if connection.vendor != "postgresql":
+        return list(first)
+    # What is known of a table that fills and empties all the time is wrong: few marks are believed to be of an index,
+    # and each batch would read the whole table and sort them, in place of beginning where the last one ended.
+    with transaction.atomic(connection.alias), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_sort = off")
+        return list(first)
 
 
 def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
@@ -31,7 +61,7 @@ def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
     return array("q", ids.iterator())
 
 
-def unmark(index: RankIndex, marks: Collection[Mark], place: int, *, generation: str, run: str) -> bool:
+def unmark(index: RankIndex, marks: Collection[Seen], place: int, *, generation: str, run: str) -> bool:
     """Take away ``marks``, which the write at ``place`` has worked off, and keep what they said.
 
     False, with nothing changed, where the database knows of another build or server by now: one that was cut off
@@ -43,8 +73,9 @@ def unmark(index: RankIndex, marks: Collection[Mark], place: int, *, generation:
         if not _lock(index, generation, run):
             return False
         # Those that another drain has taken away since are in a batch of its own, and may well be in this one too.
-        if _delete(using, [mark.pk for mark in marks]):
-            said = dict.fromkeys((mark.via, mark.member) for mark in marks)
+        ids = [pk for pk, _, _ in marks]
+        if sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
+            said = dict.fromkeys((via, member) for _, via, member in marks)
             Batch.objects.using(using).create(index=index.name, place=place, marks=list(said))
     return True
 
@@ -75,7 +106,7 @@ def replay(index: RankIndex, applied: int, *, generation: str, old: str, new: st
     with transaction.atomic(using):
         if not noted.update(run=new):
             return False
-        for batch in lost.iterator(chunk_size=100):
+        for batch in lost.iterator(chunk_size=20):
             Mark.objects.using(using).bulk_create(
                 Mark(index=index.name, via=via, member=member) for via, member in batch.marks
             )
@@ -106,8 +137,11 @@ def _delete(using: str, ids: Collection[int]) -> int:
     connection = connections[using]
     table = connection.ops.quote_name(Mark._meta.db_table)
     parameters: list[Any]
-    if connection.vendor == "postgresql":  # to bind a thousand parameters takes longer than to delete
-        sql, parameters = f"DELETE FROM {table} WHERE id = ANY(%s)", [list(ids)]  # noqa: S608
+    if connection.vendor == "postgresql":
+        # One parameter: to bind a thousand takes longer than to delete. Only the ends may be looked up by the key:
+        # to look up each of so many is believed to cost more than to read the whole table.
+        sql = f"DELETE FROM {table} WHERE id BETWEEN %s AND %s AND id + 0 = ANY(%s::bigint[])"  # noqa: S608
+        parameters = [min(ids), max(ids), f"{{{','.join(map(str, ids))}}}"]
     elif connection.vendor == "mysql":
         # Where most of a table goes, InnoDB would rather read it from end to end, and wait for every mark whose
         # writer has not committed yet. A join looks each up by its key.

@@ -76,10 +76,8 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
 def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None, bytes]]:
     """What each member of ``pks`` is to be, as the writer database has it: a :class:`~django_zrank.store.Change`."""
     pks = list(pks)
-    rows = encode(index, select(index).filter(pk__in=pks))
-    found: dict[str, tuple[Number | None, bytes]] = {
-        index.to_text(pk): (score, entry) for pk, score, entry in rows
-    }
-    # Where the database finds "bob" by "BOB", the member is called as it spells it.
-    texts = dict.fromkeys([*map(index.to_text, pks), *found])
-    return ((text, *found.get(text, _UNRANKED)) for text in texts)
+    changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
+    for pk, score, entry in encode(index, select(index, among=pks)):
+        # Where the database finds "bob" by "BOB", the member is called as it spells it.
+        changes[index.to_text(pk)] = score, entry
+    return ((text, score, entry) for text, (score, entry) in changes.items())

@@ -9,7 +9,8 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db import connections
+from django.db.models import Exists, F, IntegerField, Lookup, OuterRef, Q, QuerySet
 
 from ..exceptions import Unrankable
 from ..store import Number
@@ -28,20 +29,47 @@ _NAMES: Final = 10_000
 """How many combinations of facet values are kept with the names of their rankings."""
 
 
-def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
-    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values.
+class _AnyOf(Lookup):
+    """``IN`` with all values in one parameter: to bind thousands of them takes longer than to find the rows."""
+
+    lookup_name = "any_of"
+    prepare_rhs = False
+
+    def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        column, parameters = self.process_lhs(compiler, connection)
+        return f"{column} = ANY(%s)", [*parameters, self.rhs]
+
+
+def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
+    """The condition that a row is of one of these members."""
+    if len(pks) == 1:
+        return ("pk", pks[0])
+    pk = index.model._meta.pk
+    # An array of anything else would have to be told the type of the column, to compare as that does.
+    if isinstance(pk, IntegerField) and connections[index.get_using()].vendor == "postgresql":
+        return _AnyOf(F("pk"), list(map(pk.get_prep_value, pks)))
+    return ("pk__in", pks)
+
+
+def select(index: RankIndex, *order_by: str, among: Sequence[Any] | None = None) -> QuerySet[Any]:
+    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values. All of
+    them, or those of some members.
 
     Where a facet may have several values, a member has a row for each combination of them, one after the other. They
     are joined to the model from outside: a queryset that asks for members *with a certain tag* must not hide their
     other tags.
     """
-    ranked = index.get_ranked().order_by()
+    conditions = [] if among is None else [_among(index, among)]
     if index.faceting.many:
         rows = index.model._base_manager.using(index.get_using())
         # Not pk__in: SQLite would make a table of all that are ranked first, even for one member.
-        ranked = rows.filter(Exists(ranked.filter(pk=OuterRef("pk"))))
+        ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()), *conditions)
         order_by = (*order_by, "pk")
-    return ranked.order_by(*order_by).values_list(*_columns(index))
+    else:
+        ranked = index.get_ranked(*conditions)
+    if order_by or ranked.ordered:
+        ranked = ranked.order_by(*order_by)
+    return ranked.values_list(*_columns(index))
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:

@@ -82,3 +82,25 @@ def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, li
     store.abandon_rebuild("next")
     assert store.apply_changes(earlier, [Change("1", 10)]) is None
     assert live()["1"] == 20
+
+
+def test_of_a_member_that_is_named_twice_the_first_mention_counts(store: Store, live: Live) -> None:
+    changes = [Change("1", 10), Change("1", 20), Change("2", None), Change("2", 30), Change("1", None)]
+    assert store.apply_changes(store.begin_write(), changes)
+    assert live() == {"1": 10, "3": 3}
+
+
+def test_more_than_one_call_of_lua_takes(zrank: Redis, store: Store, live: Live) -> None:
+    members = [str(number) for number in range(10_000)]
+    assert store.apply_changes(store.begin_write(), [Change(member, 5) for member in members])
+    assert live() == dict.fromkeys(members, 5)
+    assert zrank.zcard(store.keys.recent) == 10_000
+    assert store.apply_changes(store.begin_write(), [Change(member, None) for member in members])
+    assert live() == {}
+
+
+def test_what_came_later_keeps_no_other_back(store: Store, live: Live) -> None:
+    earlier = store.begin_write()
+    assert store.apply_changes(store.begin_write(), [Change("2", 20)])
+    assert store.apply_changes(earlier, [Change("1", 10), Change("2", 10), Change("3", None)])
+    assert live() == {"1": 10, "2": 20}
