@@ -16,7 +16,7 @@
 --                   member, score, entry
 -- Returns the place of this write among all (a token), or nil with nothing written where a rebuild began or
 --         ended since, the server is another, or the token is too old to judge.
--- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
+-- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 tokens forgotten.
 
 local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local generation, building, token, run, window, width, entries, dense = unpack(ARGV, 1, 8)
@@ -103,7 +103,14 @@ for first = 1, #members, CHUNK do
     redis.call('ZADD', recent, unpack(noted))
   end
 end
-redis.call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', floor))
+
+-- Tokens may be remembered for longer. To forget those of millions at once, written ten minutes ago by a drain, would
+-- hold up the server for seconds.
+local old = redis.call('ZCOUNT', recent, '-inf', string.format('%.0f', floor))
+if old > 0 then
+  local FEW = 1000
+  redis.call('ZREMRANGEBYRANK', recent, 0, math.min(old, FEW + 2 * #members) - 1)
+end
 
 -- A server that restarts loses its last writes, never one from the middle: what it has applied up to here, and
 -- nothing later, is there.

@@ -66,6 +66,16 @@ def test_the_guard_forgets_after_its_window(zrank: Redis, store: Store) -> None:
     assert zrank.zrange(store.keys.recent, 0, -1) == [b"2"]
 
 
+def test_the_guard_forgets_few_at_a_time(zrank: Redis, store: Store) -> None:
+    """What a drain of millions has written must not be forgotten in one call: the server would stand still."""
+    zrank.zadd(store.keys.recent, {f"old{number}": 1 for number in range(5000)})
+    kept = []
+    for member in range(5):
+        store.apply_changes(store.begin_write(), [Change(str(member), 10)])
+        kept.append(zrank.zcard(store.keys.recent))
+    assert kept == [3999, 2998, 1997, 996, 5]
+
+
 def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Store) -> None:
     store.start_rebuild("next")
     store.apply_changes(store.begin_write(), [Change("1", 10)])
