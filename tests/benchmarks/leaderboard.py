@@ -21,9 +21,8 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -35,7 +34,7 @@ from django.db import connections
 
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import compare, figures, report, save
-from tests.benchmarks.servers import redis_server
+from tests.benchmarks.servers import postgresql_server, redis_server
 
 PAGE = 10
 CHECKED = 50
@@ -199,25 +198,15 @@ def postgresql(people: list[Person]) -> Iterator[list[Rival]]:
         print("Without the rival PostgreSQL: pip install psycopg[binary]")
         yield []
         return
-    from tests.torture.servers import PostgreSQL
-
-    if not Path(PostgreSQL.program("initdb")).exists():
-        print("Without the rival PostgreSQL: its server is not installed")
-        yield []
-        return
-    with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # the server runs as another user, and must get to its files
-        server = PostgreSQL(folder)
-        server.private = True  # also where the suite is told of another: tables are made in it
-        server.start()
-        try:
-            with psycopg.connect(host=name, user="postgres", autocommit=True) as connection:
-                connection.prepare_threshold = 0
-                yield _statements(connection, people)
-        finally:
-            with suppress(OSError):
-                server.stop()
+    # Not the one that the suite is told of: tables are made in it.
+    with postgresql_server(private=True) as server:
+        if server is None:
+            print("Without the rival PostgreSQL: its server is not installed")
+            yield []
+            return
+        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connection:
+            connection.prepare_threshold = 0
+            yield _statements(connection, people)
 
 
 def _statements(connection: Any, people: list[Person]) -> list[Rival]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["Person", "build"]
+__all__ = ["Person", "build", "stream"]
 
 _LEVELS = ((1, 10, 22.1), (11, 20, 15.8), (21, 30, 8.0), (31, 3500, 54.1))
 """Lowest level, highest level, per cent of all: those of the demo."""
@@ -33,18 +34,21 @@ def build(size: int) -> list[Person]:
     date of joining, by points and then by key, and by points and then by key as text are all one order, and rivals
     that break ties in different ways must give the same answers.
     """
+    return list(stream(size))
+
+
+def stream(size: int) -> Iterator[Person]:
+    """The people of ``build()`` one by one, where they need not all be in memory."""
     rng, first = random.Random(20240624), 10 ** len(str(size))
     shares = [share for *_, share in _LEVELS]
-    return [
-        Person(
+    for number, levels in enumerate(rng.choices(_LEVELS, shares, k=size)):
+        yield Person(
             pk=first + number,
             points=_draw(rng, *levels),
             joined=_NEWEST - timedelta(seconds=number),
             region=rng.choice(_REGIONS),
             platform=rng.choice(_PLATFORMS),
         )
-        for number, levels in enumerate(rng.choices(_LEVELS, shares, k=size))
-    ]
 
 
 def _draw(rng: random.Random, lowest: int, highest: int, _share: float) -> int:

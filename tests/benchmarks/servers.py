@@ -1,11 +1,13 @@
-"""The server that is measured."""
+"""The servers that are measured."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.test.utils import override_settings
@@ -13,7 +15,10 @@ from redis import Redis
 
 from tests.servers import RedisServer
 
-__all__ = ["redis_server"]
+if TYPE_CHECKING:
+    from tests.torture.servers import PostgreSQL
+
+__all__ = ["postgresql_server", "redis_server"]
 
 _PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
@@ -37,3 +42,25 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
             about: Any = client.info("server")
             name = "Valkey" if "valkey_version" in about else "Redis"
             yield client, f"{name} {about.get('valkey_version') or about['redis_version']}"
+
+
+@contextmanager
+def postgresql_server(*, private: bool) -> Iterator[PostgreSQL | None]:
+    """A server of our own, in a folder that is gone with it; or, unless it must be ``private``, the one that the
+    environment names. None where no server is installed."""
+    from tests.torture.servers import PostgreSQL
+
+    with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the server runs as another user, and must get to its files
+        server = PostgreSQL(folder)
+        server.private = server.private or private
+        if server.private and not Path(server.program("initdb")).exists():
+            yield None
+            return
+        server.start()
+        try:
+            yield server
+        finally:
+            with suppress(OSError):
+                server.stop()
