@@ -197,11 +197,13 @@ class RankIndex:
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
+        if type(member) is int:  # by far the most common, and a rebuild asks a million times
+            return str(member)
         if isinstance(member, models.Model):
             if not isinstance(member, self._concrete) or member.pk is None:
                 raise ValueError(f"{parameter}: {member!r} is not a saved {self.model._meta.label}")
             member = getattr(member, self._pk.attname)
-        elif type(member) is not int:
+        else:
             try:
                 member = self.parse_pk(member)
             except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
+from .overlap import overlap
 from .rows import encode, select
 from .transactions import refuse_transaction
 
@@ -70,8 +72,9 @@ def rebuild(
     try:
         noted = Generation.objects.using(using)
         noted.update_or_create(index=index.name, defaults={"building": building})
-        for batch in _batches(index, connection, batch_size):
-            if not store.load_rows(building, batch):
+        batches = _batches(index, connection, batch_size)
+        for batch, loaded in overlap(partial(store.load_rows, building), batches):
+            if not loaded:
                 raise _superseded(index)
             members += len(batch)
             progress(len(batch))
@@ -95,10 +98,10 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 def _batches(
     index: RankIndex, connection: BaseDatabaseWrapper, size: int
 ) -> Iterator[list[tuple[str, int | float, bytes]]]:
-    queryset = select(index, index.ordering.first.path)
+    queryset, to_text = select(index, index.ordering.first.path), index.to_text
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))
-        while batch := [(index.to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
+        while batch := [(to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
             yield batch
 
 
