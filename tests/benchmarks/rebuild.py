@@ -28,12 +28,13 @@ from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import django
+from django.conf import settings
 from django.db import connection
 from redis import Redis
 
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
-from tests.benchmarks.servers import postgresql_server, redis_server
+from tests.benchmarks.servers import PATIENT, postgresql_server, redis_server
 
 INDEX = "ascending"
 PIPE = "redis-cli --pipe"
@@ -205,6 +206,7 @@ def ours(what: str, redis: Redis, options: argparse.Namespace) -> dict[str, floa
 def step(what: str, batch_size: int | None) -> None:
     """Rebuild or verify in this process, and print what it took."""
     django.setup()
+    settings.CACHES["zrank"]["OPTIONS"] = PATIENT
     from django_zrank.registry import registry
     from django_zrank.sync.rebuild import rebuild
     from django_zrank.sync.verify import verify

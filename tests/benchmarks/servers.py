@@ -18,9 +18,9 @@ from tests.servers import RedisServer
 if TYPE_CHECKING:
     from tests.torture.servers import PostgreSQL
 
-__all__ = ["postgresql_server", "redis_server"]
+__all__ = ["PATIENT", "postgresql_server", "redis_server"]
 
-_PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
+PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
 
 
@@ -34,7 +34,7 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
 
     binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
     with RedisServer(binary) if binary else EmbeddedServer() as server:
-        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": _PATIENT}
+        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": PATIENT}
         with (
             override_settings(CACHES={**settings.CACHES, "zrank": alias}),
             Redis.from_url(server.url) as client,
