@@ -49,9 +49,10 @@ def rebuild(
     """Build ``index`` anew beside the live one and put it in its place. Returns the number of members.
 
     Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
-    pass through in batches: memory does not grow with their number. ``progress`` is called with the rows of
-    each batch. Members pushed meanwhile are newer than the query, and stay as pushed. Marks that waited when it
-    began are taken away. Of two rebuilds the older gives way, unless the newer one is ``polite``.
+    pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
+    ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
+    as pushed. Marks that waited when it began are taken away. Of two rebuilds the older gives way, unless the newer
+    one is ``polite``.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
