@@ -26,8 +26,15 @@ local time = redis.call('TIME')
 redis.call('HSET', meta, 'seen', string.format('%.0f', time[1] * 1000000 + time[2]))
 
 rows = cjson.decode(rows)
-local none_written = redis.call('EXISTS', recent) == 0
-if none_written and not entries and not dense then
+local stride = entries and 3 or 2
+local written = {}
+if redis.call('EXISTS', recent) == 1 then
+  local members = {}
+  for i = 2, #rows, stride do
+    members[#members + 1] = rows[i]
+  end
+  written = redis.call('ZMSCORE', recent, unpack(members))
+elseif not entries and not dense then
   redis.call('ZADD', shadow, unpack(rows))
   return 1
 end
@@ -64,15 +71,16 @@ local function count_up(key, list)
 end
 
 local rankings, at = {[shadow] = ''}, 1
-for i = 1, #rows, entries and 3 or 2 do
-  local score, member, entry = rows[i], rows[i + 1], nil
+for row = 1, #rows / stride do
+  local score, member, length = unpack(rows, (row - 1) * stride + 1, row * stride)
+  local entry = ''
   if entries then
-    entry = string.sub(packed, at, at + rows[i + 2] - 1)
-    at = at + #entry
+    entry = string.sub(packed, at, at + length - 1)
+    at = at + length
   end
-  if none_written or not redis.call('ZSCORE', recent, member) then
+  if not written[row] then
     local stored = member
-    if entries and entry ~= '' then
+    if entry ~= '' then
       local tie, names = read_entry(entry, width)
       stored = tie .. member
       tell(shadow .. ':entries', member, entry)
