@@ -220,7 +220,7 @@ class RankIndex:
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
-        if type(member) is int:  # by far the most common
+        if type(member) is int:  # by far the most common, and a rebuild asks a million times
             return str(member)
         if isinstance(member, models.Model):
             if not isinstance(member, self._concrete) or member.pk is None:

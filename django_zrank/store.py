@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -653,16 +654,17 @@ class Store:
         args = (building, "1" if polite else "0", _LEASE)
         return bool(self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), args))
 
-    def load_rows(self, building: str, rows: Iterable[tuple[str | bytes, Number, bytes]]) -> bool:
-        """Add up to ``LOAD_LIMIT`` members (each a :class:`Change`) to what is being built. False: it was
-        superseded."""
-        keys = self.keys
-        texts: Iterable[tuple[Any, ...]]
+    def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:
+        """Add up to ``LOAD_LIMIT`` members (each a :class:`Change`, its member as text) to what is being built.
+        False: it was superseded."""
+        keys, packed = self.keys, b""
+        texts: list[str | int]
         if self.layout.entries:
-            texts = ((repr(score), member, entry) for member, score, entry in rows)
+            texts = [part for member, score, entry in rows for part in (repr(score), member, len(entry))]
+            packed = b"".join([entry for _, _, entry in rows])
         else:
-            texts = ((repr(score), member) for member, score, _ in rows)
-        args = (building, *self._layout, *chain.from_iterable(texts))
+            texts = [part for member, score, _ in rows for part in (repr(score), member)]
+        args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)
         reply = self._call(scripts.LOAD_ROWS, (keys.shadow, keys.recent, keys.meta), args)
         return bool(reply)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
+from .overlap import overlap
 from .rows import encode, select
 from .transactions import refuse_transaction
 
@@ -46,9 +48,10 @@ def rebuild(
     """Build ``index`` anew beside the live one and put it in its place. Returns the number of members.
 
     Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
-    pass through in batches: memory does not grow with their number. ``progress`` is called with the rows of
-    each batch. Members pushed meanwhile are newer than the query, and stay as pushed. Marks that waited when it
-    began are taken away. Of two rebuilds the older gives way, unless the newer one is ``polite``.
+    pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
+    ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
+    as pushed. Marks that waited when it began are taken away. Of two rebuilds the older gives way, unless the newer
+    one is ``polite``.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
@@ -69,8 +72,9 @@ def rebuild(
     try:
         noted = Generation.objects.using(using)
         noted.update_or_create(index=index.name, defaults={"building": building})
-        for batch in _batches(index, connection, batch_size):
-            if not store.load_rows(building, batch):
+        batches = _batches(index, connection, batch_size)
+        for batch, loaded in overlap(partial(store.load_rows, building), batches):
+            if not loaded:
                 raise _superseded(index)
             members += len(batch)
             progress(len(batch))
@@ -94,10 +98,10 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 def _batches(
     index: RankIndex, connection: BaseDatabaseWrapper, size: int
 ) -> Iterator[list[tuple[str, int | float, bytes]]]:
-    queryset = select(index, index.ordering.first.path)
+    queryset, to_text = select(index, index.ordering.first.path), index.to_text
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))
-        while batch := [(index.to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
+        while batch := [(to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
             yield batch
 
 

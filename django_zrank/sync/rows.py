@@ -97,7 +97,7 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
     first = columns.index(paths[0]) if paths else 0
     end = first + len(paths)
     if list(paths) == list(columns[first:end]):  # nearly always, and fastest
-        return lambda row: row[first:end]
+        return itemgetter(slice(first, end))
     at = [columns.index(path) for path in paths]
     return lambda row: [row[position] for position in at]
 

@@ -21,9 +21,10 @@ from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .marks import waiting_marks
+from .overlap import overlap
 from .push import read
 from .report import CaptureState, Example, Report
-from .rows import encode, select
+from .rows import Row, encode, select
 from .transactions import refuse_transaction
 from .triggers import captured, status
 from .watch import sync
@@ -163,7 +164,7 @@ class _Comparison:
             self.look_for_strays()
         self.look_up_rows(balance)
         for stored in self.store.scan(self.size):
-            members = list(map(self.member_of, stored))
+            members = list(map(self.member_of, stored)) if layout.entries else stored
             balance.subtract(members)
             self.report.members += len(members)
             self.progress(len(members))
@@ -179,24 +180,39 @@ class _Comparison:
             raise _Replaced
 
     def look_up_rows(self, balance: Balance) -> None:
-        for page in self.pages():
-            ranked = encode(self.index, page)
-            while rows := {
-                self.index.to_text(pk).encode(): (pk, *expected)
-                for pk, *expected in islice(ranked, self.size)
-            }:
-                found = dict(zip(rows, self.read_redis(rows, tokens=False), strict=True))
+        for rows, standings in overlap(self.look_up, self.batches()):
+            found: Iterable[bytes] = rows
+            if standings is not None:
+                pairs = list(zip(rows.items(), standings, strict=True))
                 wrong = (
                     (member, pk)
-                    for member, (pk, score, entry) in rows.items()
-                    if not _stands(found[member], (score, entry))
+                    for (member, (pk, score, entry)), standing in pairs
+                    if not _stands(standing, (score, entry))
                 )
                 self.suspects.update(wrong)
-                balance.add(member for member, standing in found.items() if standing.score is not None)
-                self.report.rows += len(rows)
-                self.settle(at_least=self.size)
-                self.progress(len(rows))
+                found = (member for (member, _), standing in pairs if standing.score is not None)
+            balance.add(found)
+            self.report.rows += len(rows)
+            self.settle(at_least=self.size)
+            self.progress(len(rows))
         self.settle()
+
+    def look_up(self, rows: Mapping[bytes, Row]) -> list[Standing] | None:
+        """Where the members of these rows stand. None where their scores are all there is, and right: nearly always."""
+        if not self.store.layout.entries:
+            scores = self.store.scores(rows)
+            if scores == [score for _, score, _ in rows.values()]:
+                return None
+            return [Standing(score, None) for score in scores]
+        return self.read_redis(rows, tokens=False)
+
+    def batches(self) -> Iterator[dict[bytes, Row]]:
+        """Each member that there should be, with its row."""
+        to_text = self.index.to_text
+        for page in self.pages():
+            ranked = encode(self.index, page)
+            while rows := {to_text(row[0]).encode(): row for row in islice(ranked, self.size)}:
+                yield rows
 
     def pages(self) -> Iterator[list[tuple[Any, ...]]]:
         """Primary key and criteria of each row, some batches at a time, in the order of primary keys.

@@ -14,6 +14,7 @@ SMALL = {
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",
+    "rebuild": "--members 100000 --rounds 3",
     "database": "--rows 20000 --rounds 3",
 }
 """Each in a process of its own: it makes a database and servers of its own."""

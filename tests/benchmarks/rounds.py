@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["compare", "figures", "report", "save"]
+__all__ = ["compare", "figures", "report", "report_rates", "save"]
 
 
 def compare(
@@ -54,8 +54,17 @@ def report(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
     return ratios
 
 
+def report_rates(rates: Mapping[str, list[float]], base: str, unit: str) -> None:
+    """Print the median, least and highest rate of each rival, in units a second, and its ratio to ``base``."""
+    width = max(map(len, rates))
+    print(f"{unit + ' a second':{width}}  {'median':>9} {'min':>9} {'max':>9}  ratio")
+    for name, each in figures(rates, base).items():
+        shown = " ".join(f"{each[figure]:9,.0f}" for figure in ("median", "min", "max"))
+        print(f"{name:{width}}  {shown}  {each['ratio']:.2f}")
+
+
 def figures(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str, float]]:
-    """What ``report()`` prints, in seconds, for a file."""
+    """What ``report()`` prints, in seconds, for a file; of rates, what ``report_rates()`` does."""
     unit = statistics.median(seconds[base])
     return {
         name: {

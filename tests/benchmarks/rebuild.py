@@ -1,0 +1,238 @@
+"""How fast an index is built from PostgreSQL and verified, beside ``redis-cli --pipe`` with the same rows.
+
+``python -m tests.benchmarks.rebuild [--members N] [--rounds N] [--batch-size N] [--json FILE]``, on a private
+PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name.
+
+The table is filled by COPY. The rival sends a file made beforehand, a ZADD for each row in the order of the table:
+what it costs to read the database and to write the file is not counted. Each load goes into a server started for it.
+A rebuild, and the verification after it, run each in a process of its own, as a command does, and are timed there,
+without Python's start. *Peak* is the most memory that the process ever held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+import django
+from django.conf import settings
+from django.db import connection
+from redis import Redis
+
+from tests.benchmarks.pyramid import stream
+from tests.benchmarks.rounds import figures, report_rates, save
+from tests.benchmarks.servers import PATIENT, postgresql_server, redis_server
+
+INDEX = "ascending"
+PIPE = "redis-cli --pipe"
+
+
+class Run(NamedTuple):
+    """One load, or one verification."""
+
+    seconds: float
+    cpu: float
+    """Seconds of the processor in the process itself."""
+
+    server: float
+    """Seconds of the processor in the Redis server."""
+
+    peak: float
+    """MB."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, help="Rows a round trip of the rebuild.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    parser.add_argument("--step", choices=["rebuild", "verify"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:  # we are the process that is measured
+        step(options.step, options.batch_size)
+        return 0
+    client = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if client is None or find_spec("psycopg") is None:
+        print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
+        return 0
+    with ExitStack() as stack:
+        server = stack.enter_context(postgresql_server(private=False))
+        if server is None:
+            print("Needs a PostgreSQL server")
+            return 0
+        os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
+        django.setup()
+        commands = stack.enter_context(population(options.members))
+        name, runs = measure(client, commands, options)
+    print(f"{name}, {connection.display_name}, {options.members:,} members, {options.rounds:,} rounds")
+    rates = {title: [options.members / run.seconds for run in each] for title, each in runs.items()}
+    report_rates(rates, PIPE, "rows")
+    print(f"\n{'medians':16} {'CPU of it':>10} {'of Redis':>10} {'peak':>8}")
+    for title, each in runs.items():
+        _, cpu, server_cpu, peak = map(statistics.median, zip(*each, strict=True))
+        print(f"{title:16} {cpu:8.2f} s {server_cpu:8.2f} s {peak:5.0f} MB")
+    if options.json:
+        save(
+            options.json,
+            server=name,
+            members=options.members,
+            rounds=options.rounds,
+            rates=figures(rates, PIPE),
+            runs={title: [run._asdict() for run in each] for title, each in runs.items()},
+        )
+    return 0
+
+
+@contextmanager
+def population(size: int) -> Iterator[Path]:
+    """A table that holds the pyramid, and a file of the commands that put the same rows into a sorted set."""
+    database = connection.settings_dict["NAME"]
+    with tempfile.TemporaryDirectory(prefix="zrank-bench-") as folder:
+        commands = Path(folder) / "commands"
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        try:
+            began = perf_counter()
+            with connection.cursor() as cursor, commands.open("wb") as file:
+                cursor.execute("SET session_replication_role = replica")  # no marks: nothing is built yet
+                columns = "id, name, level, bio, is_active"
+                with cursor.copy(f"COPY testapp_player ({columns}) FROM STDIN") as copy:
+                    for people in batches(size):
+                        copy.write("".join(f"{pk}\t\t{points}\t{'x' * 100}\tt\n" for pk, points in people))
+                        file.writelines(zadd(pk, points) for pk, points in people)
+                cursor.execute("RESET session_replication_role")
+                cursor.execute("VACUUM ANALYZE testapp_player")
+            print(f"{size:,} rows were made in {perf_counter() - began:.0f} s", flush=True)
+            yield commands
+        finally:
+            connection.creation.destroy_test_db(database, verbosity=0)
+
+
+def batches(size: int) -> Iterator[list[tuple[int, int]]]:
+    """Primary keys and points of all."""
+    people = ((person.pk, person.points) for person in stream(size))
+    while batch := list(islice(people, 10_000)):
+        yield batch
+
+
+def zadd(pk: int, points: int) -> bytes:
+    """The command, as it goes over the wire."""
+    return b"*4\r\n$4\r\nZADD\r\n$4\r\nbare\r\n" + _word(points) + _word(pk)
+
+
+def _word(number: int) -> bytes:
+    return b"$%d\r\n%d\r\n" % (len(str(number)), number)
+
+
+def measure(client: str, commands: Path, options: argparse.Namespace) -> tuple[str, dict[str, list[Run]]]:
+    """What the Redis server is called, and every run."""
+    runs: dict[str, list[Run]] = {PIPE: [], "rebuild": [], "verify": []}
+    turns, rng = [True, False], random.Random(1)
+    for _ in range(options.rounds):
+        rng.shuffle(turns)
+        for is_ours in turns:
+            with redis_server() as (redis, name):
+                if is_ours:
+                    steps = {
+                        "rebuild": lambda: ours("rebuild", redis, options),
+                        "verify": lambda: ours("verify", redis, options),
+                    }
+                else:
+                    steps = {PIPE: lambda: pipe(client, commands, redis)}
+                for title, run in steps.items():
+                    before = busy(redis)
+                    figures = run()
+                    runs[title].append(Run(**figures, server=busy(redis) - before))
+                    print(f"{title}: {options.members / figures['seconds']:,.0f} a second", flush=True)
+                held = {redis.zcard(key) for key in redis.scan_iter(_type="zset")}
+                if held != {options.members}:
+                    raise SystemExit(f"{title}: the server holds {held}")
+    return name, runs
+
+
+def busy(redis: Redis) -> float:
+    """Seconds that a server has used the processor for."""
+    used: Any = redis.info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])
+
+
+def port(redis: Redis) -> str:
+    return str(redis.connection_pool.connection_kwargs["port"])
+
+
+def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
+    """Load the commands of a file."""
+    began = perf_counter()
+    with commands.open("rb") as file:
+        process = subprocess.Popen([client, "-p", port(redis), "--pipe"], stdin=file, stdout=subprocess.PIPE)
+        said, _ = process.communicate()
+    seconds = perf_counter() - began
+    if process.returncode or b"errors: 0," not in said:
+        raise SystemExit(f"{PIPE}: {said!r}")
+    return {"seconds": seconds, "cpu": 0, "peak": 0}
+
+
+def ours(what: str, redis: Redis, options: argparse.Namespace) -> dict[str, float]:
+    """Run a step in a process of its own."""
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
+        "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
+        "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port(redis)}/0",
+    }
+    command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}"]
+    if options.batch_size:
+        command.append(f"--batch-size={options.batch_size}")
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    figures: dict[str, float] = json.loads(ended.stdout)
+    return figures
+
+
+def step(what: str, batch_size: int | None) -> None:
+    """Rebuild or verify in this process, and print what it took."""
+    django.setup()
+    settings.CACHES["zrank"]["OPTIONS"] = PATIENT
+    from django_zrank.registry import registry
+    from django_zrank.sync.rebuild import rebuild
+    from django_zrank.sync.verify import verify
+
+    (index,) = registry.named([INDEX])
+    sizes = {"batch_size": batch_size} if batch_size else {}
+    began, cpu = perf_counter(), process_time()
+    if what == "rebuild":
+        rebuild(index, **sizes)
+    else:
+        report = verify(index)
+        if report.drift or not report.compared:
+            raise SystemExit(f"verify: {report}")
+    took = {"seconds": perf_counter() - began, "cpu": process_time() - cpu}
+    print(json.dumps(took | {"peak": peak()}))
+
+
+def peak() -> float:
+    """The most memory that this process ever held, in MB. What ``getrusage()`` tells may be its parent's, who was
+    there before the program was."""
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
