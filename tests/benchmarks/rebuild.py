@@ -1,12 +1,13 @@
 """How fast an index is built from PostgreSQL and verified, beside ``redis-cli --pipe`` with the same rows.
 
-``python -m tests.benchmarks.rebuild [--members N] [--rounds N] [--batch-size N] [--json FILE]``, on a private
-PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name.
+``python -m tests.benchmarks.rebuild [--members N,N,…] [--rounds N] [--batch-size N] [--json FILE] [--plot FILE.png]``,
+on a private PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name.
 
 The table is filled by COPY. The rival sends a file made beforehand, a ZADD for each row in the order of the table:
 what it costs to read the database and to write the file is not counted. Each load goes into a server started for it.
 A rebuild, and the verification after it, run each in a process of its own, as a command does, and are timed there,
-without Python's start. *Peak* is the most memory that the process ever held.
+without Python's start. *Peak* is the most memory that the process ever held. Of more than a million members there are
+fewer rounds, so that each size takes about as long.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import islice
@@ -33,6 +34,7 @@ from django.conf import settings
 from django.db import connection
 from redis import Redis
 
+from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
 from tests.benchmarks.servers import PATIENT, postgresql_server, redis_server
@@ -59,15 +61,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--members", type=int, default=1_000_000)
+    parser.add_argument("--members", default="1000000", metavar="N,N,…")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-size", type=int, help="Rows a round trip of the rebuild.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of rates against members.")
     parser.add_argument("--step", choices=["rebuild", "verify"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:  # we are the process that is measured
         step(options.step, options.batch_size)
         return 0
+    if options.plot:
+        pyplot()
     client = shutil.which("redis-cli") or shutil.which("valkey-cli")
     if client is None or find_spec("psycopg") is None:
         print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
@@ -79,25 +84,61 @@ def main() -> int:
             return 0
         os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
         django.setup()
-        commands = stack.enter_context(population(options.members))
-        name, runs = measure(client, commands, options)
-    print(f"{name}, {connection.display_name}, {options.members:,} members, {options.rounds:,} rounds")
-    rates = {title: [options.members / run.seconds for run in each] for title, each in runs.items()}
+        measured = {size: at(size, client, options) for size in map(int, options.members.split(","))}
+    name = f"{measured[max(measured)]['server']}, {connection.display_name}"
+    if options.json:
+        save(options.json, sizes=measured)
+    if options.plot:
+        plot(options.plot, name, measured)
+    return 0
+
+
+def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured with so many members."""
+    rounds = max(1, options.rounds * 1_000_000 // max(size, 1_000_000))
+    with population(size) as commands:
+        name, runs = measure(client, commands, size, rounds, options.batch_size)
+    print(f"{name}, {connection.display_name}, {size:,} members, {rounds:,} rounds")
+    rates = {title: [size / run.seconds for run in each] for title, each in runs.items()}
     report_rates(rates, PIPE, "rows")
     print(f"\n{'medians':16} {'CPU of it':>10} {'of Redis':>10} {'peak':>8}")
     for title, each in runs.items():
         _, cpu, server_cpu, peak = map(statistics.median, zip(*each, strict=True))
         print(f"{title:16} {cpu:8.2f} s {server_cpu:8.2f} s {peak:5.0f} MB")
-    if options.json:
-        save(
-            options.json,
-            server=name,
-            members=options.members,
-            rounds=options.rounds,
-            rates=figures(rates, PIPE),
-            runs={title: [run._asdict() for run in each] for title, each in runs.items()},
-        )
-    return 0
+    print(flush=True)
+    return {
+        "server": name,
+        "rounds": rounds,
+        "rates": figures(rates, PIPE),
+        "runs": {title: [run._asdict() for run in each] for title, each in runs.items()},
+    }
+
+
+def plot(path: Path, name: str, measured: Mapping[int, Mapping[str, Any]]) -> None:
+    """Draw the rates, and what memory it takes, against members."""
+    sizes = sorted(measured)
+    figure, (rates, memory) = pyplot().subplots(1, 2, figsize=(11, 5), layout="constrained")
+    for title in (PIPE, "rebuild", "verify"):
+        found = [measured[size]["rates"][title] for size in sizes]
+        medians = [each["median"] for each in found]
+        ends = [[one["median"] - one["min"] for one in found], [one["max"] - one["median"] for one in found]]
+        rates.errorbar(sizes, medians, ends, label=title, marker="o", capsize=3)
+        if title != PIPE:
+            peaks = [
+                statistics.median(run["peak"] for run in measured[size]["runs"][title]) for size in sizes
+            ]
+            memory.plot(
+                sizes, peaks, label=title, marker="o", color=rates.containers[-1].lines[0].get_color()
+            )
+    over_members(rates, sizes, "Rate, median, least and highest")
+    over_members(memory, sizes, "Most memory that the command held")
+    rates.set(ylabel="rows a second", ylim=(0, None))
+    memory.set(ylabel="MB", ylim=(0, None))
+    rates.legend()
+    memory.legend()
+    figure.suptitle(name)
+    figure.savefig(path, dpi=120)
+    print(path)
 
 
 @contextmanager
@@ -140,18 +181,20 @@ def _word(number: int) -> bytes:
     return b"$%d\r\n%d\r\n" % (len(str(number)), number)
 
 
-def measure(client: str, commands: Path, options: argparse.Namespace) -> tuple[str, dict[str, list[Run]]]:
+def measure(
+    client: str, commands: Path, size: int, rounds: int, batch_size: int | None
+) -> tuple[str, dict[str, list[Run]]]:
     """What the Redis server is called, and every run."""
     runs: dict[str, list[Run]] = {PIPE: [], "rebuild": [], "verify": []}
     turns, rng = [True, False], random.Random(1)
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         rng.shuffle(turns)
         for is_ours in turns:
             with redis_server() as (redis, name):
                 if is_ours:
                     steps = {
-                        "rebuild": lambda: ours("rebuild", redis, options),
-                        "verify": lambda: ours("verify", redis, options),
+                        "rebuild": lambda: ours("rebuild", redis, batch_size),
+                        "verify": lambda: ours("verify", redis, batch_size),
                     }
                 else:
                     steps = {PIPE: lambda: pipe(client, commands, redis)}
@@ -159,9 +202,9 @@ def measure(client: str, commands: Path, options: argparse.Namespace) -> tuple[s
                     before = busy(redis)
                     figures = run()
                     runs[title].append(Run(**figures, server=busy(redis) - before))
-                    print(f"{title}: {options.members / figures['seconds']:,.0f} a second", flush=True)
+                    print(f"{title}: {size / figures['seconds']:,.0f} a second", flush=True)
                 held = {redis.zcard(key) for key in redis.scan_iter(_type="zset")}
-                if held != {options.members}:
+                if held != {size}:
                     raise SystemExit(f"{title}: the server holds {held}")
     return name, runs
 
@@ -188,7 +231,7 @@ def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
     return {"seconds": seconds, "cpu": 0, "peak": 0}
 
 
-def ours(what: str, redis: Redis, options: argparse.Namespace) -> dict[str, float]:
+def ours(what: str, redis: Redis, batch_size: int | None) -> dict[str, float]:
     """Run a step in a process of its own."""
     environment = {
         **os.environ,
@@ -197,8 +240,8 @@ def ours(what: str, redis: Redis, options: argparse.Namespace) -> dict[str, floa
         "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port(redis)}/0",
     }
     command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}"]
-    if options.batch_size:
-        command.append(f"--batch-size={options.batch_size}")
+    if batch_size:
+        command.append(f"--batch-size={batch_size}")
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     figures: dict[str, float] = json.loads(ended.stdout)
     return figures

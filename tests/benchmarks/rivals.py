@@ -46,6 +46,7 @@ from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings
 
+from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, save
 from tests.benchmarks.servers import postgresql_server, redis_server
@@ -140,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = sorted(int(size) for size in options.members.split(","))
     if options.plot:
-        require_matplotlib()
+        pyplot()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
@@ -565,23 +566,11 @@ def _median(found: Mapping[str, Any], kind: str, name: str) -> float | None:
     return each[name]["median"] if name in each else None
 
 
-def require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise SystemExit("--plot: pip install matplotlib") from None
-
-
 def plot(path: Path, server: str, measured: Mapping[int, Mapping[str, Any]]) -> None:
     """Draw time against members, a line for each rival: the server's on the left, the client's on the right."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     sizes = sorted(measured)
     names = list(measured[sizes[0]][TITLE]["client"][REPLACING])
-    figure, panels = pyplot.subplots(1, 2, figsize=(13, 6), sharey=True, layout="constrained")
+    figure, panels = pyplot().subplots(1, 2, figsize=(13, 6), sharey=True, layout="constrained")
     unseen = {
         "server": {WHOLE, "PING"},
         "client": set[str](),
@@ -604,12 +593,8 @@ def plot(path: Path, server: str, measured: Mapping[int, Mapping[str, Any]]) -> 
                 linewidth=width,
                 marker="o",
             )
-        panel.set(xscale="log", yscale="log", xlabel="members", title=f"{label}, median")
-        panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        panel.minorticks_off()
-        panel.margins(x=0.1)
-        panel.grid(True, alpha=0.3)
-        panel.yaxis.set_major_formatter("{x:,.0f}")
+        panel.set(yscale="log")
+        over_members(panel, sizes, f"{label}, median")
     panels[0].set_ylabel("microseconds a call")
     figure.suptitle(f"{WANTED} random members of a band that holds 26 to 39 % of all, {server}")
     # In the order of the lines' right ends.
