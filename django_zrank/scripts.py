@@ -29,6 +29,7 @@ __all__ = [
     "READ_MEMBERS",
     "READ_PAGE",
     "READ_RANKS",
+    "SAMPLE_ANYWHERE",
     "SAMPLE_NEARBY",
     "START_REBUILD",
     "SWAP_REBUILT",
@@ -100,6 +101,7 @@ NARROW: Final = Script("narrow", "ties", "places", "tests")
 READ_MEMBERS: Final = Script("read_members", "server", "ties", "standing")
 READ_PAGE: Final = Script("read_page", "ties", "places")
 READ_RANKS: Final = Script("read_ranks", "ties", "places")
-SAMPLE_NEARBY: Final = Script("sample_nearby", "ties", "places", "tests")
+SAMPLE_ANYWHERE: Final = Script("sample_anywhere", "exclusions", "ties", "places", "tests")
+SAMPLE_NEARBY: Final = Script("sample_nearby", "exclusions")
 START_REBUILD: Final = Script("start_rebuild", "server", "clear")
 SWAP_REBUILT: Final = Script("swap_rebuilt", "server", "clear", "move")

@@ -149,7 +149,7 @@ class Sample(NamedTuple):
 
 
 class _SampleArgs(NamedTuple):
-    """What ``sample_nearby.lua`` takes where it is told everything."""
+    """What ``sample_anywhere.lua`` takes."""
 
     member: str
     wanted: int
@@ -224,7 +224,7 @@ class Store:
         """Which members the reading methods are about."""
 
         self._ranking = scope.ranking
-        self._is_plain = layout == PLAIN and self._ranking is not None
+        self._is_plain = layout == PLAIN and self._ranking == ""
 
     @property
     def keys(self) -> Keys:
@@ -280,17 +280,16 @@ class Store:
         ``remember``: microseconds for which those drawn are not drawn again. One round trip; two where a
         combination of filters leaves so few that they are computed first.
         """
-        keys, args = self._sampling(
+        script, keys, args = self._sampling(
             member, wanted, reverse, bands, excluded, numbers, measure, method, remember
         )
-        return self._sampled(self._call(scripts.SAMPLE_NEARBY, keys, args), keys, args)
+        return self._sampled(self._call(script, keys, args), keys, args)
 
     def sample_many(self, wishes: Sequence[Mapping[str, Any]]) -> list[Sample | None]:
         """Several samples in one round trip. Each of ``wishes`` holds what ``sample_nearby()`` takes, by name."""
         asked = [self._sampling(**{**_SAMPLING, **wish}) for wish in wishes]
-        calls = [(scripts.SAMPLE_NEARBY, keys, args) for keys, args in asked]
-        replies = self._call(scripts.run_all, calls)
-        return [self._sampled(reply, *call) for reply, call in zip(replies, asked, strict=True)]
+        replies = self._call(scripts.run_all, asked)
+        return [self._sampled(reply, *call[1:]) for reply, call in zip(replies, asked, strict=True)]
 
     def _sampling(
         self,
@@ -303,8 +302,8 @@ class Store:
         measure: str,
         method: str,
         remember: int | None,
-    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        """The keys and the arguments of a sample."""
+    ) -> scripts.Call:
+        """The script that draws a sample, its keys and its arguments."""
         misses = 2 * (wanted + 17) if excluded or remember else 0
         keys, ranking = self.keys, self._ranking
         patience = 0 if ranking is not None else self._patience(wanted)
@@ -321,20 +320,21 @@ class Store:
             _packed(excluded),
             numbers(6 * (wanted + misses + patience + _SPARE_NUMBERS)),
         )
-        read = (keys.ranking(ranking or ""), keys.live, keys.meta)
         if self._is_plain and measure == "score" and method == "ordinal" and not remember:
-            return read, args
+            return scripts.SAMPLE_NEARBY, (keys.live, keys.meta), args
+        read = (keys.ranking(ranking or ""), keys.live, keys.meta)
         seen = keys.seen(member) if remember else keys.meta
         tests = ("", 0) if ranking is not None else (str(self.scope), patience)
         tested = () if ranking is not None else self._tested
-        return (*read, seen, *tested), (*args, *self._layout[:2], measure, method, *tests, remember or "")
+        more = (*self._layout[:2], measure, method, *tests, remember or "")
+        return scripts.SAMPLE_ANYWHERE, (*read, seen, *tested), (*args, *more)
 
     def _patience(self, wanted: int) -> int:
         """How many members that fail the tests are looked up, in each of their sets, before giving up."""
         sets = sum(len(clause.names) for clause in self.scope.clauses)
         return max(wanted + 16, (8 * wanted + 64) // sets)
 
-    def _sampled(self, reply: Any, keys: tuple[str, ...], args: tuple[Any, ...]) -> Sample | None:
+    def _sampled(self, reply: Any, keys: Sequence[str], args: Sequence[Any]) -> Sample | None:
         """A sample out of what the script answered to these keys and arguments."""
         if reply == 0:
             asked = _SampleArgs(*args)
@@ -342,10 +342,10 @@ class Store:
                 # What is narrowed may be some seconds old, and hold the asking one at a place that it has left.
                 asked = asked._replace(excluded=f"{asked.excluded}{asked.member}\0")
             asked = asked._replace(tests="", patience=0)
-            reply = self._read_narrowed(scripts.SAMPLE_NEARBY, asked, keys[3:4])
+            reply = self._read_narrowed(scripts.SAMPLE_ANYWHERE, asked, keys[3:4])
         if reply is None:
             return None
-        size, position, _, band, candidates, *drawn = reply
+        size, position, band, candidates, *drawn = reply
         before = drawn.pop() if len(drawn) % 3 else None
         scores = map(float, drawn[2::3])
         found = list(zip(drawn[::3], drawn[1::3], scores, strict=True))
@@ -449,9 +449,7 @@ class Store:
             return self._read_narrowed(script, args)
         return self._call(script, (keys.ranking(ranking), keys.live, keys.meta), args)
 
-    def _read_narrowed(
-        self, script: scripts.Script, args: tuple[Any, ...], more: tuple[str, ...] = ()
-    ) -> Any:
+    def _read_narrowed(self, script: scripts.Script, args: tuple[Any, ...], more: Sequence[str] = ()) -> Any:
         keys, narrowed = self.keys, self._narrowed
         first = (scripts.NARROW, (narrowed, keys.live, *self._tested), self._narrowing)
         second = (script, (narrowed, keys.live, keys.meta, *more), args)

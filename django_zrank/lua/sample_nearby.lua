@@ -1,323 +1,114 @@
--- Draws random distinct members near one member, half of them ranked before it and half after.
+-- Draws random distinct members near one member, half of them ranked before it and half after, where members are bare
+-- primary keys: the main job. It is what sample_anywhere.lua does, without what most indexes have no use for: the more
+-- of a script there is, the longer it takes before it does anything.
 --
--- KEYS  ranking   sorted set that is drawn from, stored member -> score
---       live      sorted set of the whole index, in which the member must stand
+-- KEYS  live      sorted set of the index, primary key -> score
 --       meta      hash of the index
---       seen      sorted set of members shown to this one -> until when, in microseconds; only where 'remember' is given
---       …         the sorted sets that 'tests' are about
--- ARGV  member    whose neighbours are wanted, as stored
+-- ARGV  member    whose neighbours are wanted
 --       wanted    how many, at least 1
 --       reverse   '1' where a higher score ranks better
---       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
---                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
---       excluded  primary keys never to offer: a NUL byte before, between and after them; or 'q' and then integers,
---                 64 bits each, little-endian, none beyond 2^53; or nothing
---       numbers   random 48-bit numbers, 6 bytes each, little-endian. What follows may be left out, all of it
---       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       entries   '1' where a hash holds the entries of members
---       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
---       method    'ordinal', 'competition' or 'dense'
---       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
---                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'; or nothing
---       patience  how many members that fail the tests are looked up before giving up
---       remember  microseconds for which those drawn are not drawn again, unless nobody else is left; or nothing
--- Returns {size of ranking, members in it that the asking one may be among (1 or 0), position, band used (from 1),
---         members in it, then position, stored member, score of each drawn, and at last, unless the method is ordinal,
---         {what stands before the rank of each}}. Positions count from 0 at the lowest score. Nil where the member is not in live; 0 where patience ended; the error NOTBUILT where the index
---         was never built.
+--       bands     one or more bands to try in turn: distance below and above the score, two doubles each
+--       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
+--       numbers   random 48-bit numbers, 6 bytes each, little-endian
+-- Returns {size of the index, position of the asking one, band used (from 1), members in it beside that one, then
+--         position, member, score of each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
+--         error NOTBUILT where the index was never built.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
-local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local member, wanted, reverse, bands, excluded, numbers, width, entries, measure, method, tests, patience,
-  remember = unpack(ARGV)
-local FIRST_TEST = 5
-local call = redis.call
-wanted, patience, remember = tonumber(wanted), tonumber(patience), tonumber(remember)
-local layout = {width = tonumber(width or 0), entries = entries == '1', reverse = reverse == '1', method = method}
-tests = tests ~= '' and tests
+local live, meta = KEYS[1], KEYS[2]
+local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
+local call, byte = redis.call, string.byte
+wanted = tonumber(wanted)
 
-local me, score = find(live, member, layout)
+local score = call('ZSCORE', live, member)
 if not score then
   if call('HEXISTS', meta, 'generation') == 0 then
     return redis.error_reply('NOTBUILT the index is not built')
   end
   return false
 end
-local now
-if remember or tests then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
+local size, position = call('ZCARD', live), call('ZRANK', live, member)
+local is_excluded = #excluded > 2 and exclusions(excluded)
 
-local function primary_key(stored)
-  if layout.width > 0 or layout.entries then
-    return string.sub(stored, tie_length(stored, layout.width) + 1)
-  end
-  return stored
-end
-
--- A script makes its functions anew at every call: those that most calls don't need are inside of others.
-
--- Whom not to offer, as two functions of a primary key: whether it is excluded, and whether it is that or shown before.
-local function exclusions()
-  local is_packed, barred, shown = string.byte(excluded, 1) == string.byte('q'), nil, {}
-  local function make_table()
-    barred = {}
-    if is_packed then
-      for at = 2, #excluded, 8 do
-        barred[struct.unpack('<i8', excluded, at)] = true
-      end
-    else
-      for who in string.gmatch(excluded, '%Z+') do
-        barred[who] = true
-      end
-    end
-  end
-  -- To look a few members up, searching the text costs less than making a table of it.
-  local searches, few = 0, is_packed and 200 or 50
-  local function is_excluded(who)
-    local key = is_packed and tonumber(who) or who
-    searches = searches + 1
-    if searches == few then
-      make_table()
-    end
-    if barred then
-      return barred[key]
-    elseif not is_packed then
-      return string.find(excluded, '\0' .. who .. '\0', 1, true)
-    end
-    local packed, at = struct.pack('<i8', key), 1
-    repeat
-      at = string.find(excluded, packed, at + 1, true)
-    until not at or at % 8 == 2
-    return at
-  end
-  if remember then
-    call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', now))
-    for _, who in ipairs(call('ZRANGE', seen, 0, -1)) do
-      shown[who] = true
-    end
-  end
-  return is_excluded, function(who)
-    return shown[who] or is_excluded(who)
-  end
-end
-
--- The smallest ranking that holds all of those who pass the tests, and a function that tells of a member whether it does.
-local function testing()
-  local checks, smallest, least = parse_tests(tests, KEYS, FIRST_TEST), ranking, call('ZCARD', ranking)
-  for _, check in ipairs(checks) do
-    if check.wants and not check.is_group and #check.keys == 1 then
-      local size = call('ZCARD', check.keys[1])
-      if size < least then
-        smallest, least = check.keys[1], size
-      end
-    end
-  end
-  return smallest, function(stored, who)
-    for _, check in ipairs(checks) do
-      local found = false
-      for _, set in ipairs(check.keys) do
-        local value = call('ZSCORE', set, check.is_group and who or stored)
-        if value and not (check.is_group and tonumber(value) <= now) then
-          found = true
-          break
-        end
-      end
-      if found ~= check.wants then
-        return false
-      end
-    end
-    return true
-  end
-end
-
-local everybody_will_do = #excluded < 3 and not remember and not tests
-local is_excluded, is_barred, passes
-if not everybody_will_do then
-  is_excluded, is_barred = exclusions()
-end
-if tests then
-  ranking, passes = testing()
-end
-
-local size = call('ZCARD', ranking)
-local position, among = call('ZRANK', ranking, me), 1
--- In a narrowed ranking the asking one may still stand where it stood some seconds ago.
-if not position or (ranking ~= live and call('ZSCORE', ranking, me) ~= score) then
-  position, among = count_lower(ranking, score, me, false), 0
-end
-
--- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
--- the swaps made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
-local function deck(first, last)
-  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
-end
-
--- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
--- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
-local used
-local function deal(side)
-  local left, swaps, number = side.left, side.swaps, nil
-  local top = 2 ^ 48 - 2 ^ 48 % left
-  repeat
-    local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)
-    if not f then
-      error('out of random numbers')
-    end
-    number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
-    used = used + 6
-  until number < top
-  local i = number % left
-  local card = swaps[i] or i
-  left = left - 1
-  side.left, swaps[i] = left, swaps[left] or left
-  return card
-end
-
-local reply, chosen
-local function choose(position, stored, score)
-  local n = 3 * chosen + 5
-  reply[n + 1], reply[n + 2], reply[n + 3] = position, stored, score
-  chosen = chosen + 1
-end
-
+-- Makes those of a side that are neither excluded nor chosen its deck. It has at most twice as many as are excluded, or
+-- so few that to look up those who are wanted would cost more.
+local reply
 local function read(side)
-  local members, cards, dealt = call('ZRANGE', ranking, side.first, side.last, 'WITHSCORES'), {}, {}
-  for i = 7, #reply, 3 do
-    dealt[reply[i]] = true
+  local members, cards, chosen = call('ZRANGE', live, side.first, side.last, 'WITHSCORES'), {}, {}
+  for i = 6, #reply, 3 do
+    chosen[reply[i]] = true
   end
   for i = 1, #members, 2 do
-    local stored = members[i]
-    local who = not everybody_will_do and primary_key(stored)
-    if not dealt[stored] and not (who and (is_barred(who) or (tests and not passes(stored, who)))) then
+    if not chosen[members[i]] and not (is_excluded and is_excluded(members[i])) then
       cards[#cards + 1] = i
     end
   end
   side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
 end
 
--- Chooses up to n members of a side. Many look-ups cost more than one range of a small side, and with many
--- misses most of the side is excluded: then it is read.
-local failed = 0
-local function take(side, n)
-  if not side.cards and side.left > 0 and side.left <= 8 * n then
+-- Chooses members of a side until there are 'goal' in all. A side is a deck of the positions from 'first' to 'last'; dealing
+-- from it is Fisher and Yates's shuffle, of which only the swaps made so far are kept.
+local chosen, used
+local function take(side, goal)
+  if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) then
     read(side)
   end
-  local goal = chosen + n
   while chosen < goal and side.left > 0 do
-    local card = deal(side)
+    -- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
+    -- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
+    local left, swaps, number = side.left, side.swaps, nil
+    local top = 2 ^ 48 - 2 ^ 48 % left
+    repeat
+      local a, b, c, d, e, f = byte(numbers, used + 1, used + 6)
+      if not f then
+        error('out of random numbers')
+      end
+      number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
+      used = used + 6
+    until number < top
+    local i = number % left
+    local card = swaps[i] or i
+    left = left - 1
+    side.left, swaps[i] = left, swaps[left] or left
+
+    local at, who, value
     if side.cards then
       local i = side.cards[card + 1]
-      choose(side.first + (i - 1) / 2, side.members[i], side.members[i + 1])
+      at, who, value = side.first + (i - 1) / 2, side.members[i], side.members[i + 1]
     else
-      local at = side.first + card
-      local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
-      local who = not everybody_will_do and primary_key(found[1])
-      if who and is_barred(who) then
-        side.misses = side.misses + 1
-        if side.misses > wanted + 16 then
-          read(side)
-        end
-      elseif tests and not passes(found[1], who) then
-        failed = failed + 1
-        if failed > patience then
-          return
-        end
-      else
-        choose(at, found[1], found[2])
+      at = side.first + card
+      who, value = unpack(call('ZRANGE', live, at, at, 'WITHSCORES'))
+    end
+    if not side.cards and is_excluded and is_excluded(who) then
+      side.misses = side.misses + 1
+      if side.misses > wanted + 16 then
+        read(side)
       end
+    else
+      local n = 3 * chosen + 4
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, who, value
+      chosen = chosen + 1
     end
   end
 end
 
--- The first and the last position of a band. Scores of 64 bits are reckoned with in two halves, 2^63 added, and
--- compared by their bytes where they tie.
-local function ends(band)
-  if measure == 'ranks' then
-    local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-    return math.max(0, position - below), math.min(size, position + among + above) - 1
-  elseif measure ~= 'exact' then
-    local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-    local low = call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
-    return low, call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
-  end
-  local high, low
-  if layout.width > 0 then
-    high, low = struct.unpack('>I4I4', me)
-  elseif tie_length(me, 0) > 0 then
-    high, low = struct.unpack('>I4I4', me, 2)
-  else
-    high, low = math.floor(score / 2 ^ 32) + 2 ^ 31, score % 2 ^ 32
-  end
-  local function count(h, l, past)
-    if l < 0 then
-      h, l = h - 1, l + 2 ^ 32
-    elseif l >= 2 ^ 32 then
-      h, l = h + 1, l - 2 ^ 32
-    end
-    if h < 0 then
-      h, l = 0, 0
-    elseif h >= 2 ^ 32 then
-      h, l = 2 ^ 32 - 1, 2 ^ 32 - 1
-    end
-    local bound, bytes = (h - 2 ^ 31) * 2 ^ 32 + l, struct.pack('>I4I4', h, l)
-    if layout.width == 0 then
-      bytes = math.abs(bound) < 2 ^ 53 and '' or '\0' .. bytes
-    end
-    return count_lower(ranking, string.format('%.17g', bound), bytes, past)
-  end
-  local below, below_low, above, above_low = struct.unpack('>I4I4I4I4', bands, band * 16 - 15)
-  return count(high - below, low - below_low, false), count(high + above, low + above_low, true) - 1
-end
-
-local band, low, high = 0
+local band = 0
 repeat
   band = band + 1
-  low, high = ends(band)
-  local before, after = deck(low, position - 1), deck(position + among, high)
-  if layout.reverse then
+  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+  local low = call('ZCOUNT', live, '-inf', string.format('(%.17g', score - below))
+  local high = call('ZCOUNT', live, '-inf', string.format('%.17g', score + above)) - 1
+  local before = {first = low, last = position - 1, left = position - low, swaps = {}, misses = 0}
+  local after = {first = position + 1, last = high, left = high - position, swaps = {}, misses = 0}
+  if reverse == '1' then
     before, after = after, before
   end
   -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
   used, chosen = 0, 0
-  reply = {size, position, score, band, high - low + 1 - among}
+  reply = {size, position, band, high - low}
   take(before, math.ceil(wanted / 2))
-  take(after, wanted - chosen)
-  take(before, wanted - chosen)
-  if failed > (patience or 0) then
-    return 0
-  end
+  take(after, wanted)
+  take(before, wanted)
 until chosen == wanted or band * 16 == #bands
-
-if remember then
-  -- Nobody new is left: those shown longest ago.
-  for _, who in ipairs(chosen < wanted and call('ZRANGE', seen, 0, -1) or {}) do
-    if chosen < wanted and who ~= member and not is_excluded(who) then
-      local stored, value = find(live, who, layout)
-      local at = value and call('ZRANK', ranking, stored)
-      if at and at >= low and at <= high and (not tests or passes(stored, who)) then
-        choose(at, stored, value)
-      end
-    end
-  end
-  local SEEN = 10000
-  for i = 7, #reply, 3 do
-    call('ZADD', seen, string.format('%.0f', now + remember), primary_key(reply[i]))
-  end
-  call('ZREMRANGEBYRANK', seen, 0, -1 - SEEN)
-  local longest = call('ZRANGE', seen, -1, -1, 'WITHSCORES')[2]
-  if longest then
-    call('PEXPIREAT', seen, string.format('%.0f', longest / 1000))
-  end
-end
-if method and method ~= 'ordinal' then
-  local before = {}
-  for i = 6, #reply, 3 do
-    local place = layout.reverse and size - 1 - reply[i] or reply[i]
-    before[#before + 1] = count_before(ranking, reply[i + 1], reply[i + 2], place, layout)
-  end
-  reply[#reply + 1] = before
-end
 return reply

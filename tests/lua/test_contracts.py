@@ -47,8 +47,11 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_ranks": lambda store: store.places(["1", "7"], reverse=True, method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
-    "sample_nearby": lambda store: narrowed(store).sample_nearby(
+    "sample_anywhere": lambda store: narrowed(store).sample_nearby(
         "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes, remember=10**6
+    ),
+    "sample_nearby": lambda store: Store(store.name).sample_nearby(
+        "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes
     ),
     "start_rebuild": lambda store: store.start_rebuild("b"),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),

@@ -1,4 +1,5 @@
-"""The reply as it is. Who is drawn is shown in test_recommendations.py and test_uniformity.py."""
+"""The reply as it is, and that the short script draws as the long one does. Who is drawn is shown in
+test_recommendations.py and test_uniformity.py."""
 
 from __future__ import annotations
 
@@ -83,3 +84,40 @@ def test_integers_are_told_apart(zrank: Redis, pks: set[int], kept: random.Rando
     )
     assert sample is not None
     assert {int(member) for _, member, _ in sample.drawn} == set(two)
+
+
+@given(
+    scores=st.lists(st.integers(0, 30), min_size=1, max_size=150),
+    wanted=st.integers(1, 20),
+    bands=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=3),
+    reverse=st.booleans(),
+    excluded=st.sets(st.integers(0, 150)),
+    as_text=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_short_way_draws_as_the_long_one(
+    zrank: Redis,
+    scores: list[int],
+    wanted: int,
+    bands: list[tuple[int, int]],
+    reverse: bool,
+    excluded: set[int],
+    as_text: bool,
+    seed: int,
+) -> None:
+    store = fill(PlayerAscending, dict(enumerate(scores)))
+    long = Store(store.name)
+    long._is_plain = False
+    short, other = (
+        each.sample_nearby(
+            "0",
+            wanted,
+            reverse=reverse,
+            bands=bands,
+            excluded=[str(pk) for pk in excluded] if as_text else list(excluded),
+            numbers=random.Random(seed).randbytes,
+        )
+        for each in (store, long)
+    )
+    assert short == other
