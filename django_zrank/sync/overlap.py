@@ -1,12 +1,12 @@
-"""Redis at work while the next batch is read from the database."""
+"""Redis at work while this thread is: on the next batch of the database, or on the last one of Redis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["overlap"]
+__all__ = ["ahead", "overlap"]
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -26,3 +26,13 @@ def overlap(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> It
             pending = batch, thread.submit(function, batch)
         if pending:
             yield pending[0], pending[1].result()
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """``batches``, each read in another thread while the caller is at the one before it: from Redis, that is."""
+    end: Any = object()
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        coming = thread.submit(next, batches, end)
+        while (batch := coming.result()) is not end:
+            coming = thread.submit(next, batches, end)
+            yield batch
