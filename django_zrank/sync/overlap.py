@@ -1,12 +1,13 @@
-"""Redis at work while the next batch is read from the database."""
+"""Redis at work while this thread is: on the next batch of the database, or on the last one of Redis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from threading import Event
+from typing import Any, TypeVar
 
-__all__ = ["overlap"]
+__all__ = ["ahead", "overlap"]
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -23,6 +24,30 @@ def overlap(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> It
         for batch in batches:
             if pending:
                 yield pending[0], pending[1].result()
-            pending = batch, thread.submit(function, batch)
+            pending = batch, _begin(thread, function, batch)
         if pending:
             yield pending[0], pending[1].result()
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """``batches``, each read in another thread while the caller is at the one before it: from Redis, that is."""
+    end: Any = object()
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        coming = _begin(thread, next, batches, end)
+        while (batch := coming.result()) is not end:
+            coming = _begin(thread, next, batches, end)
+            yield batch
+
+
+def _begin(thread: ThreadPoolExecutor, function: Callable[..., Result], *args: Any) -> Future[Result]:
+    """Call a function in a thread; returns once it runs. Python's threads change turns where one waits, or after 5 ms:
+    else what is to go to Redis would often be sent only when this thread has nothing left to do."""
+    begun = Event()
+
+    def run() -> Result:
+        begun.set()
+        return function(*args)
+
+    result = thread.submit(run)
+    begun.wait()
+    return result

@@ -21,7 +21,7 @@ from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .marks import waiting_marks
-from .overlap import overlap
+from .overlap import ahead, overlap
 from .push import read
 from .report import CaptureState, Example, Report
 from .rows import Row, encode, select
@@ -163,7 +163,7 @@ class _Comparison:
         if layout.entries:
             self.look_for_strays()
         self.look_up_rows(balance)
-        for stored in self.store.scan(self.size):
+        for stored in ahead(self.store.scan(self.size)):
             members = list(map(self.member_of, stored)) if layout.entries else stored
             balance.subtract(members)
             self.report.members += len(members)

@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Run(NamedTuple):
     """Seconds of the processor in the Redis server."""
 
     peak: float
-    """MB."""
+    """MB; 0 where nobody looked."""
 
 
 def main() -> int:
@@ -104,7 +105,7 @@ def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
     print(f"\n{'medians':16} {'CPU of it':>10} {'of Redis':>10} {'peak':>8}")
     for title, each in runs.items():
         _, cpu, server_cpu, peak = map(statistics.median, zip(*each, strict=True))
-        print(f"{title:16} {cpu:8.2f} s {server_cpu:8.2f} s {peak:5.0f} MB")
+        print(f"{title:16} {cpu:8.2f} s {server_cpu:8.2f} s" + (f" {peak:5.0f} MB" if peak else ""))
     print(flush=True)
     return {
         "server": name,
@@ -221,14 +222,14 @@ def port(redis: Redis) -> str:
 
 def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
     """Load the commands of a file."""
-    began = perf_counter()
+    before, began = getrusage(RUSAGE_CHILDREN), perf_counter()
     with commands.open("rb") as file:
-        process = subprocess.Popen([client, "-p", port(redis), "--pipe"], stdin=file, stdout=subprocess.PIPE)
-        said, _ = process.communicate()
-    seconds = perf_counter() - began
-    if process.returncode or b"errors: 0," not in said:
-        raise SystemExit(f"{PIPE}: {said!r}")
-    return {"seconds": seconds, "cpu": 0, "peak": 0}
+        ended = subprocess.run([client, "-p", port(redis), "--pipe"], stdin=file, stdout=subprocess.PIPE)
+    seconds, after = perf_counter() - began, getrusage(RUSAGE_CHILDREN)
+    if ended.returncode or b"errors: 0," not in ended.stdout:
+        raise SystemExit(f"{PIPE}: {ended.stdout!r}")
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {"seconds": seconds, "cpu": cpu, "peak": 0}
 
 
 def ours(what: str, redis: Redis, batch_size: int | None) -> dict[str, float]:

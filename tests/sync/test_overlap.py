@@ -5,7 +5,7 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
-from django_zrank.sync.overlap import overlap
+from django_zrank.sync.overlap import ahead, overlap
 
 
 @pytest.mark.parametrize("batches", [[], [1], [1, 2, 3]], ids=len)
@@ -67,3 +67,34 @@ def test_a_caller_that_stops_leaves_no_thread() -> None:
     _, thread = next(results)
     results.close()  # type: ignore[attr-defined]
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("batches", [[], [[]], [[1], [], [2, 3]]], ids=len)
+def test_ahead_is_the_same_batches(batches: list[list[int]]) -> None:
+    assert list(ahead(iter(batches))) == batches
+
+
+def test_ahead_reads_while_the_caller_is_at_a_batch() -> None:
+    read = Event()
+
+    def batches() -> Iterator[int]:
+        assert current_thread() is not main_thread()
+        yield 1
+        read.set()
+        yield 2
+
+    coming = ahead(batches())
+    assert next(coming) == 1
+    assert read.wait(30)
+    assert list(coming) == [2]
+
+
+def test_ahead_raises_in_its_turn() -> None:
+    def batches() -> Iterator[int]:
+        yield 1
+        raise RuntimeError("gone away")
+
+    coming = ahead(batches())
+    assert next(coming) == 1
+    with pytest.raises(RuntimeError, match="gone away"):
+        next(coming)
