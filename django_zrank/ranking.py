@@ -350,8 +350,7 @@ class Ranking:
         """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed."""
         unhealthy = get_settings().unhealthy
         try:
-            if unhealthy != "serve_stale":
-                self._require_health()
+            self._require_health(stale_will_do=unhealthy == "serve_stale")
             return question(self.store)
         except FilterTooLarge as error:
             declare = uncovered(self.conditions)
@@ -362,7 +361,7 @@ class Ranking:
                 raise
             return question(DatabaseSource(self.index, self.conditions))
 
-    def _require_health(self) -> None:
+    def _require_health(self, *, stale_will_do: bool) -> None:
         """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
         declaration of the index says. Looked up once a second."""
         now = monotonic()
@@ -374,7 +373,7 @@ class Ranking:
                 f"Index {self.index.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
                 "builds it anew"
             )
-        if health.generation and (health.behind or not health.same_server):
+        if not stale_will_do and health.generation and (health.behind or not health.same_server):
             raise IndexUnhealthy(
                 f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them"
             )

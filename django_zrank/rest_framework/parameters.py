@@ -49,6 +49,9 @@ __all__ = [
     "ValuesField",
 ]
 
+_KINDS: Final = ("", "__not", "__isnull")
+"""What may follow the name of a filter."""
+
 _COMMA: Final = re.compile(r"(?<!\\),")
 """A comma between two values; one within a value has a backslash before it."""
 
@@ -237,7 +240,8 @@ class RankingParameters(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields, filters = self.get_own_fields(), self.get_filters()
-        if clash := (fields.keys() | self._declared_fields) & self.context["view"].get_filters().keys():
+        taken = {f"{name}{kind}" for name in (GROUP, *self.context["view"].get_filters()) for kind in _KINDS}
+        if clash := taken & (fields.keys() | self._declared_fields):
             raise ImproperlyConfigured(
                 f"The facet {clash.pop()!r} has the name of a parameter: "
                 f"get_filters() of {type(self.context['view']).__name__} must give it another one."
@@ -245,7 +249,7 @@ class RankingParameters(serializers.Serializer[Any]):
         return {**fields, **filters}
 
     def get_own_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """The fields that are no filters."""
+        """The fields that are no filters: of those that may be left out, the ones that the request gives."""
         return copy.deepcopy(
             {
                 name: field

@@ -177,7 +177,7 @@ class RecommendationViewSet(IndexViewSet):
 
     @property
     def default_response_headers(self) -> dict[str, str]:
-        # What never_cache() sends, without its 50 µs of working that out again for each response.
+        # As by never_cache(), without its 50 µs of working that out again for each response.
         return {
             **super().default_response_headers,
             "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",

@@ -43,7 +43,9 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
         for _ in range(_ATTEMPTS):
             epoch = store.begin_write()
             if not (index.declares(epoch.generation) and index.declares(epoch.building)):
-                raise NotBuilt(f"Index {index.name!r}: processes with another declaration of it built it")
+                raise NotBuilt(
+                    f"Index {index.name!r} is being built, or was, by processes with another declaration"
+                )
             applied = store.apply_changes(epoch, read(index, batch))
             if applied is not None:
                 first, place = first or epoch, applied

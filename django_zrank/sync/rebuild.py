@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -72,12 +72,13 @@ def rebuild(
     try:
         noted = Generation.objects.using(using)
         noted.update_or_create(index=index.name, defaults={"building": building})
-        batches = _batches(index, connection, batch_size)
-        for batch, loaded in overlap(partial(store.load_rows, building), batches):
-            if not loaded:
-                raise _superseded(index)
-            members += len(batch)
-            progress(len(batch))
+        # An exception keeps its frames alive, and these an open query.
+        with closing(_batches(index, connection, batch_size)) as batches:
+            for batch, loaded in overlap(partial(store.load_rows, building), batches):
+                if not loaded:
+                    raise _superseded(index)
+                members += len(batch)
+                progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
         run = store.check_health().run
@@ -97,7 +98,7 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 def _batches(
     index: RankIndex, connection: BaseDatabaseWrapper, size: int
-) -> Iterator[list[tuple[str, int | float, bytes]]]:
+) -> Generator[list[tuple[str, int | float, bytes]]]:
     queryset, to_text = select(index, index.ordering.first.path), index.to_text
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))

@@ -46,7 +46,9 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
         return ("pk", pks[0])
     pk = index.model._meta.pk
     # An array of anything else would have to be told the type of the column, to compare as that does.
-    if isinstance(pk, IntegerField) and connections[index.get_using()].vendor == "postgresql":
+    connection = connections[index.get_using()]
+    is_plain = isinstance(pk, IntegerField) and pk.db_type(connection) in ("smallint", "integer", "bigint")
+    if is_plain and connection.vendor == "postgresql":
         return _AnyOf(F("pk"), list(map(pk.get_prep_value, pks)))
     return ("pk__in", pks)
 

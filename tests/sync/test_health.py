@@ -332,3 +332,13 @@ def test_each_criterion_is_part_of_the_declaration() -> None:
         for order in orders
     }
     assert len(declared) == len(orders)
+
+
+def test_stale_answers_are_of_the_same_declaration(settings: Any) -> None:
+    settings.ZRANK = {"UNHEALTHY": "serve_stale"}
+
+    class Again(Redeclared):  # nobody has looked at its health yet
+        pass
+
+    with pytest.raises(NotBuilt, match="declared otherwise"):
+        Again.ranking.top(3)

@@ -539,3 +539,25 @@ def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch:
     mark("n1", "n2", "n3")
     rebuild(INDEX)
     assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n3"]
+
+
+@pytest.mark.parametrize("where", ["load_rows", "progress"])
+def test_the_connection_can_be_used_where_a_rebuild_failed(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """An exception keeps frames alive, and those must hold no query open: MySQL takes no other meanwhile."""
+    Player.objects.bulk_create(Player(level=level) for level in range(50))
+
+    def fail(*args: Any) -> Any:
+        raise IndexUnavailable("out of reach")
+
+    if where == "load_rows":
+        monkeypatch.setattr(Store, "load_rows", fail)
+    with pytest.raises(IndexUnavailable) as failure:
+        rebuild(
+            PlayerAscending.instance(),
+            batch_size=10,
+            progress=fail if where == "progress" else lambda rows: None,
+        )
+    assert failure.value.__traceback__
+    assert Player.objects.count() >= 50
