@@ -25,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -32,6 +33,7 @@ def main() -> None:
     from django_zrank import RankIndex
     from django_zrank.database import DatabaseSource
     from django_zrank.ranking import Ranking
+    from tests.benchmarks.rounds import save
     from tests.testapp.models import Player
 
     class Bench(RankIndex):
@@ -49,7 +51,9 @@ def main() -> None:
         with connection.cursor() as cursor:
             cursor.execute(sql.format("testapp_player"))
 
-    def measure() -> None:
+    measured: dict[str, dict[str, list[float]]] = {}
+
+    def measure(title: str) -> None:
         ranking, rows = BySql(Bench.instance()), Player.objects.filter(is_active=True).order_by("level", "pk")
         low, middle, high = (rows[int(place * (options.rows // 2 - 1))].pk for place in (0.1, 0.4, 1))
         everybody = range(1, options.rows + 1)
@@ -78,6 +82,7 @@ def main() -> None:
                 began = perf_counter()
                 answer = ask()
                 seconds.append(perf_counter() - began)
+            measured.setdefault(title, {})[name] = seconds
             seen = f"of {answer.candidates:,}" if name.startswith(("rec", "…")) else ""
             print(f"  {name:30} {statistics.median(seconds) * 1000:7.0f} ms {seen}", flush=True)
 
@@ -104,9 +109,11 @@ def main() -> None:
                 for title in ("without an index on the score", "with one"):
                     run(ANALYZE[connection.vendor])
                     print(title)
-                    measure()
+                    measure(title)
                     if title.startswith("without"):
                         run("CREATE INDEX player_level ON {} (level)")
+            if options.json:
+                save(options.json, database=connection.display_name, rows=options.rows, seconds=measured)
         finally:
             connection.creation.destroy_test_db(name, verbosity=0)
 

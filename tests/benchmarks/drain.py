@@ -1,6 +1,7 @@
 """How fast waiting marks are worked off: those of one update() of many rows.
 
-``python -m tests.benchmarks.drain [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
+``python -m tests.benchmarks.drain [--rows N] [--rounds N] [--json FILE]``, on the database
+that ``ZRANK_TEST_DATABASE`` names.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -30,6 +32,7 @@ def main() -> None:
     from django_zrank.sync.drain import drain
     from django_zrank.sync.rebuild import rebuild
     from django_zrank.testing import EmbeddedServer
+    from tests.benchmarks.rounds import save
     from tests.testapp.models import Player
     from tests.testapp.zrank import PlayerAscending
 
@@ -57,6 +60,8 @@ def main() -> None:
                         f"{connection.display_name}: {marks:,} marks, {rates[-1]:,.0f} a second", flush=True
                     )
                 print(f"median {statistics.median(rates):,.0f}")
+                if options.json:
+                    save(options.json, database=connection.display_name, marks=options.rows, rates=rates)
         finally:
             connection.creation.destroy_test_db(name, verbosity=0)
 

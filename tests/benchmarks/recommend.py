@@ -1,6 +1,6 @@
 """What a recommendation costs: ten out of a dense band, beside a bare ZRANK through the same client.
 
-``python -m tests.benchmarks.recommend [--members N] [--band-holds N] [--rounds N]``
+``python -m tests.benchmarks.recommend [--members N] [--band-holds N] [--rounds N] [--json FILE]``
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+from pathlib import Path
 
 import django
 from django.conf import settings
@@ -20,13 +21,14 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--band-holds", type=int, default=300_000, help="Members in the band around me.")
     parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
     from django_zrank import RankIndex
     from django_zrank.testing import EmbeddedServer
-    from tests.benchmarks.rounds import compare, report
+    from tests.benchmarks.rounds import compare, figures, report, save
     from tests.populations import fill
     from tests.testapp.models import Player
 
@@ -61,6 +63,8 @@ def main() -> None:
                 options.rounds,
             )
             report(seconds, "ZRANK")
+    if options.json:
+        save(options.json, members=options.members, figures=figures(seconds, "ZRANK"))
     connections.close_all()
 
 

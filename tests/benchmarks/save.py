@@ -1,7 +1,8 @@
 """What capture and the push cost a writer: tables alike, one of them bare, one watched by triggers and one pushed
 to Redis, too, side by side.
 
-``python -m tests.benchmarks.save [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
+``python -m tests.benchmarks.save [--rows N] [--rounds N] [--json FILE]``, on the database
+that ``ZRANK_TEST_DATABASE`` names.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--indexes", type=int, default=1, help="Indexes that watch the table.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -37,7 +39,8 @@ def main() -> None:
     from django_zrank.sync import signal_handlers, triggers
     from django_zrank.sync.rebuild import rebuild
     from django_zrank.testing import EmbeddedServer
-    from tests.benchmarks.rounds import compare, report
+    from tests.benchmarks import rounds
+    from tests.benchmarks.rounds import compare
 
     class Columns(models.Model):
         name = models.CharField(max_length=40, default="")
@@ -58,6 +61,13 @@ def main() -> None:
 
     class Pushed(Columns):
         pass
+
+    measured: dict[str, Any] = {}
+
+    def report(title: str, seconds: dict[str, list[float]]) -> None:
+        print(f"\n{title}")
+        rounds.report(seconds, "without")
+        measured[title] = rounds.figures(seconds, "without")
 
     def index(model: Any, number: int) -> RankIndex:
         attributes = {
@@ -93,10 +103,9 @@ def main() -> None:
             rebuild(each)
             signal_handlers.connect(each)
         for title, wrap in (("in autocommit", lambda one: one), ("and a commit", in_transaction)):
-            print(f"\nsave(), {title}")
             models_ = {"without": Plain, "with capture": Watched, "with capture and push": Pushed}
             seconds = compare({name: wrap(save(model)) for name, model in models_.items()}, options.rounds)
-            report(seconds, "without")
+            report(f"save(), {title}, with the push", seconds)
             with_push, with_capture, _ = (statistics.median(seconds[name]) for name in reversed(models_))
             print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
 
@@ -119,18 +128,18 @@ def main() -> None:
                 ("save() that changes no column that is read", lambda model: save(model, "name")),
                 ("create()", lambda model: lambda: model.objects.create(level=5)),
             ):
-                print(f"\n{title}, in autocommit")
-                report(compare(rivals(what), options.rounds), "without")
-                print(f"\n{title}, inside a transaction")
+                report(f"{title}, in autocommit", compare(rivals(what), options.rounds))
                 with transaction.atomic():
-                    report(compare(rivals(what), options.rounds), "without")
+                    report(f"{title}, inside a transaction", compare(rivals(what), options.rounds))
             with override_settings(CACHES=caches):
                 measure_push()
             for model in (Plain, Watched):
                 model.objects.filter(pk__gt=options.rows).delete()
-            print(f"\nupdate() of {Plain.objects.count():,} rows")
             update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
-            report(compare(update, max(options.rounds // 100, 5)), "without")
+            seconds = compare(update, max(options.rounds // 100, 5))
+            report(f"update() of {Plain.objects.count():,} rows", seconds)
+            if options.json:
+                rounds.save(options.json, database=connection.display_name, figures=measured)
             print(f"\n{Mark.objects.count():,} marks")
         finally:
             connection.creation.destroy_test_db(name, verbosity=0)
