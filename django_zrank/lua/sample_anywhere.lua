@@ -67,7 +67,8 @@ if remember then
     shown[who] = true
   end
 end
-local function is_barred(who)
+local function is_barred(stored)
+  local who = primary_key(stored)
   return shown[who] or is_excluded(who)
 end
 
@@ -82,11 +83,11 @@ local function testing()
       end
     end
   end
-  return smallest, function(stored, who)
+  return smallest, function(stored)
     for _, check in ipairs(checks) do
       local found = false
       for _, set in ipairs(check.keys) do
-        local value = call('ZSCORE', set, check.is_group and who or stored)
+        local value = call('ZSCORE', set, check.is_group and primary_key(stored) or stored)
         if value and not (check.is_group and tonumber(value) <= now) then
           found = true
           break
@@ -112,89 +113,6 @@ if not position or (ranking ~= live and call('ZSCORE', ranking, me) ~= score) th
   position, among = count_lower(ranking, score, me, false), 0
 end
 
--- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only
--- the swaps made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
-local function deck(first, last)
-  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
-end
-
--- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
--- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
-local used
-local function deal(side)
-  local left, swaps, number = side.left, side.swaps, nil
-  local top = 2 ^ 48 - 2 ^ 48 % left
-  repeat
-    local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)
-    if not f then
-      error('out of random numbers')
-    end
-    number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
-    used = used + 6
-  until number < top
-  local i = number % left
-  local card = swaps[i] or i
-  left = left - 1
-  side.left, swaps[i] = left, swaps[left] or left
-  return card
-end
-
-local reply, chosen
-local function choose(position, stored, score)
-  local n = 3 * chosen + 4
-  reply[n + 1], reply[n + 2], reply[n + 3] = position, stored, score
-  chosen = chosen + 1
-end
-
-local function read(side)
-  local members, cards, dealt = call('ZRANGE', ranking, side.first, side.last, 'WITHSCORES'), {}, {}
-  for i = 6, #reply, 3 do
-    dealt[reply[i]] = true
-  end
-  for i = 1, #members, 2 do
-    local stored = members[i]
-    local who = primary_key(stored)
-    if not (dealt[stored] or is_barred(who)) and (not tests or passes(stored, who)) then
-      cards[#cards + 1] = i
-    end
-  end
-  side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
-end
-
--- Chooses up to n members of a side. Many look-ups cost more than one range of a small side, and with many
--- misses most of the side is excluded: then it is read.
-local failed = 0
-local function take(side, n)
-  if not side.cards and side.left > 0 and side.left <= 8 * n then
-    read(side)
-  end
-  local goal = chosen + n
-  while chosen < goal and side.left > 0 do
-    local card = deal(side)
-    if side.cards then
-      local i = side.cards[card + 1]
-      choose(side.first + (i - 1) / 2, side.members[i], side.members[i + 1])
-    else
-      local at = side.first + card
-      local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
-      local who = primary_key(found[1])
-      if is_barred(who) then
-        side.misses = side.misses + 1
-        if side.misses > wanted + 16 then
-          read(side)
-        end
-      elseif tests and not passes(found[1], who) then
-        failed = failed + 1
-        if failed > patience then
-          return
-        end
-      else
-        choose(at, found[1], found[2])
-      end
-    end
-  end
-end
-
 -- The first and the last position of a band. Scores of 64 bits are reckoned with in two halves, 2^63 added, and
 -- compared by their bytes where they tie.
 local function ends(band)
@@ -202,9 +120,7 @@ local function ends(band)
     local below, above = struct.unpack('<dd', bands, band * 16 - 15)
     return math.max(0, position - below), math.min(size, position + among + above) - 1
   elseif measure ~= 'exact' then
-    local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-    local low = call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
-    return low, call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
+    return ends_by_score(ranking, score, bands, band)
   end
   local high, low
   if layout.width > 0 then
@@ -235,6 +151,8 @@ local function ends(band)
   return count(high - below, low - below_low, false), count(high + above, low + above_low, true) - 1
 end
 
+local draw = {ranking = ranking, numbers = numbers, wanted = wanted, is_barred = is_barred}
+draw.passes, draw.failed, draw.patience = passes, 0, patience
 local band, low, high = 0
 repeat
   band = band + 1
@@ -243,25 +161,23 @@ repeat
   if layout.reverse then
     before, after = after, before
   end
-  -- Whether a band suffices does not depend on the numbers, so the next one may use them again.
-  used, chosen = 0, 0
-  reply = {size, position, band, high - low + 1 - among}
-  take(before, math.ceil(wanted / 2))
-  take(after, wanted - chosen)
-  take(before, wanted - chosen)
-  if failed > patience then
+  choose(draw, before, after, {size, position, band, high - low + 1 - among})
+  if draw.failed > patience then
     return 0
   end
-until chosen == wanted or band * 16 == #bands
+until draw.chosen == wanted or band * 16 == #bands
 
+local reply = draw.reply
 if remember then
   -- Nobody new is left: those shown longest ago.
-  for _, who in ipairs(chosen < wanted and call('ZRANGE', seen, 0, -1) or {}) do
-    if chosen < wanted and who ~= member and not is_excluded(who) then
+  for _, who in ipairs(draw.chosen < wanted and call('ZRANGE', seen, 0, -1) or {}) do
+    if draw.chosen < wanted and who ~= member and not is_excluded(who) then
       local stored, value = find(live, who, layout)
       local at = value and call('ZRANK', ranking, stored)
-      if at and at >= low and at <= high and (not tests or passes(stored, who)) then
-        choose(at, stored, value)
+      if at and at >= low and at <= high and (not tests or passes(stored)) then
+        local n = #reply
+        reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, value
+        draw.chosen = draw.chosen + 1
       end
     end
   end

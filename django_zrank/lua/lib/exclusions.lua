@@ -1,9 +1,9 @@
 -- Whom not to offer.
 
--- A function that tells of a primary key whether it is excluded. 'excluded' is text: a NUL byte before, between and after
--- primary keys; or 'q' and then integers, 64 bits each, little-endian, none beyond 2^53.
+-- A function that tells of a primary key whether it is excluded. 'excluded' is text: a NUL byte before, between and
+-- after primary keys; or 'q' and then integers, 64 bits each, little-endian, none beyond 2^53.
 local function exclusions(excluded)
-  local is_packed, table_of = string.byte(excluded, 1) == 113, nil
+  local is_packed, table_of = string.sub(excluded, 1, 1) == 'q', nil
   -- To look a few up, searching the text costs less than making a table of it.
   local searches, few = 0, is_packed and 200 or 50
   return function(who)

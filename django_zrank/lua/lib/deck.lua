@@ -1,0 +1,98 @@
+-- Drawing members of a ranking without replacement.
+-- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
+-- many bytes of them were; 'wanted', members in all; 'reply', to which position, stored member and score of each are
+-- added, and 'chosen', how many were. What may be missing are functions of a stored member: 'is_barred', whether it is
+-- never to be offered, and 'passes', whether it passes the tests; 'failed' counts those who don't, up to 'patience'.
+
+-- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps
+-- made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
+local function deck(first, last)
+  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
+end
+
+-- Makes those of a side who are offered, and not chosen yet, its deck.
+local function read(draw, side)
+  local members, cards, dealt = redis.call('ZRANGE', draw.ranking, side.first, side.last, 'WITHSCORES'), {}, {}
+  for i = 6, #draw.reply, 3 do
+    dealt[draw.reply[i]] = true
+  end
+  for i = 1, #members, 2 do
+    local stored = members[i]
+    local is_out = dealt[stored] or (draw.is_barred and draw.is_barred(stored))
+    if not is_out and not (draw.passes and not draw.passes(stored)) then
+      cards[#cards + 1] = i
+    end
+  end
+  side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
+end
+
+-- Chooses members of a side until there are 'goal' in all. Many look-ups cost more than one range of a small side, and
+-- with many misses most of the side is excluded: then it is read.
+local function take(draw, side, goal)
+  local call, byte = redis.call, string.byte
+  local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
+  local chosen, used = draw.chosen, draw.used
+  if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) then
+    read(draw, side)
+  end
+  while chosen < goal and side.left > 0 do
+    -- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
+    -- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
+    local left, swaps, number = side.left, side.swaps, nil
+    local top = 2 ^ 48 - 2 ^ 48 % left
+    repeat
+      local a, b, c, d, e, f = byte(numbers, used + 1, used + 6)
+      if not f then
+        error('out of random numbers')
+      end
+      number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
+      used = used + 6
+    until number < top
+    local i = number % left
+    local card = swaps[i] or i
+    left = left - 1
+    side.left, swaps[i] = left, swaps[left] or left
+
+    local at, stored, score
+    if side.cards then
+      i = side.cards[card + 1]
+      at, stored, score = side.first + (i - 1) / 2, side.members[i], side.members[i + 1]
+    else
+      at = side.first + card
+      stored, score = unpack(call('ZRANGE', ranking, at, at, 'WITHSCORES'))
+    end
+    if not side.cards and is_barred and is_barred(stored) then
+      side.misses = side.misses + 1
+      if side.misses > draw.wanted + 16 then
+        read(draw, side)
+      end
+    elseif not side.cards and passes and not passes(stored) then
+      draw.failed = draw.failed + 1
+      if draw.failed > draw.patience then
+        break
+      end
+    else
+      local n = 3 * chosen + 4
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, score
+      chosen = chosen + 1
+    end
+  end
+  draw.chosen, draw.used = chosen, used
+end
+
+-- Chooses as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
+-- other gives. Whether a band suffices does not depend on the numbers, so the next one may use them again.
+local function choose(draw, before, after, reply)
+  draw.reply, draw.chosen, draw.used = reply, 0, 0
+  take(draw, before, math.ceil(draw.wanted / 2))
+  take(draw, after, draw.wanted)
+  take(draw, before, draw.wanted)
+end
+
+-- The first and the last position of a band of scores, by its number: 'bands' are distances below and above a score, two
+-- doubles each.
+local function ends_by_score(ranking, score, bands, band)
+  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
+  local low = redis.call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
+  return low, redis.call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
+end
