@@ -159,9 +159,7 @@ class _Plan:
             self.bands = [("ranks", _pair("ranks", wish.ranks)), *_steps(wish.widen)]
             self.distances = [_places(name, band, self.reverse) for name, band in self.bands]
         self.remember = _microseconds(wish.remember)
-        if wish.exclude != () and (
-            isinstance(wish.exclude, (str, bytes)) or not isinstance(wish.exclude, Iterable)
-        ):
+        if isinstance(wish.exclude, (str, bytes)) or not isinstance(wish.exclude, Iterable):
             raise ValueError(f"exclude: expected members, not {wish.exclude!r}")
         self.exclude = list(wish.exclude)
 
@@ -334,8 +332,6 @@ def _bands(index: RankIndex, band: Band | None, widen: Sequence[Band]) -> list[t
 
 
 def _steps(widen: Sequence[Band]) -> list[tuple[str, tuple[Any, Any]]]:
-    if widen == ():
-        return []
     if isinstance(widen, str) or not isinstance(widen, Sequence):
         raise ValueError(f"widen: expected a sequence of bands, not {widen!r}")
     return [("widen", _pair("widen", step)) for step in widen]

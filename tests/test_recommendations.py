@@ -319,3 +319,17 @@ def test_excluded_integers_beyond_what_a_double_holds(zrank: Redis) -> None:
     fill(Descending, {me: 5, out: 5, near: 5, 2**60: 5, 2**60 + 1: 5})
     drawn = Descending.ranking.recommend(me, 4, band=1, exclude=[out, 2**60])
     assert {entry.pk for entry in drawn} == {near, 2**60 + 1}
+
+
+def test_whoever_compares_in_its_own_way_may_hold_whom_to_exclude(zrank: Redis) -> None:
+    class Vector(list[int]):
+        """As NumPy's arrays, which are compared element by element."""
+
+        def __ne__(self, other: object) -> bool:
+            raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+        __eq__ = __ne__
+
+    fill(Descending, dict.fromkeys(range(5), 1))
+    drawn = Descending.ranking.recommend(0, 4, band=1, exclude=Vector([1, 2]))
+    assert {entry.pk for entry in drawn} == {3, 4}
