@@ -452,8 +452,7 @@ class DatabaseSource:
 
     def _collation(self, path: str) -> str | None:
         """To MariaDB and MySQL "A" is "a" is "a ", unless they are told."""
-        facet = self.index.faceting.reading(path)
-        field = facet.fields[facet.paths.index(path)]
+        field = self.index.faceting.reading(path).field(path)
         if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
             return None
         return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]

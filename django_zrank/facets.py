@@ -53,6 +53,10 @@ class Facet:
         """``region``, or ``region,platform``."""
         return ",".join(self.paths)
 
+    def field(self, path: str) -> Any:
+        """The field behind ``path``."""
+        return self.fields[self.paths.index(path)]
+
     def ranking(self, values: Iterable[Any]) -> str:
         """The name of the ranking of those who have these values, one for each path."""
         return f"{self.name}:{','.join(map(_encode, values))}"
@@ -71,7 +75,7 @@ class Facet:
 
     def parse_value(self, path: str, value: Any) -> Any:
         """A value to filter by, in the type of the field behind ``path``. Raises ``ValueError``."""
-        field = self.fields[self.paths.index(path)]
+        field = self.field(path)
         if isinstance(value, models.Model):
             known = isinstance(value, getattr(field, "model", ()))
             key = getattr(value, field.attname) if known else None

@@ -334,8 +334,7 @@ def _distance_schema(index: RankIndex) -> Schema:
 
 
 def _facet_schema(index: RankIndex, path: str) -> Schema:
-    facet = index.faceting.reading(path)
-    return _field_schema(facet.fields[facet.paths.index(path)])
+    return _field_schema(index.faceting.reading(path).field(path))
 
 
 def _object(**properties: Schema) -> Schema:

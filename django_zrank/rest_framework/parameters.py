@@ -166,7 +166,7 @@ class ValueField(serializers.Field[Any, str, Any, Any]):
 
     def to_internal_value(self, data: str) -> Any:
         facet = _index(self).faceting.reading(self.path)
-        field = facet.fields[facet.paths.index(self.path)]
+        field = facet.field(self.path)
         # JSON's true is Python's True.
         text = data.capitalize() if isinstance(field, models.BooleanField) else data
         try:

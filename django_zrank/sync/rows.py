@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import Exists, F, IntegerField, Lookup, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet
 
 from ..exceptions import Unrankable
 from ..store import Number
@@ -47,7 +47,7 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     pk = index.model._meta.pk
     # An array of anything else would have to be told the type of the column, to compare as that does.
     connection = connections[index.get_using()]
-    is_plain = isinstance(pk, IntegerField) and pk.db_type(connection) in ("smallint", "integer", "bigint")
+    is_plain = index.has_integer_pk and pk.db_type(connection) in ("smallint", "integer", "bigint")
     if is_plain and connection.vendor == "postgresql":
         return _AnyOf(F("pk"), list(map(pk.get_prep_value, pks)))
     return ("pk__in", pks)
