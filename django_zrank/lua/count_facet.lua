@@ -15,8 +15,9 @@ local width, facet, limit = unpack(ARGV)
 local call = redis.call
 width = tonumber(width)
 
-if call('HEXISTS', meta, 'generation') == 0 then
-  return redis.error_reply('NOTBUILT the index is not built')
+local missing = not_built(meta)
+if missing then
+  return missing
 end
 local reply = {}
 if ranking == live then

@@ -25,8 +25,9 @@ local order = {width = tonumber(width), entries = entries == '1', reverse = reve
 count = tonumber(count)
 
 local size = call('ZCARD', ranking)
-if size == 0 and call('HEXISTS', meta, 'generation') == 0 then
-  return redis.error_reply('NOTBUILT the index is not built')
+local missing = size == 0 and not_built(meta)
+if missing then
+  return missing
 end
 
 local first, last = 0, size

@@ -19,8 +19,9 @@ local call = redis.call
 local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
 
 local size = call('ZCARD', ranking)
-if size == 0 and call('HEXISTS', meta, 'generation') == 0 then
-  return redis.error_reply('NOTBUILT the index is not built')
+local missing = size == 0 and not_built(meta)
+if missing then
+  return missing
 end
 local reply = {size}
 for i = FIRST, #ARGV do

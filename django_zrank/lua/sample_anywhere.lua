@@ -42,10 +42,7 @@ end
 
 local me, score = find(live, member, layout)
 if not score then
-  if call('HEXISTS', meta, 'generation') == 0 then
-    return redis.error_reply('NOTBUILT the index is not built')
-  end
-  return false
+  return not_built(meta) or false
 end
 local now
 if remember or tests then

@@ -22,10 +22,7 @@ local call = redis.call
 
 local score = call('ZSCORE', live, member)
 if not score then
-  if call('HEXISTS', meta, 'generation') == 0 then
-    return redis.error_reply('NOTBUILT the index is not built')
-  end
-  return false
+  return not_built(meta) or false
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
 local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted)}
