@@ -29,7 +29,7 @@ class Keys(NamedTuple):
     """Sorted set: what a rebuild is filling, and root of what belongs to it. Replaces ``live`` in one step."""
 
     recent: str
-    """Sorted set: member -> token of its newest write. Guards against writes that arrive late."""
+    """Sorted set: member -> place of its newest write. Guards against writes that arrive late."""
 
     meta: str
     """Hash: ``generation`` (live), ``run`` (the ``run_id`` of the server that was written to), ``token`` (the

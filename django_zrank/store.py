@@ -26,6 +26,7 @@ from .layout import PLAIN, Layout
 __all__ = [
     "ALL",
     "LOAD_LIMIT",
+    "Applied",
     "Bound",
     "Change",
     "Epoch",
@@ -41,7 +42,7 @@ LOAD_LIMIT: Final = 3500
 """The most rows that one ``load_rows()`` takes: Lua's ``unpack`` fails at 8,000 values."""
 
 _WINDOW: Final = 600
-"""Seconds for which a member's newest token is remembered; a write that took longer is refused."""
+"""Seconds for which the place of a member's newest write is remembered; a write that took longer is refused."""
 
 _LEASE: Final = 600
 """Seconds without a sign of life after which a rebuild counts as dead."""
@@ -72,8 +73,22 @@ class Epoch(NamedTuple):
 
     generation: str
     building: str
+
     token: str
+    """The place of the newest write then. Any member that is written afterwards is refused."""
+
     run: str
+    """The ``run_id`` of the server."""
+
+
+class Applied(NamedTuple):
+    """What became of a write."""
+
+    place: int
+    """Its place among all writes, which only grows. What is read from now on may be written under it as a token."""
+
+    refused: list[bytes]
+    """The members that were written by others since the token was taken: to be read once more."""
 
 
 class Change(NamedTuple):
@@ -93,8 +108,8 @@ class Standing(NamedTuple):
     score: float | None
     """None where it isn't ranked."""
 
-    token: float | None
-    """Of its newest write. A member with the same token as before was not written in between."""
+    place: float | None
+    """Of its newest write. A member with the same place as before was not written in between."""
 
     entry: bytes = b""
 
@@ -510,18 +525,18 @@ class Store:
 
     def apply_changes(
         self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None, bytes]]
-    ) -> int | None:
-        """Make members what each :class:`Change` says, in all rankings. Returns the place of this write
-        among all; None, with nothing written: begin again."""
+    ) -> Applied | None:
+        """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
+        None, with nothing written: begin again."""
         keys = self.keys
         texts: Iterable[tuple[Any, ...]]
         if self.layout.entries:
             texts = ((member, _text(score), entry) for member, score, entry in changes)
         else:
             texts = ((member, _text(score)) for member, score, _ in changes)
-        args = (*epoch, _WINDOW, *self._layout, *chain.from_iterable(texts))
+        args = (*epoch, _WINDOW, _LEASE, *self._layout, *chain.from_iterable(texts))
         reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
-        return None if reply is None else int(reply)
+        return None if reply is None else Applied(int(reply[0]), reply[1:])
 
     # Verifying
 

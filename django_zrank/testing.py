@@ -17,6 +17,7 @@ from .index import RankIndex
 from .models import Generation
 from .registry import registry
 from .store import Store
+from .sync import push
 from .sync.breaker import breaker
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
@@ -84,6 +85,7 @@ def reset() -> None:
     one only later, call this again then.
     """
     breaker.reset()
+    push.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
         store, building = Store(index.name, index.layout), index.new_generation()

@@ -70,6 +70,6 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
                 pipeline.hincrby(f"{key}:counts", value, 1)
     generation = uuid4().hex
     run = client.info("server")["run_id"]
-    pipeline.hset(store.keys.meta, mapping={"generation": generation, "run": run})
+    pipeline.hset(store.keys.meta, mapping={"generation": generation, "run": run, "token": 1})
     pipeline.execute()
     return store

@@ -1,43 +1,52 @@
--- Writes members, each unless a write with a higher token came first.
+-- Writes members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       shadow      sorted set that a rebuild is filling, and such a root
---       recent      sorted set, member -> token of its newest write
+--       recent      sorted set, member -> place of its newest write
 --       meta        hash of the index
 -- ARGV  generation  as begin_write.lua returned it
 --       building    as begin_write.lua returned it
---       token       as begin_write.lua returned it
+--       token       as begin_write.lua returned it, or the place of any write since, taken before the rows were read
 --       run         as begin_write.lua returned it
---       window      seconds for which a member's token is remembered
+--       window      seconds for which a member's place is remembered
+--       lease       seconds after which a silent rebuild counts as dead
 --       width       of the tie bytes
 --       entries     '1' where members have entries
 --       dense       '1' where distinct values are counted
 --       …           then pairs: member, score ('' removes the member); where members have entries, triples:
 --                   member, score, entry
--- Returns the place of this write among all (a token), or nil with nothing written where a rebuild began or
---         ended since, the server is another, or the token is too old to judge.
--- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 tokens forgotten.
+-- Returns {place of this write among all, members that it did not write…}, or nil with nothing written where a rebuild
+--         began, ended or died since, the server is another, or the token is too old to judge.
+-- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 places forgotten.
 
 local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, building, token, run, window, width, entries, dense = unpack(ARGV, 1, 8)
-local FIRST = 9
-width, entries, dense = tonumber(width), entries == '1', dense == '1'
+local generation, building, token, run, window, lease, width, entries, dense = unpack(ARGV, 1, 9)
+local FIRST = 10
+token, width, entries, dense = tonumber(token), tonumber(width), entries == '1', dense == '1'
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token', 'run')
+local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'token', 'run', 'seen')
 local floor = tonumber(state[4] or 0) - window * 1000000
-if (state[1] or '') ~= generation or (state[2] or '') ~= building or tonumber(token) <= floor then
+if (state[1] or '') ~= generation or (state[2] or '') ~= building or token <= floor then
   return false
 end
 if state[5] ~= run or run ~= run_id() then
   return false
 end
--- start_rebuild.lua forgot the tokens of what was written before it.
-if state[3] and tonumber(token) < tonumber(state[3]) then
+-- start_rebuild.lua forgot the places of what was written before it.
+if state[3] and token < tonumber(state[3]) then
   return false
 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 if building ~= '' then
+  if now - state[6] > lease * 1000000 then
+    return false -- begin_write.lua clears what it left
+  end
   floor = math.min(floor, state[3] - 1)
 end
+-- A server that restarts loses its last writes, never one from the middle: what it has applied up to here, and
+-- nothing later, is there.
+local applied = string.format('%.0f', math.max(now, state[4] + 1))
 
 -- Members that go into one call: Lua's unpack fails at 8,000 values.
 local CHUNK = 3500
@@ -51,7 +60,7 @@ if building ~= '' then
 end
 
 -- Members, and where they stand in ARGV. One that is named twice is written as it is named first.
-local members, at, seen = {}, {}, {}
+local members, at, seen, reply = {}, {}, {}, {applied}
 for i = FIRST, #ARGV, entries and 3 or 2 do
   local member = ARGV[i]
   if not seen[member] then
@@ -63,13 +72,15 @@ end
 
 for first = 1, #members, CHUNK do
   local last = math.min(first + CHUNK - 1, #members)
-  local tokens = redis.call('ZMSCORE', recent, unpack(members, first, last))
+  local places = redis.call('ZMSCORE', recent, unpack(members, first, last))
   -- What one sorted set takes in and loses in one call each; a member that stands in several goes by itself.
   local scored, gone, noted = {}, {}, {}
   for n = first, last do
-    local written = tokens[n - first + 1]
-    if not written or tonumber(written) < tonumber(token) then
-      local member, i = members[n], at[n]
+    local written = places[n - first + 1]
+    local member, i = members[n], at[n]
+    if written and tonumber(written) > token then
+      reply[#reply + 1] = member
+    else
       local score = ARGV[i + 1]
       if entries or dense then
         for _, root in ipairs(roots) do
@@ -87,7 +98,7 @@ for first = 1, #members, CHUNK do
         scored[#scored + 1] = score
         scored[#scored + 1] = member
       end
-      noted[#noted + 1] = token
+      noted[#noted + 1] = applied
       noted[#noted + 1] = member
     end
   end
@@ -104,7 +115,7 @@ for first = 1, #members, CHUNK do
   end
 end
 
--- Tokens may be remembered for longer. To forget those of millions at once, written ten minutes ago by a drain, would
+-- Places may be remembered for longer. To forget those of millions at once, written ten minutes ago by a drain, would
 -- hold up the server for seconds.
 local old = redis.call('ZCOUNT', recent, '-inf', string.format('%.0f', floor))
 if old > 0 then
@@ -112,9 +123,5 @@ if old > 0 then
   redis.call('ZREMRANGEBYRANK', recent, 0, math.min(old, FEW + 2 * #members) - 1)
 end
 
--- A server that restarts loses its last writes, never one from the middle: what it has applied up to here, and
--- nothing later, is there.
-local time = redis.call('TIME')
-local applied = string.format('%.0f', math.max(time[1] * 1000000 + time[2], state[4] + 1))
 redis.call('HSET', meta, 'applied', applied, 'token', applied)
-return applied
+return reply

@@ -1,7 +1,7 @@
 -- Adds rows of a rebuild's snapshot to the shadow, save the members written since the rebuild began.
 --
 -- KEYS  shadow    sorted set that the rebuild is filling, and root of the names of all that belongs to it
---       recent    sorted set, member -> token of its newest write; since start_rebuild.lua, none is forgotten
+--       recent    sorted set, member -> place of its newest write; since start_rebuild.lua, none is forgotten
 --       meta      hash of the index
 -- ARGV  building  the generation being built
 --       width     of the tie bytes

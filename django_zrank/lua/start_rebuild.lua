@@ -1,12 +1,12 @@
 -- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
 -- KEYS  shadow    sorted set to fill, and root of what belongs to it; what a killed rebuild left is cleared
---       recent    sorted set, member -> token of its newest write
+--       recent    sorted set, member -> place of its newest write
 --       meta      hash of the index
 -- ARGV  building  the new generation
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
--- Returns the rebuild's token: members written from now on carry a higher one. Nil where it did not begin.
+-- Returns the rebuild's token: members written from now on have a higher place. Nil where it did not begin.
 -- Cost  O(facet rankings that a killed rebuild left).
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]

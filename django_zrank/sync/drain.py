@@ -39,10 +39,10 @@ def drain(
 
     A mark for all members (of a table that was truncated) takes a rebuild; without ``rebuilds`` it is left.
 
-    Marks seen, token, read, apply, unmark: the order is the proof. A mark that is seen belongs to a committed
-    change; the token is younger than the mark, and the rows are read after it; so what is written holds the
-    change, and Redis refuses to put anything older over it. Only then is the mark worked off. Killed anywhere
-    in between, the marks still wait. Any number of drains may run at once.
+    Marks seen, rows read, applied, unmarked: the order is the proof. A mark that is seen belongs to a committed
+    change, so what is read after that holds it; and Redis refuses to put over it what was read before it was
+    written (see :func:`~django_zrank.sync.push.push`). Only then is the mark worked off. Killed anywhere in
+    between, the marks still wait. Any number of drains may run at once.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, and ``TransactionManagementError`` inside a transaction,
     where an old snapshot might be read.

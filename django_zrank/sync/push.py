@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
@@ -17,44 +18,75 @@ from .rows import encode, select
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["push", "read", "try_push"]
+__all__ = ["forget", "push", "read", "try_push"]
 
 logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
-_ATTEMPTS: Final = 5
 _UNRANKED: Final = (None, b"")
+
+_ATTEMPTS: Final = 10
+
+_REFUSALS: Final = 3
+"""How often a member is refused before it is left alone: whoever kept the third attempt out had to read the row after
+the second one was kept out, and so after the first."""
+
+_FRESH: Final = 1.0
+"""Seconds for which the place of this process's last write is a token. In a longer time, members are too likely to have
+been written by another process."""
+
+_newest: dict[str, tuple[float, Epoch]] = {}
+"""By the key of an index: when this process wrote last, and the epoch of a write after that."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
-    The order is what makes it right: a token is taken before the rows are read, and Redis refuses what
-    comes after a write with a higher one. So of two pushes of one member the later reading wins.
+    The order is what makes it right: a token, the place of some earlier write, is known before the rows are read,
+    and Redis refuses a member that was written since: it is read once more. So of two writes of one member, the later
+    one has read later than the other was written.
 
     Returns the epoch of the first write, and the place of the last one among all.
     Raises :exc:`~django_zrank.IndexUnavailable`.
     """
-    store, first = Store(index.name, index.layout), None
+    store, first, place = Store(index.name, index.layout), None, 0
     limit = connections[index.get_using()].features.max_query_params or _BATCH
     pks, size = list(pks), min(_BATCH, limit)
     for start in range(0, max(len(pks), 1), size):  # nobody: still a place among all writes
-        batch = pks[start : start + size]
+        batch, epoch, refusals = pks[start : start + size], _recall(store), 0
         for _ in range(_ATTEMPTS):
-            epoch = store.begin_write()
+            epoch = epoch or store.begin_write()
             if not (index.declares(epoch.generation) and index.declares(epoch.building)):
                 raise NotBuilt(
                     f"Index {index.name!r} is being built, or was, by processes with another declaration"
                 )
             applied = store.apply_changes(epoch, read(index, batch))
-            if applied is not None:
-                first, place = first or epoch, applied
+            if applied is None:
+                epoch, refusals = None, 0
+                continue
+            first, place = first or epoch, applied.place
+            epoch = epoch._replace(token=str(place))
+            _newest[store.keys.live] = monotonic(), epoch
+            refusals += 1
+            if not applied.refused or refusals == _REFUSALS:
                 break
+            batch = list(map(index.from_bytes, applied.refused))
         else:
             raise IndexUnavailable(
                 f"Index {index.name!r}: rebuilds began too often for a write to get through"
             )
     return first, place  # type: ignore[return-value]  # at least one was written
+
+
+def _recall(store: Store) -> Epoch | None:
+    """What this process was told by its last write, if that is not long ago: one round trip less."""
+    written, epoch = _newest.get(store.keys.live, (0.0, None))
+    return epoch if monotonic() < written + _FRESH else None
+
+
+def forget() -> None:
+    """Let the next push of each index ask what it refers to."""
+    _newest.clear()
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:

@@ -204,7 +204,7 @@ class _Comparison:
             if scores == [score for _, score, _ in rows.values()]:
                 return None
             return [Standing(score, None) for score in scores]
-        return self.read_redis(rows, tokens=False)
+        return self.read_redis(rows, places=False)
 
     def batches(self) -> Iterator[dict[bytes, Row]]:
         """Each member that there should be, with its row."""
@@ -267,7 +267,7 @@ class _Comparison:
     def look_up_entries(self) -> None:
         """Find the entries of nobody: rows have not led to them."""
         for members in self.store.scan_entries(self.size):
-            found = zip(members, self.read_redis(members, tokens=False), strict=True)
+            found = zip(members, self.read_redis(members, places=False), strict=True)
             pks = {member: self.pk_of(member) for member, standing in found if standing.score is None}
             rows = self.read_database(pks)
             self.suspects.update((member, pk) for member, pk in pks.items() if member not in rows)
@@ -346,9 +346,9 @@ class _Comparison:
             rows.update((text.encode(), (score, entry)) for text, score, entry in found if score is not None)
         return rows
 
-    def read_redis(self, members: Iterable[bytes], *, tokens: bool = True) -> list[Standing]:
-        """Where each member stands; without ``tokens``, cheaper where members have no entries."""
-        if not tokens and not self.store.layout.entries:
+    def read_redis(self, members: Iterable[bytes], *, places: bool = True) -> list[Standing]:
+        """Where each member stands; without ``places``, cheaper where members have no entries."""
+        if not places and not self.store.layout.entries:
             return [Standing(score, None) for score in self.store.scores(members)]
         return self.believed(self.store.read_members(self.generation, members))
 

@@ -16,11 +16,54 @@ def test_sets_and_removes(store: Store, live: Live) -> None:
     assert live() == {"1": 10, "2": 2, "4": 4.5}
 
 
-def test_the_later_reading_wins_whatever_comes_first(store: Store, live: Live) -> None:
-    earlier, later = store.begin_write(), store.begin_write()
-    assert store.apply_changes(later, [Change("1", 20), Change("2", None)])
-    assert store.apply_changes(earlier, [Change("1", 10), Change("2", 10), Change("3", 10)])
+def test_places_only_grow(store: Store) -> None:
+    epoch = store.begin_write()
+    places = [store.apply_changes(epoch, [Change(str(number), 1)]).place for number in range(100)]  # type: ignore[union-attr]
+    assert places == sorted(set(places))
+
+
+def test_places_grow_past_a_clock_that_was_set_back(zrank: Redis, store: Store) -> None:
+    ahead = 2**52
+    zrank.hset(store.keys.meta, "token", ahead)
+    assert store.apply_changes(store.begin_write(), [Change("1", 10)]) == (ahead + 1, [])
+
+
+def test_refuses_members_that_were_written_since_the_token_was_taken(store: Store, live: Live) -> None:
+    epoch = store.begin_write()
+    assert store.apply_changes(epoch, [Change("1", 20), Change("2", None)])
+    applied = store.apply_changes(epoch, [Change("1", 10), Change("2", 10), Change("3", 10)])
+    assert applied
+    assert applied.refused == [b"1", b"2"]
     assert live() == {"1": 20, "3": 10}
+
+
+def test_the_place_of_a_write_is_a_token_for_the_next(store: Store, live: Live) -> None:
+    epoch = store.begin_write()
+    for score in range(5):
+        applied = store.apply_changes(epoch, [Change("1", score)])
+        assert applied
+        assert applied.refused == []
+        epoch = epoch._replace(token=str(applied.place))
+    assert live()["1"] == 4
+
+
+def test_what_is_refused_counts_as_no_write(store: Store, live: Live) -> None:
+    epoch = store.begin_write()
+    first = store.apply_changes(epoch, [Change("1", 10)])
+    assert first
+    assert store.apply_changes(epoch, [Change("1", 20)])
+    assert store.apply_changes(epoch._replace(token=str(first.place)), [Change("1", 30)])
+    assert live()["1"] == 30
+
+
+def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store: Store) -> None:
+    """Else who goes on from write to write would fill what it left for ever."""
+    store.start_rebuild("dead")
+    epoch = store.begin_write()
+    assert store.apply_changes(epoch, [Change("1", 10)])
+    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    assert store.apply_changes(epoch, [Change("1", 10)]) is None
+    assert store.begin_write().building == ""
 
 
 def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
@@ -107,10 +150,3 @@ def test_more_than_one_call_of_lua_takes(zrank: Redis, store: Store, live: Live)
     assert zrank.zcard(store.keys.recent) == 10_000
     assert store.apply_changes(store.begin_write(), [Change(member, None) for member in members])
     assert live() == {}
-
-
-def test_what_came_later_keeps_no_other_back(store: Store, live: Live) -> None:
-    earlier = store.begin_write()
-    assert store.apply_changes(store.begin_write(), [Change("2", 20)])
-    assert store.apply_changes(earlier, [Change("1", 10), Change("2", 10), Change("3", None)])
-    assert live() == {"1": 10, "2": 20}

@@ -7,15 +7,11 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.store import Change, Store
 
 
-def test_tokens_only_grow(zrank: Redis, store: Store) -> None:
-    tokens = [int(store.begin_write().token) for _ in range(100)]
-    assert tokens == sorted(set(tokens))
-
-
-def test_tokens_grow_past_a_clock_that_was_set_back(zrank: Redis, store: Store) -> None:
-    ahead = 2**52
-    zrank.hset(store.keys.meta, "token", ahead)
-    assert store.begin_write().token == str(ahead + 1)
+def test_the_token_is_the_place_of_the_newest_write(store: Store) -> None:
+    applied = store.apply_changes(store.begin_write(), [Change("1", 1)])
+    assert applied
+    assert store.begin_write() == store.begin_write()
+    assert store.begin_write().token == str(applied.place)
 
 
 def test_names_both_generations(store: Store) -> None:

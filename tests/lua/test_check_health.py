@@ -31,5 +31,6 @@ def test_a_running_rebuild(store: Store) -> None:
 
 
 def test_the_place_of_a_write(store: Store) -> None:
-    place = store.apply_changes(store.begin_write(), [Change("1", 10)])
-    assert store.check_health().applied == str(place)
+    applied = store.apply_changes(store.begin_write(), [Change("1", 10)])
+    assert applied
+    assert store.check_health().applied == str(applied.place)

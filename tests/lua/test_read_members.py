@@ -9,14 +9,19 @@ def generation(store: Store) -> str:
     return store.check_health().generation
 
 
-def test_scores_and_tokens_of_members_that_are_there_or_not(store: Store) -> None:
-    epoch = store.begin_write()
-    store.apply_changes(epoch, [Change("2", 2.5), Change("3", None), Change(b"\xff", 7)])
+def write(store: Store, changes: list[Change]) -> int:
+    applied = store.apply_changes(store.begin_write(), changes)
+    assert applied
+    return applied.place
+
+
+def test_scores_and_places_of_members_that_are_there_or_not(store: Store) -> None:
+    place = write(store, [Change("2", 2.5), Change("3", None), Change(b"\xff", 7)])
     assert store.read_members(generation(store), ["1", b"2", "3", b"\xff", "4"]) == [
         Standing(1, None),
-        Standing(2.5, float(epoch.token)),
-        Standing(None, float(epoch.token)),
-        Standing(7, float(epoch.token)),
+        Standing(2.5, place),
+        Standing(None, place),
+        Standing(7, place),
         Standing(None, None),
     ]
 
@@ -32,10 +37,9 @@ def test_a_write_between_two_readings_shows_even_where_it_changed_nothing(store:
     assert before[1] == after[1]
 
 
-def test_tokens_are_not_rounded(store: Store) -> None:
-    epoch = store.begin_write()
-    store.apply_changes(epoch, [Change("1", 1)])
-    assert store.read_members(generation(store), ["1"]) == [Standing(1, int(epoch.token))]
+def test_places_are_not_rounded(store: Store) -> None:
+    place = write(store, [Change("1", 1)])
+    assert store.read_members(generation(store), ["1"]) == [Standing(1, place)]
 
 
 def test_another_generation(store: Store) -> None:

@@ -73,11 +73,11 @@ def _token_after_read() -> None:
 
 
 def _no_guard() -> None:
-    """Write a member even if a write with a higher token came first."""
-    script, guard = scripts.APPLY_CHANGES, "if not written or tonumber(written) < tonumber(token) then"
+    """Write a member even if it was written since the token was taken."""
+    script, guard = scripts.APPLY_CHANGES, "if written and tonumber(written) > token then"
     if script.source.count(guard) != 1:
         raise AssertionError("apply_changes.lua has another guard by now")
-    script.source = script.source.replace(guard, "if true then")
+    script.source = script.source.replace(guard, "if false then")
     script.sha = sha1(script.source.encode()).hexdigest()
     apply_changes = Store.apply_changes
 

@@ -1,0 +1,93 @@
+"""The rules of a push, as a model small enough to try every order in which its steps can happen.
+
+That the product keeps them is shown by the tests of ``apply_changes.lua`` and of ``push()``, and by ``tests.torture``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from django_zrank.sync.push import _REFUSALS
+
+
+class Writer(NamedTuple):
+    """A process that changes the one member that there is, commits, and pushes it."""
+
+    phase: str = "begun"  # then committed, read, done
+    token: int = 0
+    value: int = 0
+    refusals: int = 0
+
+
+class World(NamedTuple):
+    """A value is the number of commits that it has seen."""
+
+    database: int
+    redis: int
+    written: int  # the place of the newest write of the member
+    place: int  # the newest place
+    writers: tuple[Writer, ...]
+
+
+def steps(world: World, enough: int, *, recalled: bool) -> Iterator[World]:
+    """Every world that the next step of one of the writers can lead to."""
+    database, written, place, writers = world.database, world.written, world.place, world.writers
+    for number, writer in enumerate(writers):
+
+        def then(after: Writer, number: int = number, **changes: int) -> World:
+            return world._replace(writers=(*writers[:number], after, *writers[number + 1 :]), **changes)
+
+        if writer.phase == "begun":
+            for token in {0, place} if recalled else {place}:  # its own last write, or the newest one of all
+                yield then(writer._replace(phase="committed", token=token), database=database + 1)
+        elif writer.phase == "committed":
+            yield then(writer._replace(phase="read", value=database))
+        elif writer.phase == "read":
+            if written <= writer.token:
+                yield then(Writer("done"), redis=writer.value, written=place + 1, place=place + 1)
+            elif writer.refusals + 1 == enough:
+                yield then(Writer("done"), place=place + 1)
+            else:
+                again = Writer("committed", token=place + 1, refusals=writer.refusals + 1)
+                yield then(again, place=place + 1)
+
+
+def alike(world: World) -> World:
+    """One for all worlds that differ in nothing but the names of writers and the size of the steps between places."""
+    places = sorted({world.written, world.place, *(writer.token for writer in world.writers)})
+    rank = {place: number for number, place in enumerate(places)}
+    writers = sorted(writer._replace(token=rank[writer.token]) for writer in world.writers)
+    return world._replace(written=rank[world.written], place=rank[world.place], writers=tuple(writers))
+
+
+def stale(writers: int, enough: int, *, recalled: bool = True) -> list[World]:
+    """The worlds in which everybody is done and Redis has not got the last commit."""
+    first = World(0, 0, 0, 0, (Writer(),) * writers)
+    seen, waiting, wrong = {first}, [first], []
+    while waiting:
+        world = waiting.pop()
+        following = set(map(alike, steps(world, enough, recalled=recalled)))
+        if not following and world.redis != world.database:
+            wrong.append(world)
+        waiting += following - seen
+        seen |= following
+    return wrong
+
+
+@pytest.mark.parametrize("writers", [1, 2, 3, 4, 5])
+def test_the_last_commit_is_what_stays(writers: int) -> None:
+    assert stale(writers, _REFUSALS) == []
+
+
+def test_to_give_up_sooner_would_leave_old_values() -> None:
+    assert stale(2, 1)
+    assert stale(3, 2)
+
+
+def test_who_asks_for_each_token_could_give_up_sooner() -> None:
+    """The first refusal is the price of going by one's own last write: it may be older than the change."""
+    assert stale(4, 2, recalled=False) == []
+    assert stale(2, 1, recalled=False)
