@@ -77,6 +77,43 @@ def test_leaves_the_marks_of_other_indexes(players: list[Player]) -> None:
     assert list(Mark.objects.values_list("index", flat=True)) == ["player"]
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="asks PostgreSQL")
+@pytest.mark.parametrize("analyzed", ["while it was empty", "while it was full", "never"])
+def test_each_mark_is_looked_at_a_few_times_whatever_the_statistics_say(
+    analyzed: str, players: list[Player]
+) -> None:
+    """Those of a table that fills and empties all the time are of another time. To read all of it for each batch makes
+    a drain the slower the more marks wait."""
+    table, count = Mark._meta.db_table, 10_000
+
+    def execute(sql: str) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchone()[0] if cursor.description else 0
+
+    def looked_at() -> int:
+        execute("SELECT pg_stat_force_next_flush()")
+        return execute(
+            f"SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = '{table}'"
+        )
+
+    Mark.objects.all().delete()
+    execute(f"VACUUM {table}")
+    if analyzed == "while it was empty":
+        execute(f"ANALYZE {table}")
+    Mark.objects.bulk_create(
+        Mark(index=index, member=str(players[number % 20].pk))
+        for number in range(count)
+        for index in ("ascending", "player")
+    )
+    if analyzed == "while it was full":
+        execute(f"ANALYZE {table}")
+    before = looked_at()
+    assert drain(INDEX, batch_size=500) == count
+    # By reading and by deleting, those of the other index in between, too; and once more where nothing is left.
+    assert looked_at() - before < 6 * count
+
+
 def test_removes_what_is_gone(players: list[Player]) -> None:
     drain(INDEX)
     Player.objects.filter(level__lt=5)._raw_delete("default")
