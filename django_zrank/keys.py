@@ -33,7 +33,7 @@ class Keys(NamedTuple):
 
     meta: str
     """Hash: ``generation`` (live), ``run`` (the ``run_id`` of the server that was written to), ``token`` (the
-    newest), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); ``started``
+    newest place), ``applied`` (the place of the newest write), ``behind`` (a replay that is not finished); ``started``
     (the token of the last rebuild that began); of a running one ``building`` (its generation) and ``seen``
     (its last sign of life)."""
 

@@ -75,7 +75,7 @@ class Epoch(NamedTuple):
     building: str
 
     token: str
-    """The place of the newest write then. Any member that is written afterwards is refused."""
+    """A place among all writes. Members whose newest write has a higher one are refused."""
 
     run: str
     """The ``run_id`` of the server."""
@@ -85,7 +85,7 @@ class Applied(NamedTuple):
     """What became of a write."""
 
     place: int
-    """Its place among all writes, which only grows. What is read from now on may be written under it as a token."""
+    """Its place among all writes, which only grows: a token for what is read from now on."""
 
     refused: list[bytes]
     """The members that were written by others since the token was taken: to be read once more."""

@@ -17,8 +17,8 @@ from .index import RankIndex
 from .models import Generation
 from .registry import registry
 from .store import Store
-from .sync import push
 from .sync.breaker import breaker
+from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
 
@@ -85,12 +85,12 @@ def reset() -> None:
     one only later, call this again then.
     """
     breaker.reset()
-    push.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
         store, building = Store(index.name, index.layout), index.new_generation()
         store.start_rebuild(building)
         store.swap_rebuilt(building)
+        forget(store)
         note = Generation(index=index.name, generation=building, run=store.check_health().run)
         built[index.get_using()].append(note)
     for using, notes in built.items():

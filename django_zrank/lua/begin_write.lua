@@ -1,31 +1,33 @@
--- Tells a write that is about to read its rows what it refers to.
+-- Tells a write that is about to read its rows what it refers to. Places only grow, even past a restart.
 --
 -- KEYS  shadow  sorted set that a rebuild is filling, and root of what belongs to it
 --       meta    hash of the index
 -- ARGV  lease   seconds after which a silent rebuild counts as dead; what it left is cleared here
 -- Returns {generation, building, token, run_id of the server}, '' for what there is not; nil where the index was never
 --         built; the error UNHEALTHY where the server restarted or another took over, and may have lost writes. The token
---         is the place of the newest write: places only grow, even past a restart.
+--         is a place above those of all writes so far.
 -- Cost  O(1); O(facet rankings in the shadow) where one is cleared.
 
 local shadow, meta = KEYS[1], KEYS[2]
 local lease = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'token', 'run')
-local generation, building, seen, token, run = unpack(state)
+local generation, building, seen, last, run = unpack(state)
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 
 if run and run ~= run_id() then
   return redis.error_reply('UNHEALTHY the server is not the one that was written to')
 end
-if building then
-  local time = redis.call('TIME')
-  if time[1] * 1000000 + time[2] - seen > lease * 1000000 then
-    clear(shadow)
-    redis.call('HDEL', meta, 'building', 'seen')
-    building = false
-  end
+if building and now - seen > lease * 1000000 then
+  clear(shadow)
+  redis.call('HDEL', meta, 'building', 'seen')
+  building = false
 end
 if not generation and not building then
   return false
 end
+-- It takes a place of its own: by the last one, after ten quiet minutes, a write would seem as old as that.
+local token = string.format('%.0f', math.max(now, (last or 0) + 1))
+redis.call('HSET', meta, 'token', token)
 return {generation or '', building or '', token, run or ''}

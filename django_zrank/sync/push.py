@@ -26,25 +26,26 @@ _BATCH: Final = 1000
 _UNRANKED: Final = (None, b"")
 
 _ATTEMPTS: Final = 10
+"""How often a write is tried while rebuilds begin and end."""
 
 _REFUSALS: Final = 3
-"""How often a member is refused before it is left alone: whoever kept the third attempt out had to read the row after
-the second one was kept out, and so after the first."""
+"""How often a member is refused before it is left alone. What kept out the third attempt was read after that was
+written which kept out the second, and so after the first was refused: it has the change, too."""
 
 _FRESH: Final = 1.0
 """Seconds for which the place of this process's last write is a token. In a longer time, members are too likely to have
 been written by another process."""
 
 _newest: dict[str, tuple[float, Epoch]] = {}
-"""By the key of an index: when this process wrote last, and the epoch of a write after that."""
+"""By the key of an index: when this process wrote last, and the epoch for its next write."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
-    The order is what makes it right: a token, the place of some earlier write, is known before the rows are read,
-    and Redis refuses a member that was written since: it is read once more. So of two writes of one member, the later
-    one has read later than the other was written.
+    The order is what makes it right: a token, a place among all writes, is known before the rows are read, and Redis
+    refuses a member that was written since: it is read once more. So of two writes of one member, the later one has
+    read later than the other was written. (Who is refused again and again, see ``_REFUSALS``, leaves it to the others.)
 
     Returns the epoch of the first write, and the place of the last one among all.
     Raises :exc:`~django_zrank.IndexUnavailable`.
@@ -84,9 +85,9 @@ def _recall(store: Store) -> Epoch | None:
     return epoch if monotonic() < written + _FRESH else None
 
 
-def forget() -> None:
-    """Let the next push of each index ask what it refers to."""
-    _newest.clear()
+def forget(store: Store) -> None:
+    """Let the next push to an index that was rebuilt ask what it refers to: what is known would be refused."""
+    _newest.pop(store.keys.live, None)
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:

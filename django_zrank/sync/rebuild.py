@@ -18,6 +18,7 @@ from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
 from .overlap import overlap
+from .push import forget
 from .rows import encode, select
 from .transactions import refuse_transaction
 
@@ -81,6 +82,7 @@ def rebuild(
                 progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
+        forget(store)
         run = store.check_health().run
         noted.filter(index=index.name, building=building).update(generation=building, building="", run=run)
         retire(index, covered, generation=building, run=run)

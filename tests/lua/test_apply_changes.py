@@ -25,7 +25,7 @@ def test_places_only_grow(store: Store) -> None:
 def test_places_grow_past_a_clock_that_was_set_back(zrank: Redis, store: Store) -> None:
     ahead = 2**52
     zrank.hset(store.keys.meta, "token", ahead)
-    assert store.apply_changes(store.begin_write(), [Change("1", 10)]) == (ahead + 1, [])
+    assert store.apply_changes(store.begin_write(), [Change("1", 10)]) == (ahead + 2, [])
 
 
 def test_refuses_members_that_were_written_since_the_token_was_taken(store: Store, live: Live) -> None:
@@ -54,6 +54,21 @@ def test_what_is_refused_counts_as_no_write(store: Store, live: Live) -> None:
     assert store.apply_changes(epoch, [Change("1", 20)])
     assert store.apply_changes(epoch._replace(token=str(first.place)), [Change("1", 30)])
     assert live()["1"] == 30
+
+
+def test_a_write_of_which_all_is_refused_has_a_place_that_the_server_knows(
+    zrank: Redis, store: Store
+) -> None:
+    """It may be a token, and what a drain notes: whoever is replayed to must not believe that it lacks nothing."""
+    epoch = store.begin_write()
+    assert store.apply_changes(epoch, [Change("1", 10)])
+    zrank.hset(store.keys.meta, "token", 2**52)
+    epoch = epoch._replace(token=str(2**52 - 1))
+    assert store.apply_changes(epoch, [Change("1", 20)]) == (2**52 + 1, [])
+    refused = store.apply_changes(epoch, [Change("1", 30)])
+    assert refused == (2**52 + 2, [b"1"])
+    assert store.check_health().applied == str(refused.place)
+    assert store.apply_changes(epoch, [Change("2", 30)]) == (2**52 + 3, [])
 
 
 def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store: Store) -> None:
@@ -128,7 +143,7 @@ def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Sto
 
 
 def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, live: Live) -> None:
-    """The rebuild forgot the tokens of what was written before it, so nothing guards against this one."""
+    """The rebuild forgot the places of what was written before it, so nothing guards against this one."""
     earlier = store.begin_write()
     store.apply_changes(store.begin_write(), [Change("1", 20)])
     store.start_rebuild("next")
@@ -150,3 +165,12 @@ def test_more_than_one_call_of_lua_takes(zrank: Redis, store: Store, live: Live)
     assert zrank.zcard(store.keys.recent) == 10_000
     assert store.apply_changes(store.begin_write(), [Change(member, None) for member in members])
     assert live() == {}
+
+
+def test_more_refused_than_one_call_of_lua_takes(store: Store) -> None:
+    epoch = store.begin_write()
+    members = [str(number) for number in range(10_000)]
+    assert store.apply_changes(epoch, [Change(member, 5) for member in members[::2]])
+    again = store.apply_changes(epoch, [Change(member, 6) for member in [*members, *members[:10]]])
+    assert again
+    assert again.refused == [member.encode() for member in members[::2]]

@@ -7,11 +7,28 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.store import Change, Store
 
 
-def test_the_token_is_the_place_of_the_newest_write(store: Store) -> None:
+def test_tokens_only_grow(zrank: Redis, store: Store) -> None:
+    tokens = [int(store.begin_write().token) for _ in range(100)]
+    assert tokens == sorted(set(tokens))
+
+
+def test_tokens_grow_past_a_clock_that_was_set_back(zrank: Redis, store: Store) -> None:
+    ahead = 2**52
+    zrank.hset(store.keys.meta, "token", ahead)
+    assert store.begin_write().token == str(ahead + 1)
+
+
+def test_tokens_lie_above_every_write(store: Store) -> None:
     applied = store.apply_changes(store.begin_write(), [Change("1", 1)])
     assert applied
-    assert store.begin_write() == store.begin_write()
-    assert store.begin_write().token == str(applied.place)
+    assert int(store.begin_write().token) > applied.place
+
+
+def test_two_writes_that_begin_after_a_quiet_hour_are_both_taken(zrank: Redis, store: Store) -> None:
+    zrank.hincrby(store.keys.meta, "token", -3600 * 10**6)
+    first, second = store.begin_write(), store.begin_write()
+    assert store.apply_changes(first, [Change("1", 1)])
+    assert store.apply_changes(second, [Change("2", 1)])
 
 
 def test_names_both_generations(store: Store) -> None:

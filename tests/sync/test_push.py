@@ -12,7 +12,7 @@ from django.db import connection, connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_zrank import IndexUnavailable
+from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt
 from django_zrank.store import Store
 from django_zrank.sync import push as module
@@ -21,7 +21,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync, reset
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
-from tests.testapp.zrank import ByLoose, ByReal, NicknameRank
+from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -120,7 +120,7 @@ def test_the_token_is_taken_before_the_rows_are_read(monkeypatch: pytest.MonkeyP
         return begin_write(store)
 
     Nickname.objects.create(nick="a", score=1)
-    forget()
+    forget(Store(INDEX.name))
     monkeypatch.setattr(Store, "begin_write", change_first)
     push(INDEX, ["a"])
     assert contents(NicknameRank) == {"a": 2}
@@ -165,11 +165,21 @@ def test_who_goes_by_a_write_before_a_rebuild_begins_again(
     Nickname.objects.create(nick="a", score=1)
     if cause != "rebuilt":
         zrank.flushall()
+    known = dict(module._newest)
     rebuild(INDEX)
+    module._newest.update(known)  # another process
     round_trips.clear()
     Nickname.objects.create(nick="b", score=1)
     assert round_trips == ["apply_changes", "begin_write", "apply_changes"]
     assert_mirrors(NicknameRank)
+
+
+def test_who_has_rebuilt_asks(round_trips: list[str]) -> None:
+    Nickname.objects.create(nick="a", score=1)
+    rebuild(INDEX)
+    round_trips.clear()
+    Nickname.objects.create(nick="b", score=1)
+    assert round_trips == ["begin_write", "apply_changes"]
 
 
 def test_who_is_refused_again_and_again_leaves_it_to_the_others(
@@ -178,9 +188,10 @@ def test_who_is_refused_again_and_again_leaves_it_to_the_others(
     """They can't have kept a third reading out without having read what the first one was about."""
     Nickname.objects.create(nick="a", score=0)
     Nickname.objects.create(nick="b", score=0)
-    read, scores = module.read, iter(range(1, 10))
+    read, scores, asked = module.read, iter(range(1, 10)), []
 
     def overtaken(*args: Any) -> Any:
+        asked.append(args[1])
         rows = list(read(*args))
         change("a", next(scores))
         with monkeypatch.context() as patch:
@@ -194,6 +205,39 @@ def test_who_is_refused_again_and_again_leaves_it_to_the_others(
     push(INDEX, ["a", "b"])
     assert contents(NicknameRank) == {"a": 3, "b": 7}
     assert round_trips == ["apply_changes"] * 6
+    assert asked == [["a", "b"], ["a"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    ("rank", "attributes"),
+    [
+        (NicknameRank, {"nick": "a", "score": 1}),
+        (PlayerRank, {"level": 1}),
+        (ByLoose, {"loose": 1}),
+        (CompetitorRank, {"points": 1}),
+    ],
+)
+def test_a_member_that_was_refused_is_known_again(
+    rank: type[RankIndex],
+    attributes: dict[str, Any],
+    after_read: Callable[..., None],
+    round_trips: list[str],
+) -> None:
+    """Whatever its primary key is, and however it is stored."""
+    index, model, column = rank.instance(), rank.model, list(attributes)[-1]
+    row = model._default_manager.create(**attributes)
+
+    def write_and_change_again() -> None:
+        model._default_manager.filter(pk=row.pk).update(**{column: 2})
+        push(index, [row.pk])
+        model._default_manager.filter(pk=row.pk).update(**{column: 3})
+
+    push(index, [row.pk])
+    round_trips.clear()
+    after_read(write_and_change_again)
+    push(index, [row.pk])
+    assert round_trips == ["apply_changes"] * 3
+    assert_mirrors(rank)
 
 
 def test_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +377,7 @@ def test_any_order_of_pushes_ends_with_the_last_commit(steps: list[tuple[int, st
         applied = store.apply_changes(epoch, rows)
         assert applied
         newest[writer] = epoch._replace(token=str(applied.place))
-        if applied.refused and refusals < 2:
+        if applied.refused and refusals + 1 < module._REFUSALS:
             begin(writer, map(bytes.decode, applied.refused), refusals + 1)
 
     for writer, nick, score in steps:

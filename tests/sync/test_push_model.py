@@ -14,9 +14,12 @@ from django_zrank.sync.push import _REFUSALS
 
 
 class Writer(NamedTuple):
-    """A process that changes the one member that there is, commits, and pushes it."""
+    """A process that changes the one member that there is, commits, and pushes it.
 
-    phase: str = "begun"  # then committed, read, done
+    A drain is one, too: it sees a mark when whoever has left it has committed.
+    """
+
+    phase: str = "begun"  # then knowing (a token) or asking (for one), ready, read, done
     token: int = 0
     value: int = 0
     refusals: int = 0
@@ -34,16 +37,21 @@ class World(NamedTuple):
 
 def steps(world: World, enough: int, *, recalled: bool) -> Iterator[World]:
     """Every world that the next step of one of the writers can lead to."""
-    database, written, place, writers = world.database, world.written, world.place, world.writers
+    database, _, written, place, writers = world
     for number, writer in enumerate(writers):
 
         def then(after: Writer, number: int = number, **changes: int) -> World:
             return world._replace(writers=(*writers[:number], after, *writers[number + 1 :]), **changes)
 
         if writer.phase == "begun":
-            for token in {0, place} if recalled else {place}:  # its own last write, or the newest one of all
-                yield then(writer._replace(phase="committed", token=token), database=database + 1)
-        elif writer.phase == "committed":
+            yield then(Writer("asking"), database=database + 1)
+            if recalled:  # what its last write was told
+                yield then(Writer("knowing", token=place))
+        elif writer.phase == "knowing":
+            yield then(writer._replace(phase="ready"), database=database + 1)
+        elif writer.phase == "asking":
+            yield then(Writer("ready", token=place + 1), place=place + 1)
+        elif writer.phase == "ready":
             yield then(writer._replace(phase="read", value=database))
         elif writer.phase == "read":
             if written <= writer.token:
@@ -51,7 +59,7 @@ def steps(world: World, enough: int, *, recalled: bool) -> Iterator[World]:
             elif writer.refusals + 1 == enough:
                 yield then(Writer("done"), place=place + 1)
             else:
-                again = Writer("committed", token=place + 1, refusals=writer.refusals + 1)
+                again = Writer("ready", token=place + 1, refusals=writer.refusals + 1)
                 yield then(again, place=place + 1)
 
 
@@ -77,7 +85,7 @@ def stale(writers: int, enough: int, *, recalled: bool = True) -> list[World]:
     return wrong
 
 
-@pytest.mark.parametrize("writers", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("writers", [1, 2, 3, 4])
 def test_the_last_commit_is_what_stays(writers: int) -> None:
     assert stale(writers, _REFUSALS) == []
 

@@ -489,7 +489,7 @@ def test_a_mark_that_came_meanwhile_waits_on(unmarked: None, elsewhere: Callable
 def test_a_mark_that_came_between_a_push_that_has_read_and_the_query_waits_on(
     unmarked: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The push has a token of its own time, and an old row; and what it writes, the query must not undo."""
+    """The push has begun after the rebuild, and has an old row; and what it writes, the query must not undo."""
     start_rebuild = Store.start_rebuild
 
     def start_then_read_then_change(store: Store, building: str, **options: Any) -> bool:

@@ -503,7 +503,7 @@ def test_a_member_that_changes_all_the_time_is_not_drift(
 
 
 def test_a_change_and_its_reverse_between_the_two_readings_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row was read with the change, and Redis twice without it: only tokens tell that it went there."""
+    """The row was read with the change, and Redis twice without it: only places tell that it went there."""
     pks = players(8)
     update(pks[0])
 

@@ -57,7 +57,7 @@ def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
 
 def _story(index: RankIndex, member: str) -> str:
     store = Store(index.name)
-    token = store.client.zscore(store.keys.recent, member)
+    place = store.client.zscore(store.keys.recent, member)
     marks = Mark.objects.filter(index=index.name, member=member).order_by("-id")
     told = ", ".join(f"{mark.pk} of {mark.at:%T.%f}" for mark in marks[:4])
     batches = Batch.objects.filter(index=index.name).order_by("-place")
@@ -65,7 +65,7 @@ def _story(index: RankIndex, member: str) -> str:
     state = {key.decode(): value.decode() for key, value in store.client.hgetall(store.keys.meta).items()}
     noted = Generation.objects.filter(index=index.name).values()
     return (
-        f"recent {token}; marks {told or 'none'}, drained at {places[:4]}; meta {state}; noted {list(noted)}"
+        f"recent {place}; marks {told or 'none'}, drained at {places[:4]}; meta {state}; noted {list(noted)}"
     )
 
 

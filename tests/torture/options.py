@@ -23,7 +23,7 @@ KINDS: Final = {
 }
 """What may be done to them, and how often. All but the last two are kills."""
 
-BREAKS: Final = ("token_after_read", "no_guard")
+BREAKS: Final = ("token_after_read", "no_guard", "one_refusal")
 """How the protocol can be broken: see ``pace.py``."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django_zrank import scripts, store
 from django_zrank.store import Store
+from django_zrank.sync import push
 
 __all__ = ["BREAKS", "shorten", "slow_down"]
 
@@ -79,12 +80,23 @@ def _no_guard() -> None:
         raise AssertionError("apply_changes.lua has another guard by now")
     script.source = script.source.replace(guard, "if false then")
     script.sha = sha1(script.source.encode()).hexdigest()
+    _apply_late()
+
+
+def _one_refusal() -> None:
+    """Leave a member alone as soon as it is refused."""
+    push._REFUSALS = 1  # type: ignore[misc]
+    _apply_late()
+
+
+def _apply_late() -> None:
+    """Write what was read long before, sometimes."""
     apply_changes = Store.apply_changes
 
-    def broken(self: Store, epoch: Any, changes: Any) -> Any:
+    def late(self: Store, epoch: Any, changes: Any) -> Any:
         return apply_changes(self, epoch, _dawdle(changes))
 
-    Store.apply_changes = broken  # type: ignore[method-assign]
+    Store.apply_changes = late  # type: ignore[method-assign]
 
 
 def _dawdle(changes: Any) -> list[Any]:
@@ -95,5 +107,9 @@ def _dawdle(changes: Any) -> list[Any]:
     return changes
 
 
-BREAKS: Final[dict[str, Callable[[], None]]] = {"token_after_read": _token_after_read, "no_guard": _no_guard}
+BREAKS: Final[dict[str, Callable[[], None]]] = {
+    "token_after_read": _token_after_read,
+    "no_guard": _no_guard,
+    "one_refusal": _one_refusal,
+}
 """Ways to break the protocol that lose nothing but its order: the driver must find what is wrong then."""

@@ -1,4 +1,4 @@
-"""A short run of the driver, and two that must fail: so that we know that the long ones could."""
+"""A short run of the driver, and three that must fail: so that we know that the long ones could."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
     assert re.search(r"^members +\d{4,} compared, 0 wrong$", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("broken", ["token_after_read", "no_guard"])
+@pytest.mark.parametrize("broken", ["token_after_read", "no_guard", "one_refusal"])
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
     # No rebuild and no new Redis: either would mend what is wrong. Few kills: the dead write nothing wrong.
     spared = ["--without", "rebuild", "redis-dump", "redis-empty", "database"]
