@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
 from django.db import connection, connections
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt
@@ -18,7 +16,7 @@ from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import forget, push, try_push
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.testing import disable_sync, reset
+from django_zrank.testing import disable_sync
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
 from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerRank
@@ -353,40 +351,3 @@ def test_a_number_without_a_place_is_removed(score: float, caplog: pytest.LogCap
     Nickname(nick="a", score=score).save()
     assert contents(NicknameRank) == {"b": 2}
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-
-
-# Any order of commits and pushes
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=12))
-def test_any_order_of_pushes_ends_with_the_last_commit(steps: list[tuple[int, str, int]]) -> None:
-    """Up to four writers: each commits, begins its push, and applies when it comes to it again. Then it reads once more
-    what was refused, at the third time leaves it alone, and goes by that write when it begins the next."""
-    with disable_sync():
-        Nickname.objects.all().delete()
-    reset()
-    store, begun, newest = Store(INDEX.name), {}, {}
-
-    def begin(writer: int, nicks: Iterable[str], refusals: int = 0) -> None:
-        epoch = newest.get(writer) or store.begin_write()
-        begun[writer] = epoch, list(module.read(INDEX, nicks)), refusals
-
-    def finish(writer: int) -> None:
-        epoch, rows, refusals = begun.pop(writer)
-        applied = store.apply_changes(epoch, rows)
-        assert applied
-        newest[writer] = epoch._replace(token=str(applied.place))
-        if applied.refused and refusals + 1 < module._REFUSALS:
-            begin(writer, map(bytes.decode, applied.refused), refusals + 1)
-
-    for writer, nick, score in steps:
-        if writer in begun:
-            finish(writer)
-        else:
-            with disable_sync():
-                Nickname(nick=nick, score=score).save()
-            begin(writer, [nick])
-    while begun:
-        finish(next(iter(begun)))
-    assert_mirrors(NicknameRank)
