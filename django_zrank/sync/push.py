@@ -54,29 +54,32 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     limit = connections[index.get_using()].features.max_query_params or _BATCH
     pks, size = list(pks), min(_BATCH, limit)
     for start in range(0, max(len(pks), 1), size):  # nobody: still a place among all writes
-        batch, epoch, refusals = pks[start : start + size], _recall(store), 0
-        for _ in range(_ATTEMPTS):
-            epoch = epoch or store.begin_write()
-            if not (index.declares(epoch.generation) and index.declares(epoch.building)):
-                raise NotBuilt(
-                    f"Index {index.name!r} is being built, or was, by processes with another declaration"
-                )
-            applied = store.apply_changes(epoch, read(index, batch))
-            if applied is None:
-                epoch, refusals = None, 0
-                continue
-            first, place = first or epoch, applied.place
-            epoch = epoch._replace(token=str(place))
-            _newest[store.keys.live] = monotonic(), epoch
-            refusals += 1
-            if not applied.refused or refusals == _REFUSALS:
-                break
-            batch = list(map(index.from_bytes, applied.refused))
-        else:
-            raise IndexUnavailable(
-                f"Index {index.name!r}: rebuilds began too often for a write to get through"
-            )
+        epoch, place = _write(index, store, pks[start : start + size])
+        first = first or epoch
     return first, place  # type: ignore[return-value]  # at least one was written
+
+
+def _write(index: RankIndex, store: Store, pks: list[Any]) -> tuple[Epoch, int]:
+    """One batch, until all of it is written, or by others."""
+    epoch, first, refusals = _recall(store), None, 0
+    for _ in range(_ATTEMPTS):
+        epoch = epoch or store.begin_write()
+        if not (index.declares(epoch.generation) and index.declares(epoch.building)):
+            raise NotBuilt(
+                f"Index {index.name!r} is being built, or was, by processes with another declaration"
+            )
+        applied = store.apply_changes(epoch, read(index, pks))
+        if applied is None:
+            epoch, refusals = None, 0
+            continue
+        first = first or epoch
+        epoch = epoch._replace(token=str(applied.place))
+        _newest[store.keys.live] = monotonic(), epoch
+        refusals += 1
+        if not applied.refused or refusals == _REFUSALS:
+            return first, applied.place
+        pks = list(map(index.from_bytes, applied.refused))
+    raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
 
 
 def _recall(store: Store) -> Epoch | None:

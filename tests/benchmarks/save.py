@@ -136,7 +136,7 @@ def main() -> None:
             for model in (Plain, Watched):
                 model.objects.filter(pk__gt=options.rows).delete()
             update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
-            seconds = compare(update, max(options.rounds // 100, 5))
+            seconds = compare(update, max(options.rounds // 40, 5))
             report(f"update() of {Plain.objects.count():,} rows", seconds)
             if options.json:
                 rounds.save(options.json, database=connection.display_name, figures=measured)
