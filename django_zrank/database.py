@@ -179,7 +179,7 @@ class DatabaseSource:
         with self._answering():
             return self._rows.count()
 
-    def count_facet(self, facet: str) -> dict[bytes, int]:
+    def count_facet(self, facet: str, covered: str = "") -> dict[bytes, int]:
         declared = next(one for one in self.index.faceting.all if one.name == facet)
         with self._answering():
             counts = self._count_facet(declared)

@@ -14,9 +14,10 @@ from urllib.parse import quote
 from django.db import models
 
 if TYPE_CHECKING:
+    from .facets import Facet
     from .index import RankIndex
 
-__all__ = ["GROUP", "Clause", "Condition", "Scope", "parse_conditions", "plan"]
+__all__ = ["GROUP", "Clause", "Condition", "Scope", "covering", "parse_conditions", "plan"]
 
 GROUP: Final = "group"
 """The name by which groups are filtered: ``filter(group="live:42")``."""
@@ -143,6 +144,22 @@ def _widest(
     facet = max(facets, key=lambda one: len(one.paths))
     names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
     return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))
+
+
+def covering(facet: Facet, index: RankIndex, conditions: Iterable[Condition]) -> str:
+    """How the names of those rankings begin that hold, value by value of ``facet``, who meets the conditions:
+    those of a composite facet that is declared with what is filtered by first. Empty where there is none."""
+    given: dict[str, Any] = {}
+    for condition in conditions:
+        (path, values), *others = condition.values.items()
+        if condition.negated or others or len(values) != 1 or path in given:
+            return ""
+        given[path] = values[0]
+    for one in index.faceting.all:
+        first, rest = one.paths[: len(given)], one.paths[len(given) :]
+        if given and given.keys() == set(first) and rest == facet.paths:
+            return one.ranking(given[path] for path in first) + ","
+    return ""
 
 
 def _declare(paths: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from .conf import get_settings
 from .database import DatabaseSource
 from .entries import Entries, Entry
 from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt, NotRanked
-from .filters import Condition, parse_conditions, plan, uncovered
+from .filters import Condition, covering, parse_conditions, plan, uncovered
 from .recommendations import Recommendations, Wish, recommend, recommend_many, recommend_where
 from .store import ALL, Bound, Page, Place, Store
 
@@ -299,7 +299,8 @@ class Ranking:
             raise ValueError(
                 f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
             )
-        found = self._ask(lambda source: source.count_facet(facet.name))
+        covered = covering(facet, self.index, self.conditions)
+        found = self._ask(lambda source: source.count_facet(facet.name, covered))
         places = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
         for name, count in found.items():

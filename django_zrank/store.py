@@ -424,10 +424,20 @@ class Store:
             self.require_built()
         return size
 
-    def count_facet(self, facet: str) -> dict[bytes, int]:
-        """How many members have each value of a facet, by the names of the values' rankings."""
-        reply = self._read(scripts.COUNT_FACET, (self.layout.width, f"{facet}:", _NARROW_LIMIT))
-        return dict(zip(reply[::2], reply[1::2], strict=True))
+    def count_facet(self, facet: str, covered: str = "") -> dict[bytes, int]:
+        """How many members have each value of a facet, by the names of the values' rankings.
+
+        ``covered``: how the names of a composite facet's rankings begin that hold the same members. They are as many
+        as there are values; members would have to be counted one by one.
+        """
+        if not covered:
+            reply = self._read(scripts.COUNT_FACET, (self.layout.width, f"{facet}:", _NARROW_LIMIT))
+            return dict(zip(reply[::2], reply[1::2], strict=True))
+        keys = self.keys
+        args = (self.layout.width, covered, _NARROW_LIMIT)
+        reply = self._call(scripts.COUNT_FACET, (keys.live, keys.live, keys.meta), args)
+        names = (f"{facet}:".encode() + name[len(covered.encode()) :] for name in reply[::2])
+        return dict(zip(names, reply[1::2], strict=True))
 
     def require_built(self) -> None:
         """Raise ``NotBuilt`` unless there is a generation to read. Asked only where nothing was found."""

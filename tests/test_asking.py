@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from time import sleep
@@ -500,7 +501,63 @@ def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FilterTooLarge, match="computed from 60 members"):
         Filtered.ranking.exclude(region="kansai").count()
     with pytest.raises(FilterTooLarge, match="computed from 30 members"):
-        Filtered.ranking.filter(region="kansai").counts("platform")
+        Filtered.ranking.filter(region="kansai").counts("tags")
+
+
+REGIONS = ["kantou", "kansai", "a,b:c", None]
+
+
+class Composed(Filtered):
+    name = "asked-composed"
+    facets = (*Filtered.facets, ("platform", "tags"), ("platform", "region", "tags"))
+
+
+class ComposedTied(Composed):
+    name = "asked-composed-tied"
+    order = ("-points", "lost")
+
+
+class ComposedDense(Composed):
+    name = "asked-composed-dense"
+    ranking_method = "dense"
+
+
+@pytest.mark.parametrize("index", [Composed, ComposedTied, ComposedDense])
+@pytest.mark.parametrize("limit", [0, 100])
+def test_counts_under_a_composite_facet(
+    index: type[RankIndex], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that begins with what is filtered by answers by itself, however many they are."""
+    rows = {
+        pk: row(pk, region=REGIONS[pk % 4], platform=("pc", None, "ps")[pk % 3], tags={pk % 2, pk % 5})
+        for pk in range(1, 41)
+    }
+    populate(index, rows)
+    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", limit)
+    for region in (*REGIONS, "nowhere", "kan"):
+        expected = Counter(one["platform"] for one in rows.values() if one["region"] == region)
+        assert index.ranking.filter(region=region).counts("platform") == expected
+    tags = Counter(tag for one in rows.values() if one["platform"] == "pc" for tag in one["tags"])
+    assert index.ranking.filter(platform="pc").counts("tags") == tags
+    both = Counter(
+        tag for one in rows.values() if one["region"] is one["platform"] is None for tag in one["tags"]
+    )
+    assert index.ranking.filter(region=None, platform=None).counts("tags") == both
+    # No composite facet begins with these.
+    for narrowed, path in (
+        (index.ranking.filter(tags=1), "platform"),
+        (index.ranking.filter(region__in=["kantou", "kansai"]), "platform"),
+        (index.ranking.exclude(region="kantou"), "platform"),
+        (index.ranking.filter(tags=1).filter(tags=2), "platform"),
+        (index.ranking.filter(region="kantou"), "region"),
+        (index.ranking.filter(platform="pc"), "region"),
+        (index.ranking.filter(region="kantou", tags=1), "platform"),
+    ):
+        if limit:
+            assert narrowed.counts(path) == Counter(rows[entry.pk][path] for entry in narrowed.top(100))
+        else:
+            with pytest.raises(FilterTooLarge):
+                narrowed.counts(path)
 
 
 class Guilds(CompetitorRank):

@@ -4,7 +4,7 @@
 --       live     sorted set of the whole index
 --       meta     hash of the index
 -- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       facet    its name and a colon, as rankings of its values are called
+--       facet    its name and a colon, as rankings of its values are called; of the whole index, also more of a name
 --       limit    how many members of a narrowed ranking are counted one by one
 -- Returns name of a value's ranking, number of members, of each; those that nobody has are left out. The error TOOLARGE with the size
 --         of ranking; the error NOTBUILT where the index was never built.
