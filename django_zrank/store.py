@@ -657,7 +657,7 @@ class Store:
 
     def check_health(self) -> Health:
         """What this server holds, and whether it can be believed."""
-        return Health(*map(bytes.decode, self._call(scripts.CHECK_HEALTH, (self.keys.meta,), ())))
+        return Health(*map(bytes.decode, self._call(scripts.CHECK_HEALTH, (self.keys.meta,), (_LEASE,))))
 
     def adopt_server(self, generation: str, applied: str, server: str) -> bool:
         """Accept a server that restarted or took over. False: it holds something else by now."""

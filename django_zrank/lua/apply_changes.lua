@@ -44,8 +44,7 @@ if building ~= '' then
   end
   floor = math.min(floor, state[3] - 1)
 end
--- A server that restarts loses its last writes, never one from the middle: what it has applied up to here, and
--- nothing later, is there.
+-- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
 local applied = string.format('%.0f', math.max(now, state[4] + 1))
 
 -- Members that go into one call: Lua's unpack fails at 8,000 values.
@@ -85,7 +84,7 @@ for first = 1, #members, CHUNK do
       if entries or dense then
         for _, root in ipairs(roots) do
           if entries then
-            place(root, member, score, ARGV[i + 2], width, dense)
+            put(root, member, score, ARGV[i + 2], width, dense)
           elseif score == '' then
             leave(root, member, '', dense)
           else

@@ -27,7 +27,7 @@ end
 if not generation and not building then
   return false
 end
--- It takes a place of its own: by the last one, after ten quiet minutes, a write would seem as old as that.
+-- A new place: the last one may be ten minutes old, and a token as old as that is refused.
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 redis.call('HSET', meta, 'token', token)
 return {generation or '', building or '', token, run or ''}

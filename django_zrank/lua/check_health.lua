@@ -1,13 +1,18 @@
 -- Says whether the index on this server can be believed.
 --
 -- KEYS  meta  hash of the index
--- ARGV  -
+-- ARGV  lease  seconds after which a silent rebuild counts as dead, and as none
 -- Returns {generation, building, behind, applied, run_id of the server that was written to, run_id of this one};
 --         '' for what there is not.
 -- Cost  O(1).
 
 local meta = KEYS[1]
+local lease = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'run')
-local server = run_id()
-return {state[1] or '', state[2] or '', state[3] or '', state[4] or '', state[5] or '', server}
+local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'run', 'seen')
+local time = redis.call('TIME')
+local building = state[2] or ''
+if building ~= '' and time[1] * 1000000 + time[2] - state[6] > lease * 1000000 then
+  building = ''
+end
+return {state[1] or '', building, state[3] or '', state[4] or '', state[5] or '', run_id()}

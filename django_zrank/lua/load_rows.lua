@@ -1,4 +1,4 @@
--- Adds rows of a rebuild's snapshot to the shadow, save the members written since the rebuild began.
+-- Adds rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    sorted set that the rebuild is filling, and root of the names of all that belongs to it
 --       recent    sorted set, member -> place of its newest write; since start_rebuild.lua, none is forgotten

@@ -22,7 +22,7 @@ end
 local last = redis.call('HGET', meta, 'token')
 local token = string.format('%.0f', math.max(now, (last or 0) + 1))
 
--- What began earlier is refused from now on ('started'), so its guard is not needed.
+-- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
 clear(shadow)
 redis.call('UNLINK', recent)
 -- The live index of a server that has lost writes takes new ones from now on, but is not to be believed.

@@ -31,6 +31,9 @@ BATCH_SIZE: Final = 5000
 _SHARE: Final = 1000
 """How many marks whoever has just pushed works off: a request waits for it."""
 
+_REST: Final = 20
+"""How many times as long as that took a process does not do it again."""
+
 
 def drain(
     index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE, rebuilds: bool = True
@@ -128,14 +131,21 @@ def _due(what: str, index: RankIndex, seconds: float) -> bool:
 
 
 def _purge(index: RankIndex) -> None:
-    """Delete marks that were worked off longer ago than a replay may reach back."""
+    """Delete batches that are older than a replay may reach back."""
     if not _due("purge", index, _PURGE_EVERY):
         return
     forget_batches(index, time_ns() // 1000 - int(get_settings().keep_marks * 1_000_000))
 
 
 def drain_soon(index: RankIndex) -> None:
-    """Work off a batch, at most once a second: done by whoever has just pushed."""
+    """Work off a batch, at most once a second: done by whoever has just pushed.
+
+    It may take long where millions of marks wait for another index, which nobody has built. So the next time
+    comes the later.
+    """
     if connections[index.get_using()].in_atomic_block or not _due("drain", index, 1.0):
         return
+    began = monotonic()
     drain(index, limit=_SHARE, rebuilds=False)
+    ended = monotonic()
+    _next["drain", index.name] = max(began + 1.0, ended + _REST * (ended - began))

@@ -67,8 +67,8 @@ def _examine(index: RankIndex, health: Health, noted: Generation) -> Verdict:
 def mend(index: RankIndex) -> Verdict:
     """Do what it takes for draining to make the index right. Returns what was found.
 
-    A server loses the last of its writes and never one from the middle: so of the marks that were worked off,
-    only those behind what it has applied wait again. Where that is not enough the index is built
+    A server loses the newest of its writes and never one from the middle: so of the marks that were worked off,
+    only those whose place lies beyond what it has applied wait again. Where that is not enough the index is built
     anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
     """
     store, using = Store(index.name, index.layout), index.get_using()

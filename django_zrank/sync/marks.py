@@ -64,9 +64,9 @@ def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
 def unmark(index: RankIndex, marks: Collection[Seen], place: int, *, generation: str, run: str) -> bool:
     """Take away ``marks``, which the write at ``place`` has worked off, and keep what they said.
 
-    False, with nothing changed, where the database knows of another build or server by now: one that was cut off
-    and replaced would take writes, and must not eat the marks of its successor. The generation is locked: either
-    ``replay()`` finds the batch, or the marks are found waiting by it.
+    False, with nothing changed, where the database knows of another build or server by now: what a server took that
+    was cut off and replaced must take away no mark that its successor needs. The row of the generation is locked:
+    either ``replay()`` finds the batch, or this finds that row changed, and the marks wait on.
     """
     using = index.get_using()
     with transaction.atomic(using):
@@ -115,7 +115,7 @@ def replay(index: RankIndex, applied: int, *, generation: str, old: str, new: st
 
 
 def forget_batches(index: RankIndex, before: int) -> None:
-    """Delete what was worked off by writes whose place is lower than ``before``."""
+    """Delete the batches whose place is lower than ``before``."""
     using = index.get_using()
     old = Batch.objects.using(using).filter(index=index.name, place__lt=before)
     newest = old.aggregate(newest=Max("place"))["newest"]

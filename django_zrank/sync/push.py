@@ -29,8 +29,8 @@ _ATTEMPTS: Final = 10
 """How often a write is tried while rebuilds begin and end."""
 
 _REFUSALS: Final = 3
-"""How often a member is refused before it is left alone. What kept out the third attempt was read after that was
-written which kept out the second, and so after the first was refused: it has the change, too."""
+"""How often a member is refused before it is left alone. The write that refused attempt 3 read its row after the write
+that refused attempt 2 was applied, and so after attempt 1 was refused: it has the change."""
 
 _FRESH: Final = 1.0
 """Seconds for which the place of this process's last write is a token. In a longer time, members are too likely to have
@@ -53,7 +53,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     store, first, place = Store(index.name, index.layout), None, 0
     limit = connections[index.get_using()].features.max_query_params or _BATCH
     pks, size = list(pks), min(_BATCH, limit)
-    for start in range(0, max(len(pks), 1), size):  # nobody: still a place among all writes
+    for start in range(0, max(len(pks), 1), size):  # no members: still a write, for unmark() needs its place
         epoch, place = _write(index, store, pks[start : start + size])
         first = first or epoch
     return first, place  # type: ignore[return-value]  # at least one was written

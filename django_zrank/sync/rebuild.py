@@ -65,9 +65,9 @@ def rebuild(
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
     store, building, members = Store(index.name, index.layout), index.new_generation(), 0
-    # Marks seen, begun, read: what has left them is in the query, and in every write that is taken from then on.
+    # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
+    # from then on.
     covered = waiting_ids(index, _RETIRED)
-    # Begun before the query: what commits after its snapshot is written after that, too, and is not overwritten.
     if not store.start_rebuild(building, polite=polite):
         raise _superseded(index)
     try:

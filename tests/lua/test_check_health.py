@@ -30,6 +30,12 @@ def test_a_running_rebuild(store: Store) -> None:
     assert store.check_health().building == "next"
 
 
+def test_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
+    store.start_rebuild("dead")
+    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    assert store.check_health().building == ""
+
+
 def test_the_place_of_a_write(store: Store) -> None:
     applied = store.apply_changes(store.begin_write(), [Change("1", 10)])
     assert applied

@@ -375,6 +375,22 @@ def test_whoever_pushes_drains_at_most_once_a_second(
     assert not waiting_marks(INDEX).exists()
 
 
+def test_whoever_pushes_drains_the_later_the_longer_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, drained = [100.0], []
+
+    def slow(*args: Any, **options: Any) -> None:
+        drained.append(now[0])
+        now[0] += 1
+
+    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(drain_module, "drain", slow)
+    for _ in range(50):
+        drain_soon(INDEX)
+        now[0] += 1
+    assert drained == [100.0, 121.0, 142.0]
+
+
 def test_every_index_can_be_drained() -> None:
     for index in registry.all():
         drain(index)

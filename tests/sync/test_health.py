@@ -123,6 +123,17 @@ def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
         mend(INDEX)
 
 
+def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: list[str]) -> None:
+    """Though no mark waits that would tell of it, and nobody saves."""
+    zrank.flushall()
+    store = INDEX.ranking.store
+    store.start_rebuild("killed")
+    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    assert mend(INDEX) is Verdict.EMPTY
+    assert rebuilds == ["ascending"]
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
 def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(zrank: Redis) -> None:
     zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
     INDEX.ranking.store.start_rebuild("dies")

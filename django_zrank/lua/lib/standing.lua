@@ -53,7 +53,7 @@ local function leave_facet(root, name, stored, tie, dense)
 end
 
 -- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it.
-local function place(root, member, score, entry, width, dense)
+local function put(root, member, score, entry, width, dense)
   if score == '' then
     entry = ''
   end
