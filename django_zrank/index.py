@@ -135,7 +135,10 @@ class RankIndex:
         return self.owner
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """The rows that are ranked. A row that leaves this queryset leaves the index."""
+        """The rows that are ranked. A row that leaves this queryset leaves the index.
+
+        It must say the same whoever asks, and whenever: pushes ask at most once a second.
+        """
         return self.model._default_manager.all()
 
     def get_excluded(self, member: Any) -> Iterable[Any]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from django.db import connections
 from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet
@@ -18,12 +20,18 @@ from ..store import Number
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Row", "encode", "select"]
+__all__ = ["Row", "encode", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
 Row = tuple[Any, Number, bytes]
 """The primary key of a member, its score and its entry."""
+
+_FRESH: Final = 1.0
+"""Seconds for which the queryset of an index is not asked for again: to make it takes longer than to read a row."""
+
+_selected: WeakKeyDictionary[RankIndex, tuple[float, str, QuerySet[Any]]] = WeakKeyDictionary()
+"""Of an index: until when what ``select()`` made for this database is used."""
 
 _NAMES: Final = 10_000
 """How many combinations of facet values are kept with the names of their rankings."""
@@ -53,25 +61,33 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     return ("pk__in", pks)
 
 
-def select(index: RankIndex, *order_by: str, among: Sequence[Any] | None = None) -> QuerySet[Any]:
-    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values. All of
-    them, or those of some members.
+def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
+    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values.
 
     Where a facet may have several values, a member has a row for each combination of them, one after the other. They
     are joined to the model from outside: a queryset that asks for members *with a certain tag* must not hide their
     other tags.
     """
-    conditions = [] if among is None else [_among(index, among)]
     if index.faceting.many:
         rows = index.model._base_manager.using(index.get_using())
         # Not pk__in: SQLite would make a table of all that are ranked first, even for one member.
-        ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()), *conditions)
+        ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()))
         order_by = (*order_by, "pk")
     else:
-        ranked = index.get_ranked(*conditions)
+        ranked = index.get_ranked()
     if order_by or ranked.ordered:
         ranked = ranked.order_by(*order_by)
     return ranked.values_list(*_columns(index))
+
+
+def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
+    """Those rows of ``select()`` that are of some members."""
+    using, now = index.get_using(), monotonic()
+    until, made_for, rows = _selected.get(index, (0.0, "", None))
+    if rows is None or made_for != using or now >= until:
+        rows = select(index)
+        _selected[index] = now + _FRESH, using, rows
+    return rows.filter(_among(index, pks))
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:

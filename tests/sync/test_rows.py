@@ -18,11 +18,12 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.store import Store
+from django_zrank.sync import rows as rows_module
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.rows import encode, select
+from django_zrank.sync.rows import encode, select, select_among
 from django_zrank.sync.signal_handlers import Touched, disable_sync
 from django_zrank.testing import reset
 from tests.keyspace import everything
@@ -273,6 +274,36 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     Mark.objects.bulk_create(Mark(index=mark.index, via=mark.via, member=mark.member) for mark in left)
     drain(INDEX)
     assert_mirrors(CompetitorRank)
+
+
+@pytest.mark.parametrize("facets", [(), ("tags",)])
+def test_pushes_ask_for_the_queryset_once_a_second(
+    facets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make it takes longer than to read a row. Each push reads the rows anew."""
+    populate(8)
+    now, asked = [100.0], []
+
+    def get_queryset(index: RankIndex) -> QuerySet[Competitor]:
+        asked.append(now[0])
+        return Competitor.objects.filter(platform="pc")
+
+    index = probe(facets=facets, get_queryset=get_queryset)
+    monkeypatch.setattr(rows_module, "monotonic", lambda: now[0])
+    for pk in Competitor.objects.values_list("pk", flat=True):
+        for platform, points in (("pc", 1), ("ps", 2), ("pc", 3)):
+            Competitor.objects.filter(pk=pk).update(platform=platform, points=points)
+            ((member, score, _),) = read(index, [pk])
+            assert (member, score) == (str(pk), points if platform == "pc" else None)
+        now[0] += 0.25
+    assert asked == [100.0, 101.0]
+
+
+def test_the_queryset_of_one_database_is_not_used_for_another() -> None:
+    index = probe()
+    assert select_among(index, [1]).db == "default"
+    index.using = "other"
+    assert select_among(index, [1]).db == "other"
 
 
 @examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
