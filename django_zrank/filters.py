@@ -149,17 +149,23 @@ def _widest(
 def covering(facet: Facet, index: RankIndex, conditions: Iterable[Condition]) -> str:
     """How the names of those rankings begin that hold, value by value of ``facet``, who meets the conditions:
     those of a composite facet that is declared with what is filtered by first. Empty where there is none."""
-    given: dict[str, Any] = {}
-    for condition in conditions:
-        (path, values), *others = condition.values.items()
-        if condition.negated or others or len(values) != 1 or path in given:
-            return ""
-        given[path] = values[0]
+    given = _given(conditions)
     for one in index.faceting.all:
         first, rest = one.paths[: len(given)], one.paths[len(given) :]
         if given and given.keys() == set(first) and rest == facet.paths:
             return one.ranking(given[path] for path in first) + ","
     return ""
+
+
+def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
+    """The one value at each path, where that is all that is asked for; else nothing."""
+    given: dict[str, Any] = {}
+    for condition in conditions:
+        (path, values), *others = condition.values.items()
+        plain = not (condition.negated or others or len(values) != 1 or path == GROUP)
+        if not plain or given.setdefault(path, values[0]) != values[0]:
+            return {}
+    return given
 
 
 def _declare(paths: Iterable[str]) -> str:
@@ -168,8 +174,12 @@ def _declare(paths: Iterable[str]) -> str:
     return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
 
 
-def uncovered(conditions: Iterable[Condition]) -> str | None:
-    """The composite facet that would cover ``conditions``, as it is declared; None where none would."""
+def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
+    """The composite facet that would cover ``conditions``, and of the members who meet them, the values that are
+    ``counted``: as it is declared. None where none would."""
+    if counted:
+        given = _given(conditions)
+        return _declare([*given, *counted]) if given and not given.keys() & set(counted) else None
     paths = dict.fromkeys(
         path for condition in conditions if not condition.negated for path in condition.values
     )

@@ -300,7 +300,7 @@ class Ranking:
                 f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
             )
         covered = covering(facet, self.index, self.conditions)
-        found = self._ask(lambda source: source.count_facet(facet.name, covered))
+        found = self._ask(lambda source: source.count_facet(facet.name, covered), counted=facet.paths)
         places = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
         for name, count in found.items():
@@ -347,14 +347,15 @@ class Ranking:
     def _not_ranked(self, member: Any) -> NotRanked:
         return NotRanked(f"{member!r} is not in the index {self.index.name!r}")
 
-    def _ask(self, question: Callable[[Source], Answer]) -> Answer:
-        """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed."""
+    def _ask(self, question: Callable[[Source], Answer], counted: Sequence[str] = ()) -> Answer:
+        """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed; ``counted``: the
+        paths of a facet that it counts."""
         unhealthy = get_settings().unhealthy
         try:
             self._require_health(stale_will_do=unhealthy == "serve_stale")
             return question(self.store)
         except FilterTooLarge as error:
-            declare = uncovered(self.conditions)
+            declare = uncovered(self.conditions, counted)
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:

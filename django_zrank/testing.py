@@ -90,7 +90,7 @@ def reset() -> None:
         store, building = Store(index.name, index.layout), index.new_generation()
         store.start_rebuild(building)
         store.swap_rebuilt(building)
-        forget(store)
+        forget(index)
         note = Generation(index=index.name, generation=building, run=store.check_health().run)
         built[index.get_using()].append(note)
     for using, notes in built.items():

@@ -46,7 +46,7 @@ from tests.testapp.models import Account, Club, Employee, Nickname, Player, Prof
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
+    def _ask(self, question: Callable[[Any], Any], counted: Any = ()) -> Any:
         return question(DatabaseSource(self.index))
 
 
@@ -57,7 +57,7 @@ def by_sql(index: type[RankIndex]) -> BySql:
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
+    def _ask(self, question: Callable[[Any], Any], counted: Any = ()) -> Any:
         return question(self.store)
 
 

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.django_db
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Any, counted: Any = ()) -> Any:
         return question(DatabaseSource(self.index, self.conditions))
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> BySql:
@@ -59,7 +59,7 @@ class BySql(Ranking):
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Any, counted: Any = ()) -> Any:
         return question(self.store)
 
 

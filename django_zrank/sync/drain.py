@@ -32,7 +32,7 @@ _SHARE: Final = 1000
 """How many marks whoever has just pushed works off: a request waits for it."""
 
 _REST: Final = 20
-"""How many times as long as that took a process does not do it again."""
+"""How many times as long as that took a process does not do it again, a minute at most."""
 
 
 def drain(
@@ -140,12 +140,12 @@ def _purge(index: RankIndex) -> None:
 def drain_soon(index: RankIndex) -> None:
     """Work off a batch, at most once a second: done by whoever has just pushed.
 
-    It may take long where millions of marks wait for another index, which nobody has built. So the next time
-    comes the later.
+    It may take long where millions of marks of another index, which nobody drains, must be walked past. Then the
+    next time comes later.
     """
     if connections[index.get_using()].in_atomic_block or not _due("drain", index, 1.0):
         return
     began = monotonic()
     drain(index, limit=_SHARE, rebuilds=False)
     ended = monotonic()
-    _next["drain", index.name] = max(began + 1.0, ended + _REST * (ended - began))
+    _next["drain", index.name] = max(began + 1.0, ended + min(60.0, _REST * (ended - began)))

@@ -12,6 +12,7 @@ from django.db import connections
 from ..exceptions import IndexUnavailable, NotBuilt
 from ..signals import push_failed
 from ..store import Epoch, Number, Store
+from . import rows
 from .breaker import breaker
 from .rows import encode, select_among
 
@@ -88,9 +89,10 @@ def _recall(store: Store) -> Epoch | None:
     return epoch if monotonic() < written + _FRESH else None
 
 
-def forget(store: Store) -> None:
-    """Let the next push to an index that was rebuilt ask what it refers to: what is known would be refused."""
-    _newest.pop(store.keys.live, None)
+def forget(index: RankIndex) -> None:
+    """Let the next push to an index that was rebuilt ask what it refers to, and which rows are ranked."""
+    _newest.pop(Store(index.name).keys.live, None)
+    rows.forget(index)
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:

@@ -82,7 +82,7 @@ def rebuild(
                 progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
-        forget(store)
+        forget(index)
         run = store.check_health().run
         noted.filter(index=index.name, building=building).update(generation=building, building="", run=run)
         retire(index, covered, generation=building, run=run)

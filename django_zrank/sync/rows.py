@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
+from threading import local
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -20,7 +21,7 @@ from ..store import Number
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Row", "encode", "select", "select_among"]
+__all__ = ["Row", "encode", "forget", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -30,8 +31,18 @@ Row = tuple[Any, Number, bytes]
 _FRESH: Final = 1.0
 """Seconds for which the queryset of an index is not asked for again: to make it takes longer than to read a row."""
 
-_selected: WeakKeyDictionary[RankIndex, tuple[float, str, QuerySet[Any]]] = WeakKeyDictionary()
-"""Of an index: until when what ``select()`` made for this database is used."""
+
+class _Kept(local):
+    """What ``select()`` has made of each index, until when it is used, and for which database.
+
+    Each thread has its own: a queryset that holds another one is changed, for a moment, by being compiled.
+    """
+
+    def __init__(self) -> None:
+        self.rows: WeakKeyDictionary[RankIndex, tuple[float, str, QuerySet[Any]]] = WeakKeyDictionary()
+
+
+_kept = _Kept()
 
 _NAMES: Final = 10_000
 """How many combinations of facet values are kept with the names of their rankings."""
@@ -83,11 +94,16 @@ def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
 def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
     """Those rows of ``select()`` that are of some members."""
     using, now = index.get_using(), monotonic()
-    until, made_for, rows = _selected.get(index, (0.0, "", None))
+    until, made_for, rows = _kept.rows.get(index, (0.0, "", None))
     if rows is None or made_for != using or now >= until:
         rows = select(index)
-        _selected[index] = now + _FRESH, using, rows
+        _kept.rows[index] = now + _FRESH, using, rows
     return rows.filter(_among(index, pks))
+
+
+def forget(index: RankIndex) -> None:
+    """Let this thread make the queryset of ``index`` anew."""
+    _kept.rows.pop(index, None)
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:

@@ -44,7 +44,7 @@ def main() -> None:
         facets = ("is_active",)
 
     class BySql(Ranking):
-        def _ask(self, question: Any) -> Any:
+        def _ask(self, question: Any, counted: Any = ()) -> Any:
             return question(DatabaseSource(self.index, self.conditions))
 
     def run(sql: str) -> None:

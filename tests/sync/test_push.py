@@ -118,7 +118,7 @@ def test_the_token_is_taken_before_the_rows_are_read(monkeypatch: pytest.MonkeyP
         return begin_write(store)
 
     Nickname.objects.create(nick="a", score=1)
-    forget(Store(INDEX.name))
+    forget(INDEX)
     monkeypatch.setattr(Store, "begin_write", change_first)
     push(INDEX, ["a"])
     assert contents(NicknameRank) == {"a": 2}

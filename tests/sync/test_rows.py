@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -297,6 +298,23 @@ def test_pushes_ask_for_the_queryset_once_a_second(
             assert (member, score) == (str(pk), points if platform == "pc" else None)
         now[0] += 0.25
     assert asked == [100.0, 101.0]
+
+
+def test_each_thread_keeps_a_queryset_of_its_own() -> None:
+    """One that holds another is changed, for a moment, by being compiled."""
+    made: list[QuerySet[Competitor]] = []
+
+    def get_queryset(index: RankIndex) -> QuerySet[Competitor]:
+        made.append(Competitor.objects.all())
+        return made[-1]
+
+    index = probe(get_queryset=get_queryset)
+    for _ in range(2):
+        select_among(index, [1])
+        thread = Thread(target=select_among, args=(index, [1]))
+        thread.start()
+        thread.join()
+    assert len(made) == 3  # one of this thread
 
 
 def test_the_queryset_of_one_database_is_not_used_for_another() -> None:
