@@ -430,13 +430,11 @@ class Store:
         ``covered``: how the names of a composite facet's rankings begin that hold the same members. They are as many
         as there are values; members would have to be counted one by one.
         """
-        if not covered:
-            reply = self._read(scripts.COUNT_FACET, (self.layout.width, f"{facet}:", _NARROW_LIMIT))
-            return dict(zip(reply[::2], reply[1::2], strict=True))
-        keys = self.keys
-        args = (self.layout.width, covered, _NARROW_LIMIT)
-        reply = self._call(scripts.COUNT_FACET, (keys.live, keys.live, keys.meta), args)
-        names = (f"{facet}:".encode() + name[len(covered.encode()) :] for name in reply[::2])
+        store = Store(self.name, self.layout) if covered else self
+        own = f"{facet}:"
+        found = covered or own
+        reply = store._read(scripts.COUNT_FACET, (self.layout.width, found, _NARROW_LIMIT))
+        names = (own.encode() + name.removeprefix(found.encode()) for name in reply[::2])
         return dict(zip(names, reply[1::2], strict=True))
 
     def require_built(self) -> None:

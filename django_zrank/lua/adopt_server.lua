@@ -17,9 +17,7 @@ if state[1] ~= generation or (state[2] or '') ~= applied
   or run_id() ~= server then
   return 0
 end
-local time = redis.call('TIME')
 clear(shadow)
 redis.call('HDEL', meta, 'building', 'seen')
-redis.call('HSET', meta, 'run', server, 'behind',
-  string.format('%.0f', time[1] * 1000000 + time[2]))
+redis.call('HSET', meta, 'run', server, 'behind', string.format('%.0f', clock()))
 return 1

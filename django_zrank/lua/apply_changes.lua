@@ -36,16 +36,14 @@ end
 if state[3] and token < tonumber(state[3]) then
   return false
 end
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 if building ~= '' then
-  if now - state[6] > lease * 1000000 then
+  if is_silent(state[6], lease) then
     return false -- begin_write.lua clears what it left
   end
   floor = math.min(floor, state[3] - 1)
 end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
-local applied = string.format('%.0f', math.max(now, state[4] + 1))
+local applied = next_place(state[4])
 
 -- Members that go into one call: Lua's unpack fails at 8,000 values.
 local CHUNK = 3500

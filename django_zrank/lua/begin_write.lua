@@ -13,13 +13,11 @@ local lease = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'token', 'run')
 local generation, building, seen, last, run = unpack(state)
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 
 if run and run ~= run_id() then
   return redis.error_reply('UNHEALTHY the server is not the one that was written to')
 end
-if building and now - seen > lease * 1000000 then
+if building and is_silent(seen, lease) then
   clear(shadow)
   redis.call('HDEL', meta, 'building', 'seen')
   building = false
@@ -28,6 +26,6 @@ if not generation and not building then
   return false
 end
 -- A new place: the last one may be ten minutes old, and a token as old as that is refused.
-local token = string.format('%.0f', math.max(now, (last or 0) + 1))
+local token = next_place(last or 0)
 redis.call('HSET', meta, 'token', token)
 return {generation or '', building or '', token, run or ''}

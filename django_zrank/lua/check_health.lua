@@ -10,9 +10,8 @@ local meta = KEYS[1]
 local lease = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'run', 'seen')
-local time = redis.call('TIME')
 local building = state[2] or ''
-if building ~= '' and time[1] * 1000000 + time[2] - state[6] > lease * 1000000 then
+if building ~= '' and is_silent(state[6], lease) then
   building = ''
 end
 return {state[1] or '', building, state[3] or '', state[4] or '', state[5] or '', run_id()}

@@ -22,8 +22,7 @@ width, entries, dense = tonumber(width), entries == '1', dense == '1'
 if not holds(meta, 'building', building) then
   return 0
 end
-local time = redis.call('TIME')
-redis.call('HSET', meta, 'seen', string.format('%.0f', time[1] * 1000000 + time[2]))
+redis.call('HSET', meta, 'seen', string.format('%.0f', clock()))
 
 rows = cjson.decode(rows)
 local stride = entries and 3 or 2

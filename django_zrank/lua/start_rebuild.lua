@@ -12,15 +12,13 @@
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local building, polite, lease = unpack(ARGV)
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local run = run_id()
 local known, seen = unpack(redis.call('HMGET', meta, 'run', 'seen'))
-if polite == '1' and seen and known == run and now - seen <= lease * 1000000 then
+if polite == '1' and seen and known == run and not is_silent(seen, lease) then
   return false
 end
 local last = redis.call('HGET', meta, 'token')
-local token = string.format('%.0f', math.max(now, (last or 0) + 1))
+local token = next_place(last or 0)
 
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
 clear(shadow)

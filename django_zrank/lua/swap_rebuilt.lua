@@ -18,8 +18,7 @@ if not holds(meta, 'building', building) then
 end
 clear(live)
 move(shadow, live)
-local time = redis.call('TIME')
-local applied = string.format('%.0f', math.max(time[1] * 1000000 + time[2], redis.call('HGET', meta, 'token') + 1))
+local applied = next_place(redis.call('HGET', meta, 'token'))
 redis.call('HSET', meta, 'generation', building, 'applied', applied, 'token', applied)
 redis.call('HDEL', meta, 'building', 'seen', 'behind')
 return 1

@@ -147,5 +147,5 @@ def drain_soon(index: RankIndex) -> None:
         return
     began = monotonic()
     drain(index, limit=_SHARE, rebuilds=False)
-    ended = monotonic()
-    _next["drain", index.name] = max(began + 1.0, ended + min(60.0, _REST * (ended - began)))
+    ended, key = monotonic(), ("drain", index.name)
+    _next[key] = max(_next[key], ended + min(60.0, _REST * (ended - began)))

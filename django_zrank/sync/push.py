@@ -14,7 +14,6 @@ from ..signals import push_failed
 from ..store import Epoch, Number, Store
 from . import rows
 from .breaker import breaker
-from .rows import encode, select_among
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -117,7 +116,7 @@ def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | N
     """What each member of ``pks`` is to be, as the writer database has it: a :class:`~django_zrank.store.Change`."""
     pks = list(pks)
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, entry in encode(index, select_among(index, pks)):
+    for pk, score, entry in rows.encode(index, rows.select_among(index, pks)):
         # Where the database finds "bob" by "BOB", the member is called as it spells it.
         changes[index.to_text(pk)] = score, entry
     return ((text, score, entry) for text, (score, entry) in changes.items())

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests import settings as environment
+from tests.torture.options import BREAKS
 
 
 def torture(config: pytest.Config, *options: object) -> subprocess.CompletedProcess[str]:
@@ -27,7 +28,7 @@ def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
     assert re.search(r"^members +\d{4,} compared, 0 wrong$", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("broken", ["token_after_read", "no_guard", "one_refusal"])
+@pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
     # No rebuild and no new Redis: either would mend what is wrong. Few kills: the dead write nothing wrong.
     spared = ["--without", "rebuild", "redis-dump", "redis-empty", "database"]
