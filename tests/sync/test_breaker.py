@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.signals import push_failed
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
@@ -81,6 +83,26 @@ def test_retry_after_is_a_setting(
     clock.advance(59)
     Nickname.objects.create(nick="b", score=1)
     assert round_trips == ["begin_write"]
+
+
+def test_the_project_is_told_whom_a_push_has_not_reached(down: RedisServer) -> None:
+    """Once for each push that was tried; and a receiver that fails doesn't fail the save."""
+    heard: list[tuple[str, type[Exception], set[Any]]] = []
+
+    def hear(sender: RankIndex, error: Exception, members: set[Any], **kwargs: Any) -> None:
+        heard.append((sender.name, type(error), members))
+        raise RuntimeError("this one fails")
+
+    push_failed.connect(hear)
+    try:
+        with transaction.atomic():
+            Nickname.objects.create(nick="a", score=1)
+            Nickname.objects.create(nick="b", score=1)
+        Nickname.objects.create(nick="c", score=1)  # not tried
+    finally:
+        push_failed.disconnect(hear)
+    assert heard == [("nickname", IndexUnavailable, {"a", "b"})]
+    assert Nickname.objects.count() == 3
 
 
 # Back again
