@@ -19,12 +19,16 @@ from django.db.models import Count, F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Collate, DenseRank, Rank, Round, RowNumber
 
+from .codec.fields import follow, value_field
+from .codec.kinds import Fixed, Float, Kind
+from .codec.order import Criterion
+from .codec.times import Span
+from .codec.units import EXACT, Number
 from .conf import get_settings
 from .deadline import reading
 from .deck import Card, Dealer, Numbers, Side
 from .exceptions import IndexUnavailable
 from .filters import GROUP, Condition, as_query
-from .ordering import EXACT, Criterion, Fixed, Float, Kind, Number, Span, follow, value_field
 from .store import Bound, Excluded, Page, Place, Sample
 
 if TYPE_CHECKING:

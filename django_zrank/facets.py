@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
-from .ordering import follow, value_field
+from .codec.fields import follow, value_field
 
 __all__ = ["Facet", "Facets"]
 

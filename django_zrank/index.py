@@ -12,12 +12,13 @@ from django.core.exceptions import ValidationError
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
+from .codec.layout import Layout
+from .codec.order import Order
+from .codec.units import Distance
 from .entries import Entry
 from .exceptions import NotRanked
 from .facets import Facets
 from .groups import Group
-from .layout import Layout
-from .ordering import Distance, Order
 from .ranking import Ranking
 
 if TYPE_CHECKING:

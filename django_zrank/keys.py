@@ -17,7 +17,7 @@ class Keys(NamedTuple):
     """The keys of one index."""
 
     live: str
-    """Sorted set: what is read. Stored member -> score (see :mod:`~django_zrank.layout`).
+    """Sorted set: what is read. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
     It is the root of other keys. Scripts know which there are, and spell them: ``<root>:entries``, hash, member ->
     its entry; ``<root>:rankings``, sorted set, the names of the facet rankings, all scores 0;

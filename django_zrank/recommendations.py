@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from django.db import connections, models
 
+from .codec.units import EXACT
 from .conf import get_settings
 from .entries import Entries, Entry
 from .exceptions import NotRanked
-from .ordering import EXACT
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex

@@ -17,11 +17,11 @@ from redis import Redis
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from . import scripts
+from .codec.layout import PLAIN, Layout
 from .conf import get_settings
 from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
 from .filters import Scope
 from .keys import Keys
-from .layout import PLAIN, Layout
 
 __all__ = [
     "ALL",
@@ -99,7 +99,7 @@ class Change(NamedTuple):
     """None: not ranked."""
 
     entry: bytes = b""
-    """See :class:`~django_zrank.layout.Layout`."""
+    """See :class:`~django_zrank.codec.layout.Layout`."""
 
 
 class Standing(NamedTuple):

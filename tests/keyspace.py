@@ -9,7 +9,7 @@ from typing import Any
 
 from redis import Redis
 
-from django_zrank.layout import Layout
+from django_zrank.codec.layout import Layout
 
 __all__ = ["entry_of", "everything", "expected", "tie_of"]
 

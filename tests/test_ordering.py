@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from django_zrank.codec.kinds import Kind
+from django_zrank.codec.order import Order
+from django_zrank.codec.units import EXACT
 from django_zrank.exceptions import Unrankable
-from django_zrank.ordering import EXACT, Kind, Order
 from tests.testapp.models import Account, Club, Employee, Player, Team, Ticket
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.layout import Layout
+from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
 from tests.keyspace import everything, expected
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.layout import Layout
+from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
 
 

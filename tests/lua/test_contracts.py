@@ -13,8 +13,8 @@ from redis import Redis
 
 import django_zrank
 from django_zrank import scripts
+from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.filters import Clause, Scope
-from django_zrank.layout import PLAIN, Layout
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
 from tests.populations import fill

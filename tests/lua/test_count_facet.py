@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
+from django_zrank.codec.layout import Layout
 from django_zrank.exceptions import NotBuilt
-from django_zrank.layout import Layout
 from django_zrank.store import Change, Store
 
 

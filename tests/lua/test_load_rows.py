@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from django_zrank.layout import PLAIN, Layout
+from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import LOAD_LIMIT, Change, Store
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from django_zrank.layout import PLAIN, Layout
+from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import Change, Standing, Store
 from tests.keyspace import entry_of, everything, expected
 

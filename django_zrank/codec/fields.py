@@ -1,0 +1,64 @@
+"""Model fields: the kind of their values, and what lies behind a lookup path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.exceptions import FieldError
+from django.db import models
+from django.db.models.constants import LOOKUP_SEP
+
+from .kinds import Big, Boolean, Fixed, Float, Kind
+from .times import Day, Moment, Span
+from .units import EXACT
+
+__all__ = ["follow", "kind_of", "value_field"]
+
+
+def kind_of(field: models.Field[Any, Any]) -> Kind:
+    """The kind of a model field's values. Raises ``FieldError`` where they can't be ranked."""
+    match field:
+        case models.GeneratedField():
+            return kind_of(field.output_field)  # type: ignore[arg-type]
+        case models.ForeignObject():
+            return kind_of(field.target_field)
+        case models.BooleanField():
+            return Boolean()
+        case models.DecimalField():
+            digits = field.max_digits
+            return Fixed(field.decimal_places or 0, is_wide=digits is None or 10**digits > EXACT)
+        case models.DateTimeField():  # before DateField, its base class
+            return Moment()
+        case models.DateField():
+            return Day()
+        case models.DurationField():
+            return Span()
+        case models.FloatField():
+            return Float()
+        case models.BigIntegerField():
+            return Big()
+        case models.IntegerField():
+            return Kind()
+        case models.CharField() | models.TextField():
+            raise FieldError(f"{field} is text, which can't be ranked; the primary key breaks ties as it is")
+    raise FieldError(f"{field} is a {type(field).__name__}, which can't be ranked")
+
+
+def value_field(field: Any) -> Any:
+    """The field that tells what values are in a column: of a relation, the key that it leads to; of a generated
+    field, what it is made of."""
+    while field.is_relation:
+        field = getattr(field, "target_field", None) or field.related_model._meta.pk
+    return field.output_field if isinstance(field, models.GeneratedField) else field
+
+
+def follow(model: type[models.Model], path: str) -> Iterator[Any]:
+    """Each field on a lookup path such as ``profile__level``. Raises ``FieldDoesNotExist``."""
+    options: Any = model._meta
+    for name in path.split(LOOKUP_SEP):
+        if options is None:
+            raise FieldError(f"{path}: there is nothing behind a field that is not a relation")
+        field: Any = options.pk if name == "pk" else options.get_field(name)
+        yield field
+        options = field.related_model._meta if field.is_relation and field.related_model else None

@@ -1,0 +1,196 @@
+"""Types of values as units and scores: numbers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from struct import Struct
+from typing import Any, Final
+
+from ..exceptions import Unrankable
+from .units import (
+    DECIMALS,
+    EXACT,
+    EXACT_LOW,
+    HIGHEST,
+    LOWEST,
+    SPAN,
+    Distance,
+    Number,
+    beyond,
+    inexact,
+    parse_number,
+    plain_number,
+)
+
+__all__ = ["Big", "Boolean", "Fixed", "Float", "Kind"]
+
+_DOUBLE: Final = Struct(">d")
+_INTEGER: Final = Struct(">q")
+
+
+class Kind:
+    """How one type of value becomes units and a score and back, and what a distance between two values is.
+
+    This base is the kind of plain integers; the others override what differs.
+    """
+
+    is_wide: bool = False
+    """Whether units may lie beyond ±2**53. Where they do, the score is the nearest double, and not exact."""
+
+    lowest: Number = LOWEST
+    """The units of the lowest value that can be ranked and that Python has; of floats, the value."""
+
+    highest: Number = HIGHEST
+
+    whole: Callable[[Any], int] = staticmethod(int)
+    """A value as an integer of any size, in the order of values."""
+
+    def units(self, value: Any) -> int:
+        """``value`` as an integer of 64 bits. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
+        units = self.whole(value)
+        if LOWEST <= units <= HIGHEST:
+            return units
+        raise beyond(units)
+
+    def value(self, units: int) -> Any:
+        """The value that has these units."""
+        return units
+
+    def encode(self, value: Any) -> Number:
+        """``value`` as a score. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
+        units = self.units(value)
+        if EXACT_LOW <= units <= EXACT:
+            return units
+        if self.is_wide:
+            return float(units)
+        raise inexact(units)
+
+    def decode(self, score: float) -> Any:
+        """The value that was stored as ``score``: exactly, unless the kind is wide and it lies beyond ±2**53."""
+        return self.value(int(score))
+
+    def check(self, value: Any) -> Any:
+        """``value``, if it is one of this kind that somebody may ask about. Raises ``ValueError``."""
+        number = plain_number(value)
+        if not number.is_finite() or number != number.to_integral_value():
+            raise ValueError(f"expected a whole number, not {value!r}")
+        if not -SPAN <= number <= SPAN:  # before 1e999999 is expanded
+            raise ValueError(f"{value} lies beyond 64 bits")
+        return value
+
+    def distance(self, value: Any) -> Number:
+        """A distance between two values, in units, at most 2**64. Raises ``ValueError``."""
+        if type(value) is int and 0 <= value <= SPAN:
+            return value
+        return self._whole(plain_number(value), Decimal(1))
+
+    def parse_distance(self, text: str) -> Distance:
+        """A distance out of a query string. Raises ``ValueError``."""
+        return parse_number(text)
+
+    @staticmethod
+    def _whole(value: Any, unit: Any) -> int:
+        """Whole units in ``value``. Scores are whole units too, so rounding down loses no member."""
+        if isinstance(value, timedelta):
+            whole: int = value // unit
+        elif not value.is_finite():
+            raise ValueError(f"{value} is not finite")
+        elif value >= DECIMALS.multiply(SPAN, unit):  # 1e999999 takes half a minute to expand
+            whole = SPAN
+        else:
+            whole = int(DECIMALS.divide_int(value, unit)) if value >= 0 else -1
+        if whole < 0:
+            raise ValueError(f"{value} is negative")
+        return min(whole, SPAN)
+
+
+class Big(Kind):
+    """Integers of 64 bits."""
+
+    is_wide = True
+
+
+class Boolean(Kind):
+    lowest, highest = 0, 1
+
+    def value(self, units: int) -> bool:
+        return bool(units)
+
+    def check(self, value: Any) -> Any:
+        return value if isinstance(value, bool) else super().check(value)
+
+
+class Float(Kind):
+    """Floats. The score is the number itself; its units are the bits of it, which say nothing but the order."""
+
+    lowest, highest = -sys.float_info.max, sys.float_info.max
+
+    def units(self, value: Any) -> int:
+        (bits,) = _INTEGER.unpack(_DOUBLE.pack(self.encode(value)))
+        # Of negative ones the larger number has the lower bits, all but the sign reversed: so they are.
+        return int(bits if bits >= 0 else bits ^ HIGHEST)
+
+    def value(self, units: int) -> float:
+        (number,) = _DOUBLE.unpack(_INTEGER.pack(units if units >= 0 else units ^ HIGHEST))
+        return number  # type: ignore[no-any-return]
+
+    def encode(self, value: Any) -> float:
+        number = float(value)
+        if not math.isfinite(number):
+            raise Unrankable(f"{number} has no place in an order")
+        return number + 0.0  # -0.0 becomes 0.0: equal values, one score
+
+    def decode(self, score: float) -> float:
+        return score
+
+    def check(self, value: Any) -> Any:
+        if not plain_number(value).is_finite():
+            raise ValueError(f"expected a finite number, not {value!r}")
+        return value
+
+    def distance(self, value: Any) -> float:
+        number = float(plain_number(value))
+        if not math.isfinite(number):
+            raise ValueError(f"{value} is not finite")
+        if number < 0:
+            raise ValueError(f"{value} is negative")
+        return number
+
+
+@dataclass(frozen=True)
+class Fixed(Kind):
+    """Decimals, in units of their last place: with two places 12.34 is stored as 1234."""
+
+    places: int
+    is_wide: bool = False
+
+    @property
+    def unit(self) -> Decimal:
+        return Decimal(1).scaleb(-self.places, DECIMALS)
+
+    def whole(self, value: Any) -> int:
+        number = Decimal(value)
+        if not number.is_finite():
+            raise Unrankable(f"{number} has no place in an order")
+        if number.adjusted() + self.places > 18 and number:  # 1e999999 as an integer takes half a minute
+            raise Unrankable(f"{number:.3g} lies beyond 2**63 in its last place")
+        return int(number.scaleb(self.places, DECIMALS).to_integral_value())
+
+    def value(self, units: int) -> Decimal:
+        return Decimal(units).scaleb(-self.places, DECIMALS)
+
+    def check(self, value: Any) -> Decimal:
+        number = plain_number(value)
+        if not number.is_finite():
+            raise ValueError(f"expected a finite number, not {value!r}")
+        if number.adjusted() + self.places <= 18 and self.value(self.units(number)) != number:
+            raise ValueError(f"expected a number of {self.places} decimal places, not {value!r}")
+        return number
+
+    def distance(self, value: Any) -> int:
+        return self._whole(plain_number(value), self.unit)

@@ -1,0 +1,212 @@
+"""The order of an index: its criteria, parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.core.exceptions import FieldError
+from django.db import models
+from django.db.models import F
+from django.db.models.constants import LOOKUP_SEP
+from django.db.models.expressions import OrderBy
+
+from ..exceptions import Unrankable
+from .fields import follow, kind_of
+from .kinds import Float, Kind
+from .ties import NUL, TieCode, encoder_of_first, encoder_of_one, pack, unpack
+from .units import EXACT, EXACT_LOW, Number
+
+__all__ = ["Criterion", "Order"]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One criterion of an order."""
+
+    path: str
+    """Where the value is, from the model: ``level``, ``profile__level``."""
+
+    descending: bool
+    """Whether a higher value ranks better."""
+
+    kind: Kind
+
+    nullable: bool = False
+    """Whether there may be none: the column's word, or that of a relation on the way which may be missing."""
+
+    nulls_first: bool = False
+    """Whether those that have none rank before those that have one. Never so of a first criterion: a row
+    without it is not ranked."""
+
+    @classmethod
+    def parse(cls, model: type[models.Model], declared: str | F | OrderBy) -> Criterion:
+        """``-level`` of ``model``, or ``F("level").desc(nulls_first=True)``.
+
+        Raises ``FieldDoesNotExist`` or ``FieldError``.
+        """
+        path, descending, nulls_first = _parse_ordering(declared)
+        *relations, field = follow(model, path)
+        for relation in relations:
+            if not (relation.many_to_one or relation.one_to_one):
+                raise FieldError(f"{path}: {relation.name} may lead to several rows")
+        last = path.rpartition(LOOKUP_SEP)[2]
+        column = getattr(field, "attname", field.name)
+        if field.is_relation and last not in ("pk", column if column != field.name else "pk"):
+            hint = f"; its column is {column}" if column != field.name else ""
+            raise FieldError(f"{path} is a relation, which can't be ranked{hint}")
+        nullable = any(map(_may_be_missing, relations)) or bool(field.null)
+        return cls(path, descending, kind_of(field), nullable, nulls_first)
+
+
+def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
+    """What a criterion says: the path, whether it descends, whether nulls are first."""
+    if isinstance(declared, str):
+        return declared.removeprefix("-"), declared.startswith("-"), False
+    if type(declared) is F:
+        return declared.name, False, False  # type: ignore[attr-defined]
+    if isinstance(declared, OrderBy) and type(declared.expression) is F:
+        path: str = declared.expression.name  # type: ignore[attr-defined]
+        return path, declared.descending, bool(declared.nulls_first)
+    raise FieldError(
+        f'expected text such as "-level", or F("level").desc(nulls_first=True), not {declared!r}'
+    )
+
+
+def _may_be_missing(relation: Any) -> bool:
+    """Whether a row may have nobody at the other end. Nothing obliges the reverse of a one-to-one."""
+    return bool(relation.null) if relation.concrete else True
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of an index, best first."""
+
+    criteria: tuple[Criterion, ...]
+
+    @classmethod
+    def parse(cls, model: type[models.Model], order: Sequence[str | F | OrderBy]) -> Order:
+        """Django's ordering syntax over ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        if isinstance(order, str) or not isinstance(order, Sequence) or not order:
+            raise FieldError('expected a sequence of criteria such as ("-level",)')
+        criteria = tuple(Criterion.parse(model, declared) for declared in order)
+        if criteria[0].nulls_first:
+            raise FieldError(f"{criteria[0].path}: nulls can't be first, for a row without it is not ranked")
+        columns = [tuple(field.name for field in follow(model, criterion.path)) for criterion in criteria]
+        for at, column in enumerate(columns):
+            if column in columns[:at]:
+                raise FieldError(f"{criteria[at].path} is named twice")
+        return cls(criteria)
+
+    @property
+    def first(self) -> Criterion:
+        """The criterion whose value is the score."""
+        return self.criteria[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The lookup path of every criterion, as ``values_list()`` takes them."""
+        return tuple(criterion.path for criterion in self.criteria)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
+        return self.first.kind.is_wide
+
+    @cached_property
+    def width(self) -> int:
+        """How many tie bytes stand before every primary key (see :class:`~django_zrank.codec.layout.Layout`): 8 for
+        each further criterion, one more where it is nullable, and 8 for the first if it is wide. None if there is
+        no further criterion."""
+        if len(self.criteria) == 1:
+            return 0
+        return 8 * self.is_wide + sum(8 + criterion.nullable for criterion in self.criteria[1:])
+
+    def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
+        """A function from the criteria's values to the score and the tie bytes, or ``Unrankable``."""
+        kind, codes = self.first.kind, [code.encode for code in self._codes]
+        if not codes:
+            return encoder_of_one(kind)
+        first = encoder_of_first(kind)
+
+        def encode(values: Sequence[Any]) -> tuple[Number, bytes]:
+            try:
+                score, tie = first(values[0])
+                for code, value in zip(codes, values[1:], strict=True):
+                    tie += code(value)
+            except (AttributeError, TypeError) as error:
+                if None in values:
+                    raise Unrankable(f"there is a null where the model says none: {values!r}") from error
+                raise
+            return score, tie
+
+        return encode
+
+    def decode(self, score: float, tie: bytes) -> tuple[Any, ...]:
+        """The values of all criteria, each in its field's own type."""
+        kind = self.first.kind
+        if not self.width:
+            return (kind.value(unpack(tie[1:])) if tie else kind.decode(score),)
+        at = 0
+        if kind.is_wide:
+            values, at = [kind.value(unpack(tie[:8]))], 8
+        else:
+            values = [kind.decode(score)]
+        for code in self._codes:
+            values.append(code.decode(tie[at : at + code.width]))
+            at += code.width
+        return tuple(values)
+
+    def place_of(self, value: Any) -> tuple[float, bytes]:
+        """Where a value of the first criterion lies: its score, and the bytes with which the tie bytes of all members
+        begin that have it and no others of the same score do; none where the score tells.
+
+        Raises ``ValueError`` for what is no value of the criterion, or lies beyond 64 bits.
+        """
+        kind = self.first.kind
+        try:
+            value = kind.check(value)
+            if isinstance(kind, Float):
+                return kind.encode(value), b""
+            units = kind.units(value)
+            if not kind.is_wide or EXACT_LOW < units < EXACT:
+                return float(units), b""
+            return float(units), pack(units) if self.width else NUL + pack(units)
+        except (Unrankable, ValueError) as error:
+            raise ValueError(f"{self.first.path}: {error}") from None
+
+    def ascending(self, expressions: Iterable[Any] | None = None) -> tuple[OrderBy, ...]:
+        """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
+
+        ``expressions``: where their values are; by default at their paths. Nulls are placed only where there may be
+        some: an index can't help a database that is told where.
+        """
+        reverse = self.first.descending
+        if expressions is None:
+            expressions = map(F, self.paths)
+        return tuple(
+            OrderBy(
+                expression,
+                descending=criterion.descending != reverse,
+                nulls_first=True if nullable and criterion.nulls_first != reverse else None,
+                nulls_last=True if nullable and criterion.nulls_first == reverse else None,
+            )
+            for criterion, expression in zip(self.criteria, expressions, strict=True)
+            for nullable in (criterion.nullable and criterion is not self.first,)
+        )
+
+    @cached_property
+    def _codes(self) -> tuple[TieCode, ...]:
+        """What the further criteria are in tie bytes."""
+        reverse = self.first.descending
+        return tuple(
+            TieCode(
+                criterion.kind,
+                complemented=criterion.descending != reverse,
+                nullable=criterion.nullable,
+                nulls_low=criterion.nulls_first != reverse,
+            )
+            for criterion in self.criteria[1:]
+        )

@@ -1,0 +1,86 @@
+"""Units, the integers of 64 bits that values become, and the parsing of numbers and durations."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final
+
+from django.utils.dateparse import parse_duration
+
+from ..exceptions import Unrankable
+
+__all__ = [
+    "DECIMALS",
+    "EXACT",
+    "EXACT_LOW",
+    "HIGHEST",
+    "LOWEST",
+    "SPAN",
+    "Distance",
+    "Number",
+    "beyond",
+    "inexact",
+    "parse_number",
+    "parse_timespan",
+    "plain_number",
+    "timespan",
+]
+
+EXACT: Final = 2**53
+"""Every integer up to here, and none beyond, is a double of its own."""
+
+EXACT_LOW: Final = -EXACT
+LOWEST: Final = -(2**63)
+HIGHEST: Final = 2**63 - 1
+SPAN: Final = 2**64
+"""More than lies between any two."""
+
+DECIMALS: Final = Context(prec=60)
+"""Precise enough for whatever fits, whatever the context of the caller's thread is."""
+
+Number = int | float
+Distance = int | float | Decimal | timedelta
+
+
+def beyond(units: int) -> Unrankable:
+    return Unrankable(f"{units} lies beyond 64 bits (-2**63 to 2**63 - 1)")
+
+
+def inexact(units: int) -> Unrankable:
+    return Unrankable(
+        f"{units} lies beyond ±2**53, which a score holds exactly: as the first criterion, "
+        "larger values need a BigIntegerField, or a DecimalField of more than 15 digits"
+    )
+
+
+def plain_number(value: Any) -> Decimal:
+    """A plain number, as the decimal that its text shows (0.1 is a tenth)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise ValueError(f"expected a number, not {value!r}")
+    return Decimal(str(value))
+
+
+def timespan(value: Any) -> timedelta:
+    if not isinstance(value, timedelta):
+        raise ValueError(f"expected a timedelta, not {value!r}")
+    return value
+
+
+def parse_number(text: str) -> int | Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+    whole = number.is_finite() and -SPAN <= number <= SPAN and number == number.to_integral_value()
+    return int(number) if whole else number
+
+
+def parse_timespan(text: str) -> timedelta:
+    try:
+        span = parse_duration(text)
+    except OverflowError:
+        span = None
+    if span is None:
+        raise ValueError(f"{text!r} is not a duration such as P3D or 12:00:00")
+    return span
