@@ -701,6 +701,27 @@ class Store:
         reply = self._call(scripts.ABANDON_REBUILD, (keys.shadow, keys.meta), (building,))
         return bool(reply)
 
+    # Pruning
+
+    def builds(self) -> list[str]:
+        """The generations that Redis holds, live or being built; none where it has nothing of the index."""
+        found = self._call(Redis.hmget, self.keys.meta, ["generation", "building"])
+        return [name.decode() for name in found if name]
+
+    def scan_keys(self, size: int) -> Iterator[list[bytes]]:
+        """Every key of the index, in batches of about ``size``, perhaps one twice."""
+        pattern, cursor, ended = _escape(self.keys.meta.removesuffix("meta")) + "*", 0, False
+        while not ended:
+            cursor, found = self._call(Redis.scan, cursor, pattern, size)
+            if found:
+                yield found
+            ended = cursor == 0
+
+    def unlink(self, keys: Sequence[bytes]) -> int:
+        """Remove keys, their memory freed in the background. Returns how many there were."""
+        removed: int = self._call(Redis.unlink, *keys)
+        return removed
+
 
 def _text(score: Number | None) -> str:
     return "" if score is None else repr(score)

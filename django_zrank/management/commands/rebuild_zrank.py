@@ -5,21 +5,21 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from tqdm import tqdm
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
-from ...registry import registry
 from ...store import LOAD_LIMIT
 from ...sync.rebuild import BATCH_SIZE, count_rows, rebuild
+from ..base import IndexCommand
 
 
-class Command(BaseCommand):
+class Command(IndexCommand):
     help = "Builds indexes from the database. Readers see the old one until the new one is complete."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        super().add_arguments(parser)
         parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
         parser.add_argument(
             "--batch-size",
@@ -34,21 +34,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["batch_size"] <= LOAD_LIMIT:
             raise CommandError(f"--batch-size: expected 1 to {LOAD_LIMIT}, not {options['batch_size']}.")
-        try:
-            indexes = registry.named(options["index"])
-        except LookupError as error:
-            raise CommandError(str(error.args[0])) from None
-        if not indexes:
-            self.stdout.write("No index is registered: declare one in an app's zrank.py.")
-        for index in indexes:
+        for index in self.named(options["index"]):
             try:
                 if options["dry_run"]:
                     self.describe(index)
                 else:
                     quiet = options["no_progress"] or not options["verbosity"]
                     members, seconds = self.rebuild(index, options["batch_size"], quiet)
-                    if options["verbosity"]:
-                        self.stdout.write(f"{index.name}: {members} members ranked in {seconds:.1f} s")
+                    self.say(f"{index.name}: {members} members ranked in {seconds:.1f} s")
             except ZRankError as error:
                 raise CommandError(str(error)) from error
 
@@ -57,9 +50,7 @@ class Command(BaseCommand):
             now = f"{index.ranking.count()} members now"
         except ZRankError as error:
             now = str(error)
-        self.stdout.write(
-            f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})"
-        )
+        self.say(f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})")
 
     def rebuild(self, index: RankIndex, batch_size: int, quiet: bool) -> tuple[int, float]:
         """Returns the members, and the seconds it took."""

@@ -6,20 +6,20 @@ import signal
 from threading import Event
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
-from ...registry import registry
 from ...sync.health import Verdict, examine
 from ...sync.watch import sync, watch
+from ..base import IndexCommand
 
 
-class Command(BaseCommand):
+class Command(IndexCommand):
     help = "Brings indexes in step with the database: mends those that aren't healthy, and works off marks."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        super().add_arguments(parser)
         parser.add_argument("--watch", action="store_true", help="Go on until SIGTERM or SIGINT.")
         parser.add_argument(
             "--interval", type=float, default=1.0, help="With --watch: seconds between two looks. Default: 1."
@@ -28,13 +28,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not 0 < options["interval"] < float("inf"):
             raise CommandError(f"--interval: expected a positive number, not {options['interval']}.")
-        try:
-            indexes = registry.named(options["index"])
-        except LookupError as error:
-            raise CommandError(str(error.args[0])) from None
-        if not indexes:
-            self.stdout.write("No index is registered: declare one in an app's zrank.py.")
-        elif options["watch"]:
+        indexes = self.named(options["index"])
+        if indexes and options["watch"]:
             self.watch(indexes, options["interval"])
             return
         failed = False
@@ -52,7 +47,7 @@ class Command(BaseCommand):
             raise CommandError("Not every index is in step.")
 
     def report(self, index: RankIndex, marks: int) -> None:
-        self.stdout.write(f"{index.name}: {marks} marks worked off")
+        self.say(f"{index.name}: {marks} marks worked off")
 
     def watch(self, indexes: list[RankIndex], interval: float) -> None:
         stop = Event()

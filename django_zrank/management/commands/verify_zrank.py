@@ -1,6 +1,8 @@
 """``manage.py verify_zrank``: compare indexes with the database, and repair them.
 
-``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …]}``. Of each index it tells:
+``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …], "leftovers": [{"index": …, "databases": […]}, …]}``:
+leftovers are names that no index has any more, and that databases still have rows of (``prune_zrank`` removes them).
+Of each index it tells:
 
 ``index``, ``database``
     Its name, and the alias of the database that it mirrors.
@@ -40,23 +42,24 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from tqdm import tqdm
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
-from ...registry import registry
 from ...sync.health import Verdict
+from ...sync.leftovers import find_leftovers
 from ...sync.rebuild import count_rows
 from ...sync.report import Drift, Report
 from ...sync.verify import verify
+from ..base import IndexCommand
 
 
-class Command(BaseCommand):
+class Command(IndexCommand):
     help = "Compares indexes with the database, member by member. Exits with 1 where one is not right."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        super().add_arguments(parser)
         parser.add_argument("--repair", action="store_true", help="Mend what is wrong.")
         parser.add_argument("--json", action="store_true", help="Print one JSON document, for machines.")
         parser.add_argument(
@@ -64,25 +67,29 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            indexes = registry.named(options["index"])
-        except LookupError as error:
-            raise CommandError(str(error.args[0])) from None
         told: list[dict[str, Any]] = []
+        self.quiet |= options["json"]
+        without_bar = options["no_progress"] or not options["verbosity"]
+        indexes = self.named(options["index"])
         for index in indexes:
             try:
-                report = self.verify(index, options["repair"], options["no_progress"])
+                report = self.verify(index, options["repair"], without_bar)
             except ZRankError as error:
                 self.stderr.write(str(error))
                 told.append(_failed(index, error))
             else:
                 told.append(_document(report))
-                if not options["json"]:
-                    for line in _lines(report):
-                        self.stdout.write(f"{index.name}: {line}")
+                for line in _lines(report):
+                    self.say(f"{index.name}: {line}")
+        leftovers = find_leftovers({index.get_using() for index in indexes})
+        for name, databases in leftovers.items():
+            self.say(
+                f"{name}: no such index any more, but rows of it in {', '.join(databases)}: see prune_zrank"
+            )
         wrong = [document["index"] for document in told if not document["ok"]]
         if options["json"]:
-            self.stdout.write(json.dumps({"ok": not wrong, "indexes": told}, allow_nan=False))
+            document = {"ok": not wrong, "indexes": told, "leftovers": _leftovers(leftovers)}
+            self.stdout.write(json.dumps(document, allow_nan=False))
         if wrong:
             raise CommandError(f"Not right: {', '.join(wrong)}.")
 
@@ -135,6 +142,10 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _score(score: float | None) -> str:
     return "none" if score is None else f"{score:.17g}"
+
+
+def _leftovers(found: dict[str, list[str]]) -> list[dict[str, Any]]:
+    return [{"index": name, "databases": databases} for name, databases in found.items()]
 
 
 def _failed(index: RankIndex, error: ZRankError) -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""``manage.py prune_zrank``: remove what renamed and removed indexes have left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from ...exceptions import ZRankError
+from ...sync.leftovers import Leftover, find_leftovers, prune
+from ..base import ZRankCommand
+
+
+class Command(ZRankCommand):
+    help = (
+        "Removes the keys in Redis and the rows in the databases of indexes that are not registered any more. "
+        "Run it when no process of an older release is left; migrate, or capture_zrank, drops their triggers."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "name",
+            nargs="*",
+            help="Names that indexes had. Their keys are removed even where no database here knows of that build. "
+            "Default: every name that a database knows and no index has.",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Say what would be removed, and do nothing."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        named, dry_run = options["name"], options["dry_run"]
+        names = named or list(find_leftovers())
+        if not names:
+            self.say("Nothing is left over.")
+        for name in names:
+            try:
+                left = prune(name, foreign=bool(named), dry_run=dry_run)
+            except ValueError as error:
+                raise CommandError(str(error)) from None
+            except ZRankError as error:
+                raise CommandError(str(error)) from error
+            self.report(left, "would be removed" if dry_run else "removed", named=bool(named))
+
+    def report(self, left: Leftover, done: str, *, named: bool) -> None:
+        if left.foreign and not named:
+            self.say(
+                f"{left.index}: its keys in Redis are left: no database here knows of their build. "
+                f"If they are not another project's: prune_zrank {left.index}"
+            )
+        else:
+            self.say(f"{left.index}: {left.keys} keys in Redis {done}")
+        for alias, rows in left.rows.items():
+            counts = ", ".join(f"{count} {label}" for label, count in rows.items())
+            self.say(f"{left.index}: {counts} in the database {alias!r} {done}")

@@ -1,0 +1,110 @@
+"""Indexes that no declaration has any more: what they left in the databases and in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.db import connections, models, router
+
+from ..models import Batch, Generation, Mark
+from ..registry import registry
+from ..store import Store
+
+__all__ = ["Leftover", "find_leftovers", "prune"]
+
+_KEYS: Final = 500
+"""Keys of one SCAN or UNLINK: a fraction of a millisecond of the server's time, whatever the keys hold."""
+
+_ROWS: Final = 500
+"""Rows that one statement deletes."""
+
+
+@dataclass
+class Leftover:
+    """What an index that isn't registered has left, or had until it was pruned."""
+
+    index: str
+
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By the alias of a database, how many ``marks``, ``batches`` and ``generations``."""
+
+    keys: int = 0
+    """How many keys in Redis."""
+
+    foreign: bool = False
+    """Redis holds a build of that name that no database here knows: perhaps another project's. Its keys are left."""
+
+
+def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """The names that rows are left of and no registered index has, with the aliases of the databases that have them.
+
+    ``databases``: the aliases to look at, by default all.
+    """
+    found: dict[str, list[str]] = {}
+    registered = [index.name for index in registry.all()]
+    for alias in _databases(connections if databases is None else databases):
+        names: set[str] = set()
+        for model in (Generation, Batch, Mark):
+            rows = model._base_manager.using(alias).exclude(index__in=registered)
+            names.update(rows.order_by().values_list("index", flat=True).distinct())
+        for name in sorted(names):
+            found.setdefault(name, []).append(alias)
+    return found
+
+
+def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftover:
+    """Remove what an index called ``name`` has left: its keys in Redis, then its rows in every database.
+
+    Keys of a build that no database here knows are left, unless ``foreign``: another project may share the server
+    and the prefix. ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
+    anywhere, it can be run again: the generations that tell of the index go last.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`, and ``ValueError`` where an index of this name is registered.
+    """
+    if any(index.name == name for index in registry.all()):
+        raise ValueError(f"The index {name!r} is registered.")
+    left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
+    builds = set(store.builds())
+    left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
+    if foreign or not left.foreign:
+        for keys in store.scan_keys(_KEYS):
+            left.keys += len(keys) if dry_run else store.unlink(keys)
+    for what, model in {"marks": Mark, "batches": Batch, "generations": Generation}.items():
+        for alias in aliases:
+            rows = model._base_manager.using(alias).filter(index=name)
+            if count := rows.count() if dry_run else _delete(rows):
+                left.rows.setdefault(alias, {})[what] = count
+    return left
+
+
+def _databases(aliases: Iterable[str]) -> Iterator[str]:
+    """Those of ``aliases`` whose databases have the app's tables."""
+    for alias in aliases:
+        if router.allow_migrate_model(alias, Mark):
+            connection = connections[alias]
+            with connection.cursor() as cursor:
+                if Mark._meta.db_table in connection.introspection.table_names(cursor):
+                    yield alias
+
+
+def _known_builds(name: str, aliases: Iterable[str]) -> set[str]:
+    """The generations that databases note for an index."""
+    known: set[str] = set()
+    for alias in aliases:
+        noted = Generation.objects.using(alias).filter(index=name)
+        known.update(*noted.values_list("generation", "building"))
+    return known - {""}
+
+
+def _delete(rows: models.QuerySet[Any]) -> int:
+    """Delete rows by their keys, a few at a time. Returns how many there were."""
+    deleted, last = 0, None
+    while True:
+        after = rows.order_by("pk") if last is None else rows.order_by("pk").filter(pk__gt=last)
+        pks = list(after.values_list("pk", flat=True)[:_ROWS])
+        if not pks:
+            return deleted
+        deleted += rows.filter(pk__in=pks)._raw_delete(rows.db)
+        last = pks[-1]

@@ -1,0 +1,220 @@
+"""``manage.py prune_zrank``: an index that was renamed or removed leaves nothing for good."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.models import Batch, Generation, Mark
+from django_zrank.registry import registry
+from django_zrank.store import Store
+from django_zrank.sync import leftovers
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import disable_sync
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors
+from tests.testapp.models import Nickname, Player
+from tests.testapp.zrank import NicknameRank
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
+
+Keys = set[bytes]
+
+
+def keys_of(client: Redis, name: str) -> Keys:
+    """Every key of an index, found by other means than the command's."""
+    keys: Any = client.keys()
+    return {key for key in keys if b"{%s}" % name.encode() in key}
+
+
+@pytest.fixture
+def old(zrank: Redis) -> str:
+    """The name of an index that was built, has groups, marks and batches, and is registered no more."""
+    name = "old*[names]"  # no pattern
+    attributes = {"model": Player, "order": ("-level",), "facets": ("is_active",), "name": name}
+    index: RankIndex = registry.register(type("Old", (RankIndex,), attributes)).instance()
+    try:
+        with disable_sync():
+            Player.objects.bulk_create(Player(level=level) for level in range(3))
+            Nickname.objects.create(nick="a", score=1)
+        Mark.objects.all().delete()
+        rebuild(index)
+        rebuild(NicknameRank.instance())
+        index.group("online").add(1)
+        Mark.objects.bulk_create(Mark(index=name, member=str(n)) for n in range(3))
+        Batch.objects.create(index=name, place=1, marks=[[None, "1"]])
+    finally:
+        registry.unregister(type(index))
+    assert len(keys_of(zrank, name)) >= 4
+    zrank.set("zrank:{oldXnames}:meta", "what the name matches if it is taken for a pattern")
+    return name
+
+
+def rows_of(name: str) -> list[int]:
+    return [model.objects.filter(index=name).count() for model in (Mark, Batch, Generation)]
+
+
+def prune(*args: Any, **options: Any) -> str:
+    """What the command prints."""
+    out = StringIO()
+    call_command("prune_zrank", *args, stdout=out, **options)
+    return out.getvalue()
+
+
+def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None:
+    keys, kept = keys_of(zrank, old), set(zrank.keys()) - keys_of(zrank, old)
+    assert prune().splitlines() == [
+        f"{old}: {len(keys)} keys in Redis removed",
+        f"{old}: 3 marks, 1 batches, 1 generations in the database 'default' removed",
+    ]
+    assert set(zrank.keys()) == kept
+    assert rows_of(old) == [0, 0, 0]
+    assert_mirrors(NicknameRank)
+    assert Generation.objects.filter(index="nickname").exists()
+    assert prune() == "Nothing is left over.\n"
+
+
+def test_a_dry_run_says_the_same_and_removes_nothing(zrank: Redis, old: str) -> None:
+    before, rows = set(zrank.keys()), rows_of(old)
+    dry = prune("--dry-run")
+    assert (set(zrank.keys()), rows_of(old)) == (before, rows)
+    assert dry.replace("would be removed", "removed") == prune()
+
+
+def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them blocks the server for long, however many there are."""
+    zrank.mset({f"zrank:{{{old}}}:seen:{number}": "" for number in range(3000)})
+    sizes: list[int] = []
+    unlink = Store.unlink
+    monkeypatch.setattr(Store, "unlink", lambda store, keys: sizes.append(len(keys)) or unlink(store, keys))
+    prune()
+    assert keys_of(zrank, old) == set()
+    assert sum(sizes) >= 3000
+    assert max(sizes) <= 2 * leftovers._KEYS
+
+
+def test_rows_go_in_pieces(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_ROWS", 2)
+    assert "3 marks" in prune()
+    assert rows_of(old) == [0, 0, 0]
+
+
+def test_marks_alone_tell_of_an_index_too(zrank: Redis, old: str) -> None:
+    zrank.flushall()
+    Generation.objects.filter(index=old).delete()
+    Batch.objects.filter(index=old).delete()
+    assert "3 marks" in prune()
+    assert rows_of(old) == [0, 0, 0]
+
+
+def test_in_every_database(old: str) -> None:
+    Mark.objects.using("other").create(index=old)
+    Mark.objects.using("other").create(index="older")
+    assert "older: 1 marks in the database 'other' removed" in prune()
+    assert not Mark.objects.using("other").filter(index__in=[old, "older"]).exists()
+
+
+# Another project on the same server, with the same prefix
+
+
+def test_what_another_project_has_built_is_left(zrank: Redis, old: str) -> None:
+    Generation.objects.filter(index=old).update(generation="another")
+    keys = keys_of(zrank, old)
+    printed = prune()
+    assert f"{old}: its keys in Redis are left" in printed
+    assert f"prune_zrank {old}" in printed
+    assert keys_of(zrank, old) == keys
+    assert rows_of(old) == [0, 0, 0]
+
+
+def test_what_no_database_knows_is_left(zrank: Redis, old: str) -> None:
+    zrank.set("zrank:{theirs}:meta", "1")
+    prune()
+    assert zrank.exists("zrank:{theirs}:meta")
+
+
+def test_unless_it_is_named(zrank: Redis, old: str) -> None:
+    for model in (Mark, Batch, Generation):
+        model.objects.filter(index=old).delete()
+    assert f"{old}: {len(keys_of(zrank, old))} keys in Redis removed" in prune(old)
+    assert keys_of(zrank, old) == set()
+
+
+def test_an_index_that_is_registered_is_not_pruned(zrank: Redis, old: str) -> None:
+    before = keys_of(zrank, "nickname")
+    with pytest.raises(CommandError, match="'nickname' is registered"):
+        prune("nickname")
+    assert keys_of(zrank, "nickname") == before
+
+
+def test_without_redis_it_fails_and_rows_are_kept(old: str, settings: Any) -> None:
+    """They tell what is to be removed, the next time."""
+    use_redis(settings, "redis://127.0.0.1:1/0")
+    with pytest.raises(CommandError, match="can't be reached"):
+        prune()
+    assert rows_of(old) == [3, 1, 1]
+
+
+# What the other commands say
+
+
+@pytest.fixture
+def at_rest(old: str) -> None:
+    for index in registry.all():
+        rebuild(index)
+
+
+def test_verify_names_leftovers(old: str, at_rest: None) -> None:
+    out = StringIO()
+    call_command("verify_zrank", stdout=out)
+    assert f"{old}: no such index any more, but rows of it in default: see prune_zrank" in out.getvalue()
+    out = StringIO()
+    call_command("verify_zrank", "--json", stdout=out)
+    document = json.loads(out.getvalue())
+    assert document["ok"] is True
+    assert document["leftovers"] == [{"index": old, "databases": ["default"]}]
+    prune()
+    out = StringIO()
+    call_command("verify_zrank", "--json", stdout=out)
+    assert json.loads(out.getvalue())["leftovers"] == []
+
+
+def _quietly(*command: Any, **options: Any) -> str:
+    out = StringIO()
+    call_command(*command, stdout=out, stderr=out, verbosity=0, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["rebuild_zrank"],
+        ["rebuild_zrank", "--dry-run"],
+        ["sync_zrank"],
+        ["verify_zrank"],
+        ["prune_zrank", "--dry-run"],
+        ["prune_zrank"],
+    ],
+)
+def test_without_verbosity_every_command_is_silent(
+    command: list[str], old: str, at_rest: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _quietly(*command) == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_verification_without_indexes_prints_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_classes", {})
+    out = StringIO()
+    call_command("verify_zrank", "--json", stdout=out)
+    assert json.loads(out.getvalue()) == {"ok": True, "indexes": [], "leftovers": []}
