@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connections, models, router
+from django.db import connections, router
 
 from ..models import Batch, Generation, Mark
 from ..registry import registry
@@ -16,6 +16,9 @@ __all__ = ["Leftover", "find_leftovers", "prune"]
 
 _KEYS: Final = 500
 """Keys of one SCAN or UNLINK: a fraction of a millisecond of the server's time, whatever the keys hold."""
+
+_TABLES: Final[dict[str, Any]] = {"marks": Mark, "batches": Batch, "generations": Generation}
+"""Generations come last: they tell that there was such an index."""
 
 _ROWS: Final = 500
 """Rows that one statement deletes."""
@@ -46,8 +49,8 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     registered = [index.name for index in registry.all()]
     for alias in _databases(connections if databases is None else databases):
         names: set[str] = set()
-        for model in (Generation, Batch, Mark):
-            rows = model._base_manager.using(alias).exclude(index__in=registered)
+        for model in _TABLES.values():
+            rows = model.objects.using(alias).exclude(index__in=registered)
             names.update(rows.order_by().values_list("index", flat=True).distinct())
         for name in sorted(names):
             found.setdefault(name, []).append(alias)
@@ -71,9 +74,9 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if foreign or not left.foreign:
         for keys in store.scan_keys(_KEYS):
             left.keys += len(keys) if dry_run else store.unlink(keys)
-    for what, model in {"marks": Mark, "batches": Batch, "generations": Generation}.items():
+    for what, model in _TABLES.items():
         for alias in aliases:
-            rows = model._base_manager.using(alias).filter(index=name)
+            rows = model.objects.using(alias).filter(index=name)
             if count := rows.count() if dry_run else _delete(rows):
                 left.rows.setdefault(alias, {})[what] = count
     return left
@@ -98,7 +101,7 @@ def _known_builds(name: str, aliases: Iterable[str]) -> set[str]:
     return known - {""}
 
 
-def _delete(rows: models.QuerySet[Any]) -> int:
+def _delete(rows: Any) -> int:
     """Delete rows by their keys, a few at a time. Returns how many there were."""
     deleted, last = 0, None
     while True:
