@@ -8,7 +8,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from uuid import uuid4
 
-from django.core.exceptions import ValidationError
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
@@ -20,6 +19,7 @@ from .exceptions import NotRanked
 from .facets import Facets
 from .groups import Group
 from .ranking import Ranking
+from .spelling import Spelling, spelling_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -219,54 +219,65 @@ class RankIndex:
     def _scored(self, queryset: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
         return queryset.filter(*conditions, **{f"{self.ordering.first.path}__isnull": False})
 
+    @cached_property
+    def key(self) -> Spelling:
+        """The spelling of primary keys. Raises ``ImproperlyConfigured`` where the field has none."""
+        return spelling_of(self._pk)
+
+    @cached_property
+    def has_integer_pk(self) -> bool:
+        """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
+        return self.key.is_integer
+
     def to_text(self, member: Any, parameter: str = "member") -> str:
         """A member, given as an instance or a primary key, as Redis stores it.
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
-        if type(member) is int:  # by far the most common, and a rebuild asks a million times
+        if type(member) is int and self.has_integer_pk:  # a rebuild asks a million times
             return str(member)
-        if isinstance(member, models.Model):
-            if not isinstance(member, self._concrete) or member.pk is None:
-                raise ValueError(f"{parameter}: {member!r} is not a saved {self.model._meta.label}")
-            member = getattr(member, self._pk.attname)
-        else:
-            try:
-                member = self.parse_pk(member)
-            except ValueError as error:
-                raise ValueError(f"{parameter}: {error}") from None
-        return str(member)
+        try:
+            if isinstance(member, models.Model):
+                pk = getattr(member, self._pk.attname) if isinstance(member, self._concrete) else None
+                if pk is None:
+                    raise ValueError(f"{member!r} is not a saved {self.model._meta.label}")
+                return str(self.from_text(pk))
+            return str(self.parse_pk(member))
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
 
     def parse_pk(self, text: Any) -> Any:
-        """A primary key of the model out of ``text``. Raises ``ValueError``."""
+        """The primary key of the model that a caller means by ``text``. Raises ``ValueError``."""
         try:
-            pk = self._pk.to_python(text)
-        except ValidationError as error:
-            raise ValueError(" ".join(error.messages)) from None
-        except (OverflowError, TypeError):
-            pk = None
-        # to_python() makes 7 of 7.5 and 1 of True.
-        cut = isinstance(text, (bool, float)) and (pk != text or isinstance(text, bool))
-        if pk is None or cut or (isinstance(pk, str) and "\0" in pk):
-            raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}")
-        return pk
-
-    @cached_property
-    def has_integer_pk(self) -> bool:
-        """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
-        return type(self._pk).to_python is models.IntegerField.to_python
+            return self.from_text(self.key.parse_input(text))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}: {error}") from None
 
     @cached_property
     def from_text(self) -> Callable[[Any], Any]:
-        """A function from a primary key, as the database casts it to text, to itself, or ``ValueError``."""
-        return int if self.has_integer_pk else self.parse_pk
+        """A function from a primary key, or its text as the database casts it, to the key as Django reads it.
+
+        ``str()`` of that is the member. Raises ``ValueError`` for what no member's key can be.
+        """
+        parse = self.key.parse
+        if not self.key.is_text:
+            return parse
+
+        def parse_text(text: Any) -> Any:
+            text = parse(text)
+            if "\0" in text:  # It separates the parts of an entry
+                raise ValueError("text with a NUL byte can't be a member")
+            return text
+
+        return parse_text
 
     @cached_property
     def from_bytes(self) -> Callable[[bytes], Any]:
         """A function from a member as Redis stores it to its primary key."""
         if self.has_integer_pk:
             return int
-        return lambda member: self._pk.to_python(member.decode())
+        parse = self.key.parse
+        return lambda member: parse(member.decode())
 
     @cached_property
     def to_entry(self) -> Callable[[bytes, float, int | None], Entry]:

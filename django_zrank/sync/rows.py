@@ -17,6 +17,7 @@ from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet
 
 from ..exceptions import Unrankable
 from ..store import Number
+from .sources import every_row
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -80,7 +81,7 @@ def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
     other tags.
     """
     if index.faceting.many:
-        rows = index.model._base_manager.using(index.get_using())
+        rows = every_row(index.model, index.get_using())
         # Not pk__in: SQLite would make a table of all that are ranked first, even for one member.
         ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()))
         order_by = (*order_by, "pk")
@@ -110,10 +111,13 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
     """What ``rows`` of ``select()`` make of members. Who can't be ranked is logged and left out."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encoder(), _pick(columns, order.paths)
+    may_lack_text = not index.has_integer_pk
     for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
         try:
+            if may_lack_text:
+                index.to_text(row[0])
             score, tie = score_of(criteria(row))
-        except Unrankable as error:
+        except (Unrankable, ValueError) as error:
             logger.error(
                 "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
             )

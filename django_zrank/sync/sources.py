@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from django.core.exceptions import ValidationError
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, RawSQL
@@ -15,10 +15,12 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable, Join
 from django.db.models.sql.where import ExtraWhere
 
+from ..spelling import spelling_of
+
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Link", "Source", "sources_of", "unseen_tables"]
+__all__ = ["Link", "Source", "every_row", "sources_of", "unseen_tables"]
 
 _BATCH: Final = 1000
 
@@ -65,8 +67,14 @@ class Source:
             return True
         return any(field.name in update_fields or field.attname in update_fields for field in self.fields)
 
-    def members_at(self, texts: Iterable[str], using: str) -> Iterator[Any]:
-        """The primary keys of all members whose ``via`` holds one of these values (as marks store them).
+    def text_of(self, value: Any) -> str:
+        """What a mark says of a row whose ``column`` holds ``value``, spelled as :meth:`members_at` reads it.
+        Raises ``ValueError``."""
+        return str(spelling_of(self.column).parse(value))
+
+    def members_at(self, texts: Iterable[str], using: str, limit: int | None = None) -> Iterator[Any]:
+        """The primary keys of all members whose ``via`` holds one of these values (as marks store them), or of
+        ``limit`` of them, some perhaps repeated.
 
         The links are followed when the mark is worked off, not by the trigger that wrote it: a transaction
         that gives a row another value doesn't see a member that one beside it is just leading there.
@@ -78,9 +86,19 @@ class Source:
             for position in range(len(self.links) - 1, -1, -1):
                 model, near, _ = self.links[position]
                 column = self.links[position - 1].far.attname if position else "pk"
-                rows = model._base_manager.using(using).filter(**{f"{near.attname}__in": found})
+                rows = every_row(model, using).filter(**{f"{near.attname}__in": found})
                 found = rows.order_by().values_list(column, flat=True)
-            yield from found
+            for pk in found if limit is None else found[:limit]:
+                if limit is not None:
+                    limit -= 1
+                yield pk
+            if limit == 0:
+                break
+
+
+def every_row(model: type[models.Model], using: str | None = None) -> models.QuerySet[Any]:
+    """The rows of ``model``, also those that its managers hide."""
+    return models.QuerySet(model, using=using)
 
 
 def sources_of(index: RankIndex) -> list[Source]:
@@ -90,7 +108,7 @@ def sources_of(index: RankIndex) -> list[Source]:
     """
     queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
     if index.faceting:
-        queries.append(index.model._base_manager.values_list("pk", *index.faceting.paths).query)
+        queries.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
     sources: dict[object, Source] = {}
     for source in chain.from_iterable(map(_sources, queries)):
         way = replace(source, fields=None)
@@ -233,8 +251,7 @@ def _joined(table: Any) -> Sequence[tuple[models.Field[Any, Any], models.Field[A
 
 def _parse(field: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:
     """Values of ``field`` out of text. What is none can't lead anywhere."""
+    parse = spelling_of(field).parse
     for text in texts:
-        try:
-            yield field.to_python(text)
-        except (ValidationError, ValueError, OverflowError):
-            continue
+        with suppress(ValueError):
+            yield parse(text)

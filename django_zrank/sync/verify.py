@@ -25,6 +25,7 @@ from .overlap import ahead, overlap
 from .push import read
 from .report import CaptureState, Example, Report
 from .rows import Row, encode, select
+from .sources import every_row
 from .transactions import refuse_transaction
 from .triggers import captured, status
 from .watch import sync
@@ -223,7 +224,7 @@ class _Comparison:
         joins for small enough to be read whole each time.
         """
         rows = select(self.index)
-        keys = self.index.model._base_manager.using(self.using).order_by("pk").values_list("pk", flat=True)
+        keys = every_row(self.index.model, self.using).order_by("pk").values_list("pk", flat=True)
         size = self.size * _PAGE
         bounds: dict[str, Any] = {}
         while True:

@@ -1,0 +1,130 @@
+"""One spelling for every value of a key column: in Redis, in marks, and as each database casts it to text.
+
+PostgreSQL casts the address ``10.0.0.1`` to ``10.0.0.1/32`` and true to ``true``; SQLite holds a UUID as 32 digits. Whatever
+arrives, a value or any of these texts, is parsed to one value first, and that value's ``str()`` is the spelling.
+A type whose text depends on the database or the session (dates, times, decimals, floats, bytes) has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any, Final
+from uuid import UUID
+
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.utils.ipv6 import clean_ipv6_address
+
+from .ordering import value_field
+
+__all__ = ["SUPPORTED", "Spelling", "spelling_of"]
+
+SUPPORTED: Final = "integers, text, UUIDs, IP addresses and booleans"
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The spelling of the values of one field. ``str(parse(value))`` is the text of a value."""
+
+    field: Any
+    """The field that holds the values: of a relation, the key that it leads to."""
+
+    parse: Callable[[Any], Any]
+    """A value, or its text as any of the databases casts it, to the value as Django reads it. Raises ``ValueError``."""
+
+    @property
+    def is_integer(self) -> bool:
+        return self.parse is int
+
+    @property
+    def is_text(self) -> bool:
+        return self.parse is _text
+
+    def parse_input(self, given: Any) -> Any:
+        """The value that a caller means by ``given``. Raises ``ValueError``."""
+        # Fields make 7 of 7.5 and 1 of True.
+        if isinstance(given, bool) and self.parse is not _boolean:
+            raise ValueError(f"{given!r} is a bool")
+        try:
+            value = self.field.to_python(given)
+        except ValidationError as error:
+            raise ValueError(" ".join(error.messages)) from None
+        except (OverflowError, TypeError) as error:
+            raise ValueError(str(error)) from None
+        if value is None or (isinstance(given, float) and value != given):
+            raise ValueError(f"{given!r} is no value of {self.field}")
+        return self.parse(value)
+
+
+def spelling_of(field: Any) -> Spelling:
+    """The spelling of the values of ``field``. Raises ``ImproperlyConfigured`` where there is none."""
+    field = value_field(field)
+    make = _PARSERS.get(field.get_internal_type())
+    if make is None:
+        raise ImproperlyConfigured(
+            f"the text of a {type(field).__name__} is not the same in Python and in every database"
+        )
+    for name in ("from_db_value", "get_prep_value", "get_db_prep_value"):
+        maker = next((cls for cls in type(field).__mro__ if name in vars(cls)), None)
+        if maker is not None and not maker.__module__.startswith("django."):
+            raise ImproperlyConfigured(
+                f"{type(field).__name__}.{name}() converts its values, so their text in the database is another"
+            )
+    return Spelling(field, make(field))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    value.encode()  # Lone surrogates: no database or Redis takes them
+    return str.__str__(value)  # Of an enum, what it stands for
+
+
+def _uuid(value: Any) -> UUID:
+    return value if isinstance(value, UUID) else UUID(str(value))
+
+
+_BOOLEANS: Final = {
+    "true": True, "t": True, "1": True,
+    "false": False, "f": False, "0": False,
+}  # fmt: skip
+
+
+def _boolean(value: Any) -> bool:
+    try:
+        return _BOOLEANS[str(value).lower()]
+    except KeyError:
+        raise ValueError(f"{value!r} is neither true nor false") from None
+
+
+def _address(field: Any) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        address, slash, bits = str(value).partition("/")
+        # The text of PostgreSQL's inet has the length of a prefix; a shorter one is a network.
+        if slash and bits != ("128" if ":" in address else "32"):
+            raise ValueError(f"{value!r} is a network, not an address")
+        if ":" not in address:
+            return str(IPv4Address(address))
+        try:
+            return clean_ipv6_address(address, field.unpack_ipv4)
+        except ValidationError as error:
+            raise ValueError(" ".join(error.messages)) from None
+
+    return parse
+
+
+_INTEGERS: Final = (
+    "AutoField", "BigAutoField", "SmallAutoField",
+    "IntegerField", "BigIntegerField", "SmallIntegerField",
+    "PositiveIntegerField", "PositiveBigIntegerField", "PositiveSmallIntegerField",
+)  # fmt: skip
+
+_PARSERS: Final[dict[str, Callable[[Any], Callable[[Any], Any]]]] = {
+    **dict.fromkeys(_INTEGERS, lambda field: int),
+    **dict.fromkeys(("CharField", "FilePathField", "SlugField", "TextField"), lambda field: _text),
+    "BooleanField": lambda field: _boolean,
+    "GenericIPAddressField": _address,
+    "UUIDField": lambda field: _uuid,
+}
+"""By the type of the column."""
