@@ -231,7 +231,7 @@ class DatabaseSource:
         if not _may_repeat_rows(queryset):
             return queryset  # type: ignore[no-any-return]
         if ranked is None:
-            ranked = models.QuerySet(self.index.model, using=self.index.get_using())
+            ranked = models.QuerySet[Any](self.index.model, using=self.index.get_using())
         return ranked.filter(pk__in=queryset.values("pk"))
 
     def _expression(self, criterion: Criterion) -> Any:
@@ -462,7 +462,7 @@ class DatabaseSource:
         return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
 
     def _count_facet(self, facet: Facet) -> Counter[tuple[Any, ...]]:
-        everybody = models.QuerySet(self.index.model, using=self.index.get_using()).order_by()
+        everybody = models.QuerySet[Any](self.index.model, using=self.index.get_using()).order_by()
         rows = everybody.filter(pk__in=self._rows.values("pk"))
         columns: dict[str, Any] = {}
         for at, path in enumerate(facet.paths):

@@ -13,13 +13,13 @@ from django.db.models.expressions import OrderBy
 
 from .codec.layout import Layout
 from .codec.order import Order
+from .codec.spelling import Spelling, spelling_of
 from .codec.units import Distance
 from .entries import Entry
 from .exceptions import NotRanked
 from .facets import Facets
 from .groups import Group
 from .ranking import Ranking
-from .spelling import Spelling, spelling_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser

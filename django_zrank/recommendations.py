@@ -300,7 +300,7 @@ def _with_rows(index: RankIndex, members: Iterable[Any]) -> Iterator[tuple[Any, 
     for batch in _batched(members, _MANY):
         pks = [None if isinstance(one, models.Model) else index.parse_pk(one) for one in batch]
         asked = [pk for pk in pks if pk is not None]
-        rows = {row.pk: row for row in models.QuerySet(index.model).filter(pk__in=asked)}
+        rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=asked)}
         for one, pk in zip(batch, pks, strict=True):
             yield one, one if pk is None else rows.get(pk)
 
@@ -359,7 +359,7 @@ def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:
     if not index.has_excluded:
         return ()
     if not isinstance(member, models.Model):
-        row = models.QuerySet(index.model).filter(pk=member).first()
+        row = models.QuerySet[Any](index.model).filter(pk=member).first()
         if row is None:
             raise NotRanked(f"{member!r} is not in the index {index.name!r}")
         member = row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,7 +106,11 @@ def _apply(index: RankIndex, store: Store, marks: list[Seen]) -> int | None:
 
 def _members(index: RankIndex, marks: list[Seen]) -> set[Any]:
     """The primary keys of the members that ``marks`` are about."""
-    pks = set(map(index.from_text, {member for _, via, member in marks if via is None}))
+    pks: set[Any] = set()
+    for text in {member for _, via, member in marks if via is None}:
+        # What no row's key can be is no member: a row that points at rows of several models, by a key as text.
+        with suppress(ValueError):
+            pks.add(index.from_text(text))
     if connections[index.get_using()].vendor == "sqlite":
         # It has no such rows, and can't even be asked for them.
         pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}

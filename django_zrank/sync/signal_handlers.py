@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
@@ -19,7 +20,7 @@ from ..models import Mark
 from ..registry import registry
 from .drain import drain_soon
 from .push import try_push
-from .sources import Source, sources_of
+from .sources import Source, every_row, sources_of
 from .transactions import belongs_to
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["connect", "connect_all", "disable_sync", "disconnect"]
 
 logger = logging.getLogger("django_zrank.sync")
+
+LIMIT: Final = 1000
+"""The most members of an index that a transaction pushes, whoever waits for it. The marks of all others wait for a
+drain."""
 
 _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
 
@@ -63,26 +68,43 @@ class Route:
 
 
 class Touched:
-    """The members that one transaction touched. Pushed once, after its commit."""
+    """The members that one transaction touched, or as many as a push takes. Pushed once, after its commit."""
 
     def __init__(self, using: str) -> None:
         self.using = using
-        self.members: dict[RankIndex, set[Any]] = defaultdict(set)
+        self.members: dict[RankIndex, set[str]] = defaultdict(set)
         self.related: dict[tuple[RankIndex, Source], set[str]] = defaultdict(set)
+        self.limit = None if get_settings().capture == "signals" else LIMIT
+        """The most of each that are kept: what a trigger has marked waits for a drain. None where marks are made
+        of what is kept here."""
 
     def add(self, route: Route, instance: models.Model) -> None:
         """A row that was saved, or a member that was deleted."""
         if route.related is None:
-            self.members[route.index].add(_member(route.index, instance))
+            self._keep(self.members[route.index], [_member(route.index, instance)], route.index.to_text)
             return
         self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
 
     def add_related(self, index: RankIndex, source: Source, owners: Iterable[Any]) -> None:
         """Rows that changed, by what their columns say whose they are."""
         if source.via is not None:
-            self.related[index, source].update(map(str, owners))
+            self._keep(self.related[index, source], owners, source.text_of)
         else:
-            self.members[index].update(owner for owner in owners if owner is not None)
+            self.add_members(index, owners)
+
+    def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
+        """Members, by their primary keys."""
+        self._keep(self.members[index], pks, index.to_text)
+
+    def _keep(self, kept: set[str], values: Iterable[Any], to_text: Callable[[Any], str]) -> None:
+        """Keep the texts of ``values``, read as far as there is room."""
+        if self.limit is not None:
+            values = islice(values, max(self.limit - len(kept), 0))
+        for value in values:
+            # None leads nowhere, and what has no text is no member's key.
+            with suppress(ValueError):
+                if value is not None:
+                    kept.add(to_text(value))
 
     def push_on_commit(self) -> None:
         """Join what the transaction has touched so far, or be the first.
@@ -91,10 +113,11 @@ class Touched:
         rollback undoes. Of a savepoint's hooks that outlive it, none can be dropped by less than what also
         undoes the changes made since; so any that is still there may be joined.
         """
-        if not self.members and not self.related:
+        if not any(self.members.values()) and not any(self.related.values()):
             return
-        if get_settings().capture == "signals":
-            Mark.objects.using(self.using).bulk_create(self.marks())
+        if self.limit is None:
+            Mark.objects.using(self.using).bulk_create(self.marks(), batch_size=LIMIT)
+            self.limit = LIMIT
         connection = connections[self.using]
         for savepoints, hook, *_ in connection.run_on_commit:
             first = getattr(hook, "__self__", None)
@@ -107,20 +130,20 @@ class Touched:
 
     def marks(self) -> Iterator[Mark]:
         """What triggers would leave: for databases that forbid them."""
-        for index, pks in self.members.items():
-            yield from (Mark(index=index.name, member=str(pk)) for pk in pks)
+        for index, members in self.members.items():
+            yield from (Mark(index=index.name, member=member) for member in members)
         for (index, source), owners in self.related.items():
             yield from (Mark(index=index.name, via=source.via, member=owner) for owner in owners)
 
     def merge(self, other: Touched) -> None:
         """Take over what another one holds."""
-        for index, pks in other.members.items():
-            self.members[index] |= pks
+        for index, members in other.members.items():
+            self._keep(self.members[index], members, str)
         for related, owners in other.related.items():
-            self.related[related] |= owners
+            self._keep(self.related[related], owners, str)
 
     def push(self) -> None:
-        """Push every member. One index that fails doesn't keep the others waiting."""
+        """Push the members. One index that fails doesn't keep the others waiting."""
         for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
             try:
                 if try_push(index, self.members_of(index)):
@@ -129,11 +152,12 @@ class Touched:
                 logger.exception("Index %r: what a transaction changed was not pushed", index.name)
 
     def members_of(self, index: RankIndex) -> set[Any]:
-        """The primary keys of every member of ``index`` that was touched."""
-        pks = set(self.members.get(index, ()))
+        """The primary keys of the members of ``index`` that were touched, ``LIMIT`` at most."""
+        texts = islice(self.members.get(index, ()), LIMIT)
+        pks = set(map(index.from_text, texts))
         for (other, source), owners in self.related.items():
-            if other is index:
-                pks.update(source.members_at(owners, self.using))
+            if other is index and len(pks) < LIMIT:
+                pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
         return pks
 
 
@@ -213,15 +237,14 @@ def _deleting(sender: type[models.Model], instance: models.Model, using: str, **
     touched = Touched(using)
     for route in _routes_for(sender, using):
         if route.related is not None and route.key is not None:
-            rows = route.related.model._base_manager.using(using).filter(**{route.key.name: instance})
-            owners = rows.values_list(route.related.column.attname, flat=True)
-            touched.add_related(route.index, route.related, owners)
+            rows = every_row(route.related.model, using).filter(**{route.key.name: instance})
+            owners = rows.order_by().values_list(route.related.column.attname, flat=True)
+            touched.add_related(route.index, route.related, owners[: touched.limit])
         elif route.related is not None:
-            owner = getattr(instance, route.related.column.attname)
             if route.related.via is None:
                 touched.add(route, instance)
             else:
-                touched.members[route.index].update(route.related.members_at([str(owner)], using))
+                touched.add_members(route.index, route.related.members_of(instance, using, touched.limit))
     touched.push_on_commit()
 
 
@@ -257,11 +280,12 @@ def _related(
     between = _between(near, instance, far, pk_set)
     if field.remote_field.symmetrical:
         between |= _between(far, instance, near, pk_set)
-    rows = sender._base_manager.using(using).filter(between)
+    rows = every_row(sender, using).filter(between).order_by()
     touched = Touched(using)
     for route in routes:
         source: Any = route.related
-        touched.add_related(route.index, source, rows.values_list(source.column.attname, flat=True))
+        owners = rows.values_list(source.column.attname, flat=True)
+        touched.add_related(route.index, source, owners[: touched.limit])
     touched.push_on_commit()
 
 

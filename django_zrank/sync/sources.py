@@ -15,7 +15,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable, Join
 from django.db.models.sql.where import ExtraWhere
 
-from ..spelling import spelling_of
+from ..codec.spelling import spelling_of
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -71,6 +71,11 @@ class Source:
         """What a mark says of a row whose ``column`` holds ``value``, spelled as :meth:`members_at` reads it.
         Raises ``ValueError``."""
         return str(spelling_of(self.column).parse(value))
+
+    def members_of(self, row: models.Model, using: str, limit: int | None = None) -> Iterator[Any]:
+        """The primary keys of all members that lead to ``row`` by ``via``, or of ``limit`` of them."""
+        with suppress(ValueError):
+            yield from self.members_at([self.text_of(getattr(row, self.column.attname))], using, limit)
 
     def members_at(self, texts: Iterable[str], using: str, limit: int | None = None) -> Iterator[Any]:
         """The primary keys of all members whose ``via`` holds one of these values (as marks store them), or of
@@ -131,13 +136,22 @@ def _sources(query: Query) -> Iterator[Source]:
     for node in nodes:
         if isinstance(node, Col) and node.alias in fields:
             fields[node.alias].add(node.target)
+    opaque = bool(query.extra) or any(map(_is_opaque, nodes))
     for alias, table in tables.items():
         if isinstance(table, Join):
             # The key that leads to a table decides which of its rows is read.
             for near, far in _joined(table):
                 fields[table.parent_alias].add(near)
                 fields[alias].add(far)
-    opaque = bool(query.extra) or any(map(_is_opaque, nodes))
+            relation: Any = getattr(table.join_field, "field", table.join_field)
+            kind = _kind_column(relation)
+            if kind is not None:  # of rows that may lead to any model, the one to which they do decides, too
+                holder = kind.model._meta.db_table
+                for end in (alias, table.parent_alias):
+                    if tables[end].table_name == holder:
+                        fields[end].add(kind)
+            elif type(relation).get_extra_restriction is not models.ForeignObject.get_extra_restriction:
+                opaque = True
     return (_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables)
 
 
@@ -197,6 +211,12 @@ def _walk(pending: list[Any]) -> Iterator[Any]:
             pending.extend(node.get_source_expressions())
         elif isinstance(node, (list, tuple)):
             pending.extend(node)
+
+
+def _kind_column(relation: Any) -> models.Field[Any, Any] | None:
+    """The column that tells which model the rows behind a generic relation lead to, None for another relation."""
+    name = getattr(relation, "content_type_field_name", None)
+    return None if name is None else relation.related_model._meta.get_field(name)
 
 
 def _stored(fields: Iterable[models.Field[Any, Any]]) -> frozenset[models.Field[Any, Any]] | None:

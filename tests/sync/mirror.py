@@ -29,7 +29,7 @@ def ranked(index: type[RankIndex]) -> dict[str, float]:
     """Member -> score, as the queryset has them now. For numbers only."""
     path = index.instance().ordering.first.path
     rows = index.instance().get_queryset().using(index.instance().get_using()).values_list("pk", path)
-    return {str(pk): float(score) for pk, score in rows if score is not None}
+    return {index.instance().to_text(pk): float(score) for pk, score in rows if score is not None}
 
 
 def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
@@ -41,7 +41,7 @@ def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
         if criteria[0] is not None:
             with suppress(Unrankable):
                 score, tie = index.ordering.encoder()(criteria)
-                members[str(row.pk)] = (float(score), tie + "\0".join(names).encode())
+                members[index.to_text(row.pk)] = (float(score), tie + "\0".join(names).encode())
     return members
 
 

@@ -278,14 +278,33 @@ def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(
     assert list(waiting_marks(INDEX)) == [everybody]
 
 
-def test_a_poisoned_mark_keeps_none_waiting(players: list[Player], caplog: pytest.LogCaptureFixture) -> None:
-    poisoned = mark("no primary key")[0]
+def test_a_mark_of_what_no_rows_key_can_be_is_worked_off(players: list[Player]) -> None:
+    """A row that points at rows of several models leaves such marks, with the keys of others."""
+    mark("no primary key")
     mark(players[0].pk)
-    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
-        assert drain(INDEX) == 21
-    assert list(waiting_marks(INDEX)) == [poisoned]
-    assert "no primary key" in caplog.text
+    assert drain(INDEX) == 22
+    assert not waiting_marks(INDEX).exists()
     assert_mirrors(PlayerAscending)
+
+
+def test_a_mark_that_cant_be_worked_off_keeps_none_waiting(
+    players: list[Player], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned = mark(players[0].pk)[0]
+
+    def choke(index: Any, pks: Any) -> Any:
+        if players[0].pk in (pks := list(pks)):
+            raise ArithmeticError("this one")
+        return read(index, pks)
+
+    read = push_module.read
+    monkeypatch.setattr(push_module, "read", choke)
+    mark(players[1].pk)
+    Mark.objects.filter(member=str(players[0].pk)).exclude(pk=poisoned.pk).delete()
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        drain(INDEX)
+    assert list(waiting_marks(INDEX)) == [poisoned]
+    assert "this one" in caplog.text
 
 
 def test_a_number_that_no_row_can_have_is_worked_off(players: list[Player]) -> None:

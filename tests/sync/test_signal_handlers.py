@@ -529,7 +529,7 @@ def test_more_related_rows_in_a_transaction_than_a_query_takes() -> None:
         for club in clubs:
             club.is_open = True
             club.save()
-    assert len(contents(AccountRank)) == 1100
+    assert len(contents(AccountRank)) == signal_handlers.LIMIT
 
 
 def test_a_filter_through_a_many_to_many(declare: Callable[..., type[RankIndex]]) -> None:

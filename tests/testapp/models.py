@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.conf import settings
+from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
 from django.db import models
 
 
@@ -69,7 +70,7 @@ class Nickname(models.Model):
     score = models.FloatField(null=True)
 
 
-class LooseField(models.IntegerField):
+class LooseField(models.IntegerField):  # type: ignore[type-arg]
     """Says that it holds 32 bits, and holds 64: a column that somebody altered."""
 
     def get_internal_type(self) -> str:
@@ -130,3 +131,65 @@ class Competitor(models.Model):
     platform = models.CharField(max_length=40, default="")
     guild = models.ForeignKey(Guild, models.SET_NULL, null=True)
     tags = models.ManyToManyField(Tag)
+
+
+class Host(models.Model):
+    """A key that PostgreSQL casts to another text than Python does, and rows that most managers hide."""
+
+    address = models.GenericIPAddressField(primary_key=True)
+    load = models.IntegerField(null=True)
+    zone = models.ForeignKey("Zone", models.SET_NULL, null=True, to_field="gateway")
+    is_hidden = models.BooleanField(default=False)
+    labels = GenericRelation("Label")
+
+
+class Zone(models.Model):
+    gateway = models.GenericIPAddressField(unique=True)
+    is_up = models.BooleanField(default=True)
+
+
+class Switch(models.Model):
+    """A key of which there are two."""
+
+    is_on = models.BooleanField(primary_key=True)
+    load = models.IntegerField(null=True)
+
+
+class Label(models.Model):
+    """Leads to rows of any model."""
+
+    word = models.CharField(max_length=40)
+    content_type = models.ForeignKey("contenttypes.ContentType", models.CASCADE)
+    object_id = models.CharField(max_length=40)
+    target = GenericForeignKey()
+
+
+class VisibleManager(models.Manager["Member"]):
+    def get_queryset(self) -> models.QuerySet[Member]:
+        return super().get_queryset().filter(is_hidden=False)
+
+
+class Chapter(models.Model):
+    name = models.CharField(max_length=40)
+    is_hidden = models.BooleanField(default=False)
+
+    objects = models.Manager()
+    visible = VisibleManager()
+
+    class Meta:
+        base_manager_name = "visible"
+
+
+class Member(models.Model):
+    """Some rows are hidden by the manager that Django follows relations with."""
+
+    points = models.IntegerField(null=True)
+    chapter = models.ForeignKey(Chapter, models.CASCADE, null=True)
+    tags = models.ManyToManyField(Tag)
+    is_hidden = models.BooleanField(default=False)
+
+    objects = models.Manager()
+    visible = VisibleManager()
+
+    class Meta:
+        base_manager_name = "visible"

@@ -1,8 +1,8 @@
 """One spelling for every value of a key column: in Redis, in marks, and as each database casts it to text.
 
-PostgreSQL casts the address ``10.0.0.1`` to ``10.0.0.1/32`` and true to ``true``; SQLite holds a UUID as 32 digits. Whatever
-arrives, a value or any of these texts, is parsed to one value first, and that value's ``str()`` is the spelling.
-A type whose text depends on the database or the session (dates, times, decimals, floats, bytes) has none.
+PostgreSQL casts the address ``10.0.0.1`` to ``10.0.0.1/32`` and true to ``true``; SQLite holds a UUID as 32 digits.
+A value, or any of these texts, is parsed to one value first, and that value's ``str()`` is the spelling. A type whose
+text depends on the database or the session (dates, times, decimals, floats, bytes) has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.utils.ipv6 import clean_ipv6_address
 
-from .ordering import value_field
+from .fields import value_field
 
 __all__ = ["SUPPORTED", "Spelling", "spelling_of"]
 
