@@ -16,6 +16,7 @@ class ZRankConfig(AppConfig):
     def ready(self) -> None:
         # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
+        from .rest_framework import checks as rest_checks  # noqa: F401
         from .sync.signal_handlers import connect_all
         from .sync.triggers import release, renew
 

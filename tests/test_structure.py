@@ -23,6 +23,7 @@ MODULES = {
 DEFERRED = {
     # Models and signals can't be loaded before Django's registry of apps is full.
     ("django_zrank.apps", "django_zrank.checks"),
+    ("django_zrank.apps", "django_zrank.rest_framework.checks"),
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
     ("django_zrank.apps", "django_zrank.sync.triggers"),
     # drf-spectacular is optional.

@@ -10,7 +10,7 @@ from rest_framework.exceptions import APIException, NotFound
 
 from ..conf import get_settings
 
-__all__ = ["MemberNotRanked", "RankingUnavailable"]
+__all__ = ["MemberNotRanked", "NoOwner", "RankingUnavailable"]
 
 
 class MemberNotRanked(NotFound):
@@ -18,6 +18,16 @@ class MemberNotRanked(NotFound):
 
     default_detail = _("This member is not in the ranking.")
     default_code = "not_ranked"
+
+
+class NoOwner(NotFound):
+    """404: nobody can be looked up by the user, as the index names no ``owner``."""
+
+    default_code = "no_owner"
+
+    def __init__(self, index: str) -> None:
+        message = _("The index “{index}” declares no owner, so it can't tell which member is yours.")
+        super().__init__(message.format(index=index))
 
 
 class RankingUnavailable(APIException):

@@ -12,7 +12,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uritemplate
-from django.db import models
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
@@ -21,9 +20,19 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework.exceptions import NotFound
 
 from ..index import RankIndex
-from ..ordering import follow, value_field
 from ..registry import registry
-from .parameters import FacetField, RecommendationParameters, RefusedField
+from .parameters import Parameter
+from .query import RecommendationQuery
+from .schemas import (
+    Schema,
+    distance_schema,
+    enumeration,
+    facet_schema,
+    key_schema,
+    object_schema,
+    one_of,
+    score_schema,
+)
 from .serializers import EntrySerializer
 
 if TYPE_CHECKING:
@@ -32,8 +41,6 @@ if TYPE_CHECKING:
     from .viewsets import IndexViewSet
 
 __all__ = ["IndexAutoSchema"]
-
-Schema = dict[str, Any]
 
 
 class IndexAutoSchema(AutoSchema):
@@ -88,13 +95,13 @@ class IndexAutoSchema(AutoSchema):
         view = self.viewset
         for name in uritemplate.variables(self.path):
             if name == "index" and view.index is None:
-                schema = _words(index.name for index in self.get_indexes())
+                schema = enumeration(index.name for index in self.get_indexes())
                 description = _("The name of the index.")
             elif view.lookup_field == "pk" and name in {view.lookup_url_kwarg or "pk", "id"}:
-                schema = _one_of(_key_schema(index) for index in self.get_indexes())
+                schema = one_of(key_schema(index) for index in self.get_indexes())
                 description = _("The id of the member.")
                 if view.action == "around":
-                    schema = _one_of([schema, {"type": "string", "enum": ["me"]}])
+                    schema = one_of([schema, {"type": "string", "enum": ["me"]}])
             else:
                 continue
             yield OpenApiParameter(name, schema, OpenApiParameter.PATH, description=str(description))
@@ -103,35 +110,35 @@ class IndexAutoSchema(AutoSchema):
         if self.viewset.action not in _ACTIONS:
             return
         indexes = self.get_indexes()
-        found: dict[str, dict[str, tuple[Schema, bool]]] = {}
-        for index in indexes:
-            view = copy(self.viewset)
-            view.index = index
-            parameters = view.get_parameters_class()(context={"view": view})
-            for name, field in list(parameters.fields.items()):
-                if isinstance(field, RefusedField):
-                    del parameters.fields[name]
-            mapped = self._map_serializer(parameters, "request")
-            for name, schema in mapped.get("properties", {}).items():
-                found.setdefault(name, {})[index.name] = (schema, name in mapped.get("required", ()))
+        found: dict[str, dict[str, Parameter]] = {}
+        for view in map(self._view_of, indexes):
+            for name, parameter in view.get_query().parameters.items():
+                if not parameter.hidden:
+                    found.setdefault(name, {})[view.get_index().name] = parameter
         for name, by_index in found.items():
-            schemas = [schema for schema, _ in by_index.values()]
+            parameters = list(by_index.values())
             everywhere = len(by_index) == len(indexes)
-            description = schemas[0].get("description", "")
+            description = str(parameters[0].help_text)
             if not everywhere:
                 description = f"{description} ({', '.join(by_index)})".strip()
             yield OpenApiParameter(
                 name,
-                _one_of({key: schema[key] for key in schema if key != "description"} for schema in schemas),
+                one_of(parameter.get_schema() for parameter in parameters),
                 OpenApiParameter.QUERY,
-                required=everywhere and all(required for _, required in by_index.values()),
+                required=everywhere and all(parameter.required for parameter in parameters),
                 description=description,
             )
 
+    def _view_of(self, index: RankIndex) -> IndexViewSet:
+        view = copy(self.viewset)
+        view.index = index
+        return view
+
     def get_filter_backends(self) -> list[Any]:
         view = self.viewset
-        rows = not issubclass(view.get_serializer_class(), EntrySerializer)
-        return list(view.filter_backends) if rows and view.action in {"list", "around"} else []
+        return (
+            list(view.filter_backends) if view.shows_rows() and view.action in view.filtered_actions else []
+        )
 
     # Responses
 
@@ -181,8 +188,8 @@ class IndexAutoSchema(AutoSchema):
     def _get_result_schema(self) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` shows it."""
         serializer_class = self.viewset.get_serializer_class()
-        if issubclass(serializer_class, EntrySerializer):
-            return self.resolve_serializer(serializer_class(), "response").ref
+        if not self.viewset.shows_rows():
+            return self.resolve_serializer(cast("Serializer[Any]", serializer_class()), "response").ref
         entry = self.resolve_serializer(EntrySerializer(), "response")
         serializer = serializer_class(context=self.viewset.get_serializer_context())
         row = self.resolve_serializer(cast("Serializer[Any]", serializer), "response")
@@ -199,31 +206,30 @@ class IndexAutoSchema(AutoSchema):
         return self._get_component(f"{entry.name}With{row.name}", schema)
 
     def _get_around_schema(self) -> Schema:
-        return _object(results={"type": "array", "items": self._get_result_schema()})
+        return object_schema(results={"type": "array", "items": self._get_result_schema()})
 
     def _get_counts_schema(self) -> Schema:
         values: dict[str, list[Schema]] = {}
         for index in self.get_indexes():
-            view = copy(self.viewset)
-            view.index = index
+            view = self._view_of(index)
             for name, path in view.get_filters().items():
-                values.setdefault(name, []).append({**_facet_schema(index, path), "nullable": True})
-        counted = _object(values={"type": "object", "properties": {}}, count={"type": "integer"})
-        counted["properties"]["values"]["properties"] = {name: _one_of(of) for name, of in values.items()}
-        return _object(count={"type": "integer"}, results={"type": "array", "items": counted})
+                values.setdefault(name, []).append({**facet_schema(index, path), "nullable": True})
+        counted = object_schema(values={"type": "object", "properties": {}}, count={"type": "integer"})
+        counted["properties"]["values"]["properties"] = {name: one_of(of) for name, of in values.items()}
+        return object_schema(count={"type": "integer"}, results={"type": "array", "items": counted})
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         # The entries of this list stand beside the band, so it isn't an array.
         return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
 
     def _is_draw(self) -> bool:
-        return issubclass(self.viewset.get_parameters_class(), RecommendationParameters)
+        return issubclass(self.viewset.get_query_class(), RecommendationQuery)
 
     def _get_list_schema(self) -> Schema:
         if not self._is_draw():
             return self._get_result_schema()
-        distances = _one_of(_distance_schema(index) for index in self.get_indexes())
-        return _object(
+        distances = one_of(distance_schema(index) for index in self.get_indexes())
+        return object_schema(
             band={"type": "array", "items": distances, "minItems": 2, "maxItems": 2},
             candidates={"type": "integer"},
             results={"type": "array", "items": self._get_result_schema()},
@@ -290,82 +296,13 @@ _EXAMPLES: Final[Mapping[str | None, Any]] = {
 _NUMBERS: Final = {"pk": 4711, "score": 230, "rank": 1702, "candidates": 8312, "count": 12}
 
 
-# Types
-
-
-def _field_schema(field: Any) -> Schema:
-    """A value of a model field, as REST framework's encoder writes it."""
-    field = value_field(field)  # The primary key of a child model is a relation, for one
-    schema = next(schema for kind, schema in _TYPES if isinstance(field, kind))
-    values = [value for value, _label in field.flatchoices if value not in (None, "")]
-    return {**schema, "enum": values} if values else dict(schema)
-
-
-_TYPES: Final[tuple[tuple[type[models.Field[Any, Any]], Schema], ...]] = (
-    (models.BooleanField, {"type": "boolean"}),
-    (models.IntegerField, {"type": "integer"}),
-    (models.FloatField, {"type": "number"}),
-    (models.DecimalField, {"type": "number"}),
-    (models.UUIDField, {"type": "string", "format": "uuid"}),
-    (models.DateTimeField, {"type": "string", "format": "date-time"}),
-    (models.DateField, {"type": "string", "format": "date"}),
-    (models.DurationField, {"type": "string", "description": "Seconds.", "example": "90.0"}),
-    (models.Field, {"type": "string"}),
-)
-
-
-def _key_schema(index: RankIndex) -> Schema:
-    return _field_schema(index.model._meta.pk)
-
-
-def _score_schema(index: RankIndex) -> Schema:
-    *_relations, field = follow(index.model, index.ordering.first.path)
-    return {key: value for key, value in _field_schema(field).items() if key != "enum"}
-
-
-def _distance_schema(index: RankIndex) -> Schema:
-    duration = {"type": "string", "description": "A duration.", "example": "7 00:00:00"}
-    match _score_schema(index).get("format", _score_schema(index)["type"]):
-        case "date":
-            return _one_of([duration, {"type": "number", "description": "Days."}])
-        case "date-time" | "string":
-            return duration
-    return {"type": "number", "example": 10}
-
-
-def _facet_schema(index: RankIndex, path: str) -> Schema:
-    return _field_schema(index.faceting.reading(path).field(path))
-
-
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _words(words: Iterable[str]) -> Schema:
-    """One of ``words``. An enumeration of none is not allowed."""
-    listed = list(words)
-    return {"type": "string", "enum": listed} if listed else {"type": "string"}
-
-
-def _one_of(schemas: Iterable[Schema]) -> Schema:
-    """Any of ``schemas``: of indexes whose types differ."""
-    different: list[Schema] = []
-    for schema in schemas:
-        different += [one for one in schema.get("anyOf", [schema]) if one not in different]
-    # Not oneOf: a whole number is a number too.
-    return different[0] if len(different) == 1 else {"anyOf": different} if different else {}
-
-
-# Fields that are this app's own
-
-
 class KeyExtension(OpenApiSerializerFieldExtension):
     """``pk`` of a result."""
 
     target_class = "django_zrank.rest_framework.serializers.KeyField"
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return _one_of(_key_schema(index) for index in auto_schema.get_indexes())
+        return one_of(key_schema(index) for index in auto_schema.get_indexes())
 
 
 class ScoreExtension(OpenApiSerializerFieldExtension):
@@ -374,42 +311,4 @@ class ScoreExtension(OpenApiSerializerFieldExtension):
     target_class = "django_zrank.rest_framework.serializers.ScoreField"
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return _one_of(_score_schema(index) for index in auto_schema.get_indexes())
-
-
-class MemberExtension(OpenApiSerializerFieldExtension):
-    target_class = "django_zrank.rest_framework.parameters.MemberField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return _key_schema(self.target.context["view"].get_index())
-
-
-class BandExtension(OpenApiSerializerFieldExtension):
-    target_class = "django_zrank.rest_framework.parameters.BandField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        distance = _distance_schema(self.target.context["view"].get_index())
-        is_number = distance.get("type") == "number"
-        return {"type": "string", "example": "50,100" if is_number else "P3D,P7D"}
-
-
-class RanksExtension(OpenApiSerializerFieldExtension):
-    target_class = "django_zrank.rest_framework.parameters.RanksField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return {"type": "string", "pattern": "^[0-9]{1,9}(,[0-9]{1,9})?$", "example": "50"}
-
-
-class ValueExtension(OpenApiSerializerFieldExtension):
-    target_class = "django_zrank.rest_framework.parameters.ValueField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return _facet_schema(self.target.context["view"].get_index(), self.target.path)
-
-
-class FacetExtension(OpenApiSerializerFieldExtension):
-    target_class = "django_zrank.rest_framework.parameters.FacetField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        field: FacetField = self.target
-        return _words(field.choices())
+        return one_of(score_schema(index) for index in auto_schema.get_indexes())

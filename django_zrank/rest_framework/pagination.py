@@ -33,10 +33,16 @@ def get_pagination_class() -> type[BasePagination]:
     return chosen  # type: ignore[no-any-return]
 
 
-def get_page_parameters(paginator: BasePagination | None) -> list[str]:
-    """The parameters that say which page: its length first, where there is one for it."""
-    attributes = ("limit_query_param", "page_size_query_param", "page_query_param", "offset_query_param")
-    return [name for name in (getattr(paginator, attribute, None) for attribute in attributes) if name]
+def get_page_parameters(paginator: BasePagination | None) -> dict[str, int | None]:
+    """The parameters that say which page, its length first: the lowest number of each, None for the page's own."""
+    lowest = {
+        "limit_query_param": 1,
+        "page_size_query_param": 1,
+        "offset_query_param": 0,
+        "page_query_param": None,
+    }
+    found = {getattr(paginator, attribute, None): number for attribute, number in lowest.items()}
+    return {name: number for name, number in found.items() if name}
 
 
 class Board:

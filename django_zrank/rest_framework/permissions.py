@@ -1,19 +1,22 @@
-"""Who may ask as whom."""
+"""Who may ask, and as whom."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
-from rest_framework.views import APIView
+from rest_framework.settings import api_settings
 
 from ..exceptions import NotRanked
 from ..index import RankIndex
 
-__all__ = ["IsOwner"]
+if TYPE_CHECKING:
+    from rest_framework.views import APIView
+
+__all__ = ["IsOwner", "get_permission_classes"]
 
 
 class IsOwner(BasePermission):
@@ -38,3 +41,11 @@ class IsOwner(BasePermission):
             return bool(index.get_member(user) == obj)
         except (ImproperlyConfigured, NotRanked):
             return False
+
+
+def get_permission_classes() -> list[Any]:
+    """The project's ``DEFAULT_PERMISSION_CLASSES``; ``[IsAuthenticated]`` where the project sets none, as REST
+    framework's own default would let anybody in."""
+    if "DEFAULT_PERMISSION_CLASSES" in api_settings.user_settings:
+        return list(api_settings.DEFAULT_PERMISSION_CLASSES)
+    return [IsAuthenticated]

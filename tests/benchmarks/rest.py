@@ -288,7 +288,7 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
     clock = Clock()
     parts = {
         "authentication": (APIView, "perform_authentication"),
-        "query string": (viewsets.IndexViewSet, "get_parameters"),
+        "query string": (viewsets.IndexViewSet, "get_asked"),
         "my row": (viewsets.IndexViewSet, "get_member"),
         "recommend(), my friends": (Ranking, "recommend"),
         "rows of the results": (viewsets.IndexViewSet, "get_results"),

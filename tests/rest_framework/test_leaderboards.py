@@ -7,15 +7,19 @@ from unittest import mock
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.checks.registry import registry as checks_registry
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from redis.connection import Connection
 from rest_framework.pagination import CursorPagination, LimitOffsetPagination
 from rest_framework.test import APIClient
 
+from django_zrank.registry import Registry
+from django_zrank.rest_framework.checks import check_facet_names
 from django_zrank.rest_framework.pagination import LeaderboardPagination, get_pagination_class
 from django_zrank.testing import sync_now
-from tests.testapp.models import Nickname, Player
+from tests.rest_framework.urls import MusicianRank, Regional
+from tests.testapp.models import Musician, Nickname, Player
 from tests.testapp.zrank import NicknameRank, PlayerRank
 
 URL = "/api/leaderboard/"
@@ -75,6 +79,20 @@ class TestPages:
         answer = ask(client, URL, page_size=10**6)
         assert (answer["count"], len(answer["results"])) == (141, 100)
         assert len(ask(client, URL)["results"]) == 50
+
+    @pytest.mark.parametrize(
+        ("url", "query"),
+        [
+            *((URL, {"page_size": value}) for value in ("AAA", "", "0", "-1", "1.5", "٣")),
+            *(("/offset/board/", {"limit": value}) for value in ("AAA", "0", "-1")),
+            *(("/offset/board/", {"offset": value}) for value in ("AAA", "-1")),
+        ],
+    )
+    def test_nonsense(self, client: APIClient, regions: Any, url: str, query: dict[str, str]) -> None:
+        """REST framework itself would answer as if nothing had been given."""
+        response = client.get(url, query)
+        assert response.status_code == 400
+        assert response.json().keys() == query.keys()
 
     def test_nobody(self, client: APIClient, zrank: Any) -> None:
         assert ask(client, URL) == {"count": 0, "next": None, "previous": None, "results": []}
@@ -377,10 +395,52 @@ def test_the_browsable_api(client: APIClient, regions: Any) -> None:
         assert shown in response.content.decode(), path
 
 
-def test_a_facet_with_the_name_of_a_parameter(client: APIClient, regions: Any) -> None:
-    assert client.get("/clash/board/").status_code == 200  # Has no n
-    with pytest.raises(ImproperlyConfigured, match="'n'"):
-        client.get("/clash/board/me/around/")
+class TestNamesOfParameters:
+    """Facets that are called like a parameter."""
+
+    @pytest.fixture
+    def musicians(self, user: User, zrank: Any) -> list[Musician]:
+        musicians = [
+            Musician.objects.create(
+                level=level, band=band, page=page, facet_page=page * 2, user=user if level == 1 else None
+            )
+            for level, (band, page) in enumerate([("abba", 1), ("queen", 2), ("abba", 2)])
+        ]
+        sync_now(MusicianRank)
+        return musicians
+
+    def test_have_another_name(self, client: APIClient, musicians: Any) -> None:
+        board, draw = "/musicians/board/", "/musicians/"
+        assert levels(ask(client, board, facet_band="abba")["results"]) == [2, 0]
+        assert levels(ask(client, board, facet_page="2", page=1)["results"]) == [0]
+        assert levels(ask(client, board, facet_facet_page="2", page=1)["results"]) == [2, 1]
+        assert levels(ask(client, board, facet_page="4")["results"]) == [2, 1]
+        assert client.get(board, {"band": "abba"}).status_code == 400
+        assert levels(ask(client, draw, facet_band="abba", band=1)["results"]) == [2, 0]
+        assert ask(client, f"{board}me/", facet_band__not="abba")["rank"] == 1
+        counts = ask(client, f"{board}counts/", facet="facet_band")["results"]
+        assert counts[0] == {"values": {"facet_band": "abba"}, "count": 2}
+
+    def test_check_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        only = Registry()
+        monkeypatch.setattr("django_zrank.rest_framework.checks.registry", only)
+        for index in (PlayerRank, Regional):
+            only.register(index)
+        assert check_facet_names(None) == []
+        only.register(MusicianRank)
+        assert [(one.id, one.msg) for one in check_facet_names(None)] == [
+            (
+                "zrank.W050",
+                f"MusicianRank.facets: {name} is a parameter of the REST API, so the filter is called {new} there.",
+            )
+            for name, new in (("'band'", "'facet_band'"), ("'page'", "'facet_facet_page'"))
+        ]
+        assert check_facet_names in checks_registry.get_checks()
+
+    def test_names_of_the_view_must_differ(self, client: APIClient, regions: Any) -> None:
+        assert client.get("/clash/board/").status_code == 200  # Has no n
+        with pytest.raises(ImproperlyConfigured, match="'n'"):
+            client.get("/clash/board/me/around/")
 
 
 def test_several_criteria(client: APIClient, regions: list[Player], me: Player) -> None:

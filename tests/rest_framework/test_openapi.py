@@ -136,9 +136,13 @@ def test_parameters(schema: Any) -> None:
 
 def test_types(schema: Any) -> None:
     found = named(schema, PATHS["counts"])
-    assert found["region"]["schema"] == {"type": "array", "items": {"type": "string"}}
-    assert found["active"]["schema"] == {"type": "array", "items": {"type": "boolean"}}
-    assert found["user__not"]["schema"] == {"type": "array", "items": {"type": "integer"}}
+    several = {"type": "array", "minItems": 1, "maxItems": 100}
+    assert found["region"]["schema"] == {
+        **several,
+        "items": {"type": "string", "pattern": "^[^\\u0000]*$"},
+    }
+    assert found["active"]["schema"] == {**several, "items": {"type": "boolean"}}
+    assert found["user__not"]["schema"] == {**several, "items": {"type": "integer"}}
     assert found["user__isnull"]["schema"] == {"type": "boolean"}
     assert found["facet"]["required"] is True
     assert found["facet"]["schema"]["enum"] == ["region", "active", "user", "region,active"]

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.http import urlencode
 from rest_framework.test import APIClient
 
@@ -89,8 +90,57 @@ def test_seed_must_be_allowed(client: APIClient, me: Player) -> None:
     assert response.json() == {"seed": ["No seed can be given here."]}
 
 
-def test_unknown_parameters_are_ignored(client: APIClient, me: Player) -> None:
-    assert len(ask(client, "page=2&limit=1&count=&N=3")["results"]) == 10
+def test_unknown_parameters_are_refused(client: APIClient, me: Player) -> None:
+    response = client.get(f"{URL}?page=2&limit=1&count=&N=3&exlude=3&n=2")
+    assert response.status_code == 400
+    assert response.json() == {
+        "page": ["There is no such parameter."],
+        "limit": ["There is no such parameter."],
+        "count": ["There is no such parameter."],
+        "N": ["There is no such parameter. Did you mean n?"],
+        "exlude": ["There is no such parameter. Did you mean exclude?"],
+    }
+
+
+class TestCeilings:
+    """How far from me a client may ask."""
+
+    def test_ten_bands_of_the_index(self, client: APIClient, me: Player) -> None:
+        assert ask(client, "band=50,100")["band"] == [50, 100]  # As the README shows it, with a band of 10
+        assert ask(client, "band=101,1000000")["band"] == [100, 100]
+        assert ask(client, "band=1e99")["band"] == [100, 100]
+        assert ask(client, "band=1&widen=5000&n=500")["band"] == [100, 100]
+
+    def test_of_the_view(self, client: APIClient, me: Player) -> None:
+        assert ask(client, "band=100", "/ceilings/")["band"] == [2, 4]
+        assert ask(client, "band=1,100", "/ceilings/")["band"] == [1, 4]
+        assert ask(client, "band=1&widen=2,3&widen=9&n=500", "/ceilings/")["band"] == [2, 4]
+
+    def test_the_band_of_the_index_is_not_cut(self, client: APIClient, me: Player) -> None:
+        assert ask(client, "", "/ceilings/")["band"] == [10, 10]
+
+    def test_none(self, client: APIClient, me: Player) -> None:
+        assert ask(client, "band=5000", "/unbounded/")["band"] == [5000, 5000]
+        assert ask(client, "ranks=5000", "/unbounded/")["band"] == [5000, 5000]
+        sync_now(Bandless)
+        assert ask(client, "band=5000", "/bandless/")["band"] == [5000, 5000]
+
+    def test_in_time(self, staff: APIClient, zrank: Any) -> None:
+        ticket = Ticket.objects.create(day=date(2026, 1, 1))
+        sync_now(ByDay)
+        for asked, band in (("P69D", "69 00:00:00"), ("P71D", "70 00:00:00"), ("71", "70 00:00:00")):
+            assert ask(staff, f"member={ticket.pk}&band={asked}", "/ticket-day/")["band"] == [band, band]
+
+    def test_of_another_type(self, client: APIClient, me: Player) -> None:
+        with pytest.raises(ImproperlyConfigured, match="max_band"):
+            client.get("/wrong-ceiling/")
+
+    def test_no_band_at_all(self, client: APIClient, me: Player) -> None:
+        for name in ("band", "ranks", "widen"):
+            response = client.get("/no-band/", {name: 5})
+            assert response.status_code == 400
+            assert response.json() == {name: ["No band can be given here."]}
+        assert ask(client, "", "/no-band/")["band"] == [10, 10]
 
 
 NONSENSE = [
@@ -105,6 +155,11 @@ NONSENSE = [
     ("n", ["1e1"]),
     ("n", ["5", "6"]),
     ("n", ["\0"]),
+    ("n", [" 5"]),
+    ("n", ["+5"]),
+    ("n", ["5.0"]),
+    ("n", ["1_0"]),
+    ("n", ["٣"]),
     ("band", ["nan"]),
     ("band", ["snan"]),
     ("band", ["inf"]),
@@ -124,6 +179,9 @@ NONSENSE = [
     ("band", ["1e999999999999"]),
     ("band", ["9" * 5000]),
     ("band", ["\0"]),
+    ("band", [" 5"]),
+    ("band", ["1_0"]),
+    ("band", ["٣"]),
     ("band", ["10", "20"]),
     ("widen", [""]),
     ("widen", ["-1"]),

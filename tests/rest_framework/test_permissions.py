@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from rest_framework.permissions import IsAuthenticated
 from rest_framework.test import APIClient
 
+from django_zrank.rest_framework.permissions import get_permission_classes
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Trained
 from tests.testapp.models import Player
@@ -36,7 +40,8 @@ def test_nobody_signed_in(anonymous: APIClient, me: Player, other: Player) -> No
 
 def test_nobody_signed_in_where_nobody_must(anonymous: APIClient, me: Player) -> None:
     assert anonymous.get("/open/").status_code == 403
-    assert anonymous.get("/open/", {"member": me.pk}).status_code == 200
+    assert anonymous.get("/open/", {"member": me.pk}).status_code == 403
+    assert anonymous.get("/open-to-all/", {"member": me.pk}).status_code == 200
     assert anonymous.get("/either/").status_code == 403
     for member in (me, Player.objects.get(level=95)):  # Nobody is not the owner of what nobody owns
         assert anonymous.get("/either/", {"member": member.pk}).status_code == 403
@@ -60,7 +65,8 @@ def test_there_is_no_way_round(client: APIClient, me: Player, other: Player) -> 
         assert client.get(URL, {"member": members}).status_code == 400
     mine = client.get(URL, {"n": 20}).json()["results"]
     for name in ("Member", "member[]", "member_id", "user", "pk", "owner", "index"):
-        assert client.get(URL, {name: other.pk, "n": 20}).json()["results"] == mine
+        assert client.get(URL, {name: other.pk, "n": 20}).status_code == 400
+        assert client.get("/lenient/", {name: other.pk, "n": 20}).json()["results"] == mine
     for text in (f" {other.pk}", f"0{other.pk}", f"+{other.pk}"):
         assert client.get(URL, {"member": text}).status_code == 403
 
@@ -81,6 +87,53 @@ def test_nobody_there(client: APIClient, staff: APIClient, me: Player) -> None:
         assert client.get(URL, {"member": pk}).status_code == 404
         assert staff.get("/staff/", {"member": pk}).status_code == 404
         assert staff.get("/staff/employee/", {"member": pk, "band": 1}).status_code == 404
+
+
+@pytest.mark.parametrize("url", ["/authenticated/", "/staff-may/"])
+def test_permission_classes_open_nothing_to_who_asks_as_another(
+    client: APIClient, staff: APIClient, me: Player, other: Player, url: str
+) -> None:
+    """``permission_classes = [IsAuthenticated]`` used to let everybody ask as anybody."""
+    assert client.get(url).status_code == 200
+    assert client.get(url, {"member": me.pk}).status_code == 200
+    assert client.get(url, {"member": other.pk}).status_code == 403
+    assert staff.get(url, {"member": other.pk}).status_code == 403
+
+
+def test_both_kinds_of_permissions_are_asked(client: APIClient, staff: APIClient, me: Player) -> None:
+    """Of the member, and of the request: ``IsAdminUser`` says nothing about a member."""
+    assert client.get("/admins-as-others/", {"member": me.pk}).status_code == 403
+    assert staff.get("/admins-as-others/", {"member": me.pk}).status_code == 200
+    assert client.get("/admins-as-others/").status_code == 200
+
+
+class TestPermissionsOfTheProject:
+    """``DEFAULT_PERMISSION_CLASSES``."""
+
+    def test_are_the_default(self, settings: Any) -> None:
+        assert get_permission_classes() == [IsAuthenticated]
+        for classes in ([], ["AllowAny"], ["IsAdminUser"], ["IsAuthenticated", "IsAdminUser"]):
+            settings.REST_FRAMEWORK = {
+                "DEFAULT_PERMISSION_CLASSES": [f"rest_framework.permissions.{name}" for name in classes]
+            }
+            assert [one.__name__ for one in get_permission_classes()] == classes
+
+    @pytest.mark.parametrize(
+        "name", ["rest_framework.permissions.IsAdminUser", "tests.rest_framework.permissions.IsNobody"]
+    )
+    def test_are_those_of_the_views(self, name: str) -> None:
+        program = (
+            "from django.conf import settings\n"
+            "import tests.settings\n"
+            "values = {name: getattr(tests.settings, name) for name in dir(tests.settings) if name.isupper()}\n"
+            f"settings.configure(**values, REST_FRAMEWORK={{'DEFAULT_PERMISSION_CLASSES': [{name!r}]}})\n"
+            "import django; django.setup()\n"
+            "from django_zrank.rest_framework import viewsets\n"
+            "views = (viewsets.RecommendationViewSet, viewsets.LeaderboardViewSet)\n"
+            "print({one.__name__ for view in views for one in view.permission_classes})\n"
+        )
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (run.stdout, run.stderr) == (f"{{{name.rpartition('.')[2]!r}}}\n", "")
 
 
 def test_several_rows_of_mine(client: APIClient, me: Player, other: Player) -> None:

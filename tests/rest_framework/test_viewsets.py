@@ -184,7 +184,8 @@ class TestProtocol:
         assert client.get("/api/opponents.json").status_code == 200
 
     def test_is_not_paginated(self, client: APIClient, me: Player) -> None:
-        answer = client.get("/api/opponents/", {"page": 2, "n": 20}).json()
+        assert client.get("/api/opponents/", {"page": 2}).status_code == 400
+        answer = client.get("/api/opponents/", {"n": 20}).json()
         assert list(answer) == ["band", "candidates", "results"]
         assert len(answer["results"]) == 20
 
@@ -275,9 +276,13 @@ class TestNotRanked:
             assert client.get(URL, {"member": me.pk}).status_code == 404
 
     def test_without_an_owner(self, client: APIClient, me: Player) -> None:
-        response = client.get("/api/ascending/recommendations/?band=3")
-        assert response.status_code == 404
-        assert response.data["detail"].code == "not_ranked"
+        for url in ("recommendations/?band=3", "leaderboard/me/", "leaderboard/me/around/"):
+            response = client.get(f"/api/ascending/{url}")
+            assert response.status_code == 404
+            assert response.data["detail"].code == "no_owner"
+            assert response.json() == {
+                "detail": "The index “ascending” declares no owner, so it can't tell which member is yours."
+            }
 
 
 class TestIndexes:
@@ -294,15 +299,17 @@ class TestIndexes:
     def test_unknown(self, client: APIClient, me: Player) -> None:
         response = client.get("/api/nothing/recommendations/")
         assert response.status_code == 404
-        assert "no index called 'nothing'" in response.json()["detail"]
+        assert response.json() == {"detail": "There is no index called “nothing”."}
 
-    def test_no_default(self, client: APIClient, me: Player, settings: Any) -> None:
-        settings.ZRANK = {}
-        response = client.get(URL)
-        assert response.status_code == 404
-        assert "DEFAULT_INDEX" in response.json()["detail"]
-        settings.ZRANK = {"DEFAULT_INDEX": "nothing"}
-        assert client.get(URL).status_code == 404
+    def test_no_default(self, client: APIClient, me: Player, settings: Any, caplog: Any) -> None:
+        """Clients are told what they can do; that a setting is missing is for the log."""
+        for configured in ({}, {"DEFAULT_INDEX": "nothing"}):
+            settings.ZRANK = configured
+            caplog.clear()
+            response = client.get(URL)
+            assert response.status_code == 404
+            assert response.json() == {"detail": "No ranking is served here. Name an index in the path."}
+            assert ("DEFAULT_INDEX" if not configured else "nothing") in caplog.messages[0]
 
     def test_the_only_one(self, client: APIClient, me: Player, settings: Any, monkeypatch: Any) -> None:
         only = Registry()

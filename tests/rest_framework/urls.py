@@ -13,12 +13,13 @@ from rest_framework.pagination import LimitOffsetPagination, PageNumberPaginatio
 from rest_framework.permissions import AllowAny, IsAdminUser, IsAuthenticated
 from rest_framework.routers import DefaultRouter, SimpleRouter
 from rest_framework.throttling import UserRateThrottle
+from rest_framework.versioning import QueryParameterVersioning
 
 from django_zrank import RankIndex
 from django_zrank.rest_framework.permissions import IsOwner
 from django_zrank.rest_framework.serializers import EntrySerializer
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
-from tests.testapp.models import Player
+from tests.testapp.models import Musician, Player
 from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
 
 
@@ -63,6 +64,17 @@ class Pairs(Regional):
 
     name = "pairs"
     facets = (("bio", "is_active"),)
+
+
+class MusicianRank(RankIndex):
+    """Facets that are called like parameters."""
+
+    name = "musician"
+    model = Musician
+    order = ("-level",)
+    band = 10
+    owner = "user"
+    facets = ("band", "page", "facet_page")
 
 
 class PlayerSerializer(serializers.ModelSerializer[Player]):
@@ -139,6 +151,7 @@ class NamedOpponents(Opponents):
 
 class Staff(RecommendationViewSet):
     permission_classes = [IsAdminUser]
+    member_permission_classes = [IsAdminUser]
 
 
 class Board(LeaderboardViewSet):
@@ -176,6 +189,13 @@ def board(**attributes: Any) -> Any:
     return include(router.urls)
 
 
+SEARCHED = {"filter_backends": [SearchFilter], "search_fields": ["name"]}
+
+
+class Versions(QueryParameterVersioning):
+    version_param = "v"
+
+
 router = DefaultRouter()
 router.register("opponents", Opponents, basename="opponent")
 router.register("board", Board, basename="own-board")
@@ -191,10 +211,19 @@ urlpatterns = [
     path("linked/", view(serializer_class=LinkedEntry)),
     path("staff/", view(Staff)),
     path("staff/<index>/", view(Staff)),
-    path("either/", view(permission_classes=[IsOwner | IsAdminUser])),
+    path("either/", view(member_permission_classes=[IsOwner | IsAdminUser])),
     path("open/", view(permission_classes=[AllowAny])),
+    path("open-to-all/", view(permission_classes=[AllowAny], member_permission_classes=[AllowAny])),
+    path("authenticated/", view(permission_classes=[IsAuthenticated])),
+    path("staff-may/", view(permission_classes=[IsAuthenticated, IsOwner | IsAdminUser])),
+    path("admins-as-others/", view(member_permission_classes=[IsAdminUser])),
+    path("lenient/", view(allow_unknown=True)),
     path("basic/", view(authentication_classes=[BasicAuthentication])),
     path("seeded/", view(allow_seed=True)),
+    path("ceilings/", view(max_band=(2, 4), max_ranks=(3, 5))),
+    path("unbounded/", view(get_max_band=lambda view: None, max_ranks=None)),
+    path("wrong-ceiling/", view(max_band="far")),
+    path("no-band/", view(allow_band=False)),
     path("many/", view(default_n=18, max_excluded=3)),
     path("throttled/", view(throttle_classes=[TwicePerDay])),
     path("trained/", view(index=Trained)),
@@ -207,6 +236,13 @@ urlpatterns = [
     path("owners/board/", board(permission_classes=[IsAuthenticated, IsOwner])),
     path("open/board/", board(permission_classes=[AllowAny])),
     path("linked/board/", board(serializer_class=LinkedEntry)),
+    path("tracked/board/", board(extra_parameters=["utm_source"], filter_backends=[SearchFilter])),
+    path("lenient/board/", board(allow_unknown=True)),
+    path("searched/board/", board(**SEARCHED, serializer_class=PlayerSerializer)),
+    path("searched/numbers/", board(**SEARCHED)),
+    path("versioned/board/", board(versioning_class=Versions)),
+    path("musicians/board/", board(index=MusicianRank)),
+    path("musicians/", view(index=MusicianRank)),
     path("offset/board/", board(pagination_class=Offsets)),
     path("whole/board/", board(pagination_class=None)),
     path("kwarg/board/", board(lookup_url_kwarg="player")),

@@ -28,6 +28,16 @@ class PlayerProxy(Player):
         proxy = True
 
 
+class Musician(models.Model):
+    """Columns that are called like parameters of the REST API."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True)
+    level = models.IntegerField(null=True)
+    band = models.CharField(max_length=40, default="")
+    page = models.IntegerField(default=1)
+    facet_page = models.IntegerField(default=2)
+
+
 class Person(models.Model):
     """A parent by multi-table inheritance, with the ranked column."""
 

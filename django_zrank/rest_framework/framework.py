@@ -1,0 +1,35 @@
+"""Parameters that REST framework's own parts read: filter backends, renderers and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rest_framework.versioning import QueryParameterVersioning
+
+if TYPE_CHECKING:
+    from rest_framework.generics import GenericAPIView
+
+__all__ = ["backend_parameters", "common_parameters"]
+
+
+def common_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
+    """The parameters that every action of ``view`` takes."""
+    if name := view.settings.URL_FORMAT_OVERRIDE:
+        yield name
+    if view.versioning_class is not None and issubclass(view.versioning_class, QueryParameterVersioning):
+        yield view.versioning_class.version_param
+
+
+def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
+    """The parameters of the filter backends, as they name them for OpenAPI, and those of django-filter."""
+    for backend_class in view.filter_backends:
+        backend: Any = backend_class()
+        for parameter in backend.get_schema_operation_parameters(view):
+            yield parameter["name"]
+        if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular
+            filterset = backend.get_filterset_class(view, view.get_queryset())
+            for name, one in getattr(filterset, "base_filters", {}).items():
+                yield name
+                suffixes = getattr(one.field_class.widget, "suffixes", None) or ()
+                yield from (f"{name}_{suffix}" for suffix in suffixes)

@@ -1,0 +1,242 @@
+"""Query strings: the parameters of an action, and what a request asks by them.
+
+A reader is made once for what a view allows, and serves every request. Every refusal is a 400 whose body names the
+parameter. An unknown one is refused too: ignored, a misspelt filter would show everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import QueryDict
+from django.utils.translation import gettext_lazy as _
+from rest_framework.serializers import ValidationError
+
+from ..index import Band, RankIndex
+from ..ranking import Ranking
+from .filters import Condition, FacetParameter, filter_parameters, narrow
+from .parameters import (
+    BandParameter,
+    MemberParameter,
+    MembersParameter,
+    NumberParameter,
+    PageParameter,
+    Parameter,
+    RanksParameter,
+    RefusedParameter,
+    StepsParameter,
+)
+
+__all__ = [
+    "AroundQuery",
+    "Asked",
+    "CountsQuery",
+    "Limits",
+    "ListQuery",
+    "Query",
+    "RecommendationQuery",
+    "get_query",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a view allows its clients to ask. Hashable, so that a reader is made once for each."""
+
+    index: RankIndex
+    max_n: int
+    filters: tuple[tuple[str, str], ...] = ()
+    allow_groups: bool = False
+    others: frozenset[str] = frozenset()
+    """Parameters that something else reads: pages, filter backends, renderers."""
+
+    allow_unknown: bool = False
+    pages: tuple[tuple[str, int | None], ...] = ()
+    """Parameters of the paginator, with the lowest number that each takes; None for one that it reads itself."""
+
+    max_excluded: int = 1000
+    allow_seed: bool = False
+    allow_band: bool = True
+    max_band: Band | None = None
+    max_ranks: int | tuple[int, int] | None = None
+
+
+@dataclass
+class Asked:
+    """What one request asks for."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """The values of all parameters that are not filters, of those that were given."""
+
+    conditions: dict[str, Condition] = field(default_factory=dict)
+
+    def narrow(self, ranking: Ranking) -> Ranking:
+        """The part of ``ranking`` that passes the filters. 400 for what no facet can tell."""
+        return narrow(ranking, self.conditions) if self.conditions else ranking
+
+
+class Query:
+    """The query string of an action that takes filters alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        own = self.get_parameters()
+        filters = dict(filter_parameters(limits.index, dict(limits.filters), groups=limits.allow_groups))
+        if clash := filters.keys() & (own.keys() | limits.others):
+            raise ImproperlyConfigured(
+                f"The filter {min(clash)!r} has the name of another parameter: get_filters() of the view must "
+                "give it another one."
+            )
+        self.parameters: dict[str, Parameter] = {**own, **filters}
+        self.required = [name for name, parameter in own.items() if parameter.required]
+
+    def get_parameters(self) -> dict[str, Parameter]:
+        """The parameters that are no filters, by name."""
+        return {}
+
+    def read(self, data: QueryDict) -> Asked:
+        """What the request asks for. Raises ``ValidationError`` with all that is wrong."""
+        asked = Asked()
+        wrong: dict[str, Any] = {}
+        for name in data:
+            parameter = self.get_parameter(name, data)
+            try:
+                if parameter is None:
+                    self.check_other(name, data)
+                    continue
+                texts = data.getlist(name)
+                if len(texts) > 1 and not parameter.repeatable:
+                    # Which of them counts is not left to guessing: proxies and frameworks differ in it.
+                    raise ValidationError([_("Give this parameter once.")], code="repeated")
+                value = parameter.read(texts)
+                if isinstance(value, Condition):
+                    asked.conditions[name] = value
+                else:
+                    asked.arguments[name] = value
+            except ValidationError as error:
+                wrong[name] = error.detail
+        for name in self.get_required(data):
+            if name not in data:
+                wrong[name] = [_("This field is required.")]
+        if wrong:
+            raise ValidationError(wrong, code="invalid")
+        return asked
+
+    def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
+        """What reads the parameter ``name``."""
+        return self.parameters.get(name)
+
+    def get_required(self, data: QueryDict) -> Iterable[str]:
+        """The parameters that this request must have."""
+        return self.required
+
+    def check_other(self, name: str, data: QueryDict) -> None:
+        """Raise ``ValidationError`` for a parameter that nothing reads, naming those that are spelled alike."""
+        if name in self.limits.others or self.limits.allow_unknown:
+            return
+        known = {
+            one for one, parameter in self.parameters.items() if not parameter.hidden
+        } | self.limits.others
+        by_lower = {one.lower(): one for one in known}
+        # Comparing long names would cost time.
+        close = get_close_matches(name.lower(), by_lower) if len(name) <= _LONGEST and len(data) <= 20 else []
+        message: Any = _("There is no such parameter.")
+        if close:
+            similar = ", ".join(by_lower[one] for one in close)
+            message = _("There is no such parameter. Did you mean {names}?").format(names=similar)
+        raise ValidationError([message], code="unknown")
+
+
+_LONGEST: Final = 50
+
+
+class ListQuery(Query):
+    """The query string of a leaderboard: the paginator reads the pages, and is spared what isn't a number."""
+
+    def get_parameters(self) -> dict[str, Parameter]:
+        return {
+            name: PageParameter() if lowest is None else NumberParameter(lowest)
+            for name, lowest in self.limits.pages
+        }
+
+
+class AroundQuery(Query):
+    """The query string of ``GET /leaderboard/<pk>/around/``."""
+
+    def get_parameters(self) -> dict[str, Parameter]:
+        return {"n": NumberParameter(1, self.limits.max_n, _("How many members."))}
+
+
+class CountsQuery(Query):
+    """The query string of ``GET /leaderboard/counts/``."""
+
+    def get_parameters(self) -> dict[str, Parameter]:
+        return {
+            "n": NumberParameter(1, self.limits.max_n, _("How many values.")),
+            "facet": FacetParameter(
+                self.limits.index,
+                dict(self.limits.filters),
+                _("What to count by: a facet, or the parts of one, separated by commas."),
+            ),
+        }
+
+
+class RecommendationQuery(Query):
+    """The query string of ``GET /recommendations/``."""
+
+    no_band: ClassVar[Any] = _("No band can be given here.")
+
+    def get_parameters(self) -> dict[str, Parameter]:
+        limits = self.limits
+        band = BandParameter(
+            limits.index,
+            limits.max_band,
+            _("How far a score may lie from mine: one distance, or two as “below,above”."),
+        )
+        ranks = RanksParameter(
+            limits.max_ranks,
+            _("How far a rank may lie from mine, in place of a band, which is then not used: “below,above”."),
+        )
+        steps = _("A wider band for when the band holds too few. Once for every step, in their order.")
+        self._ranks_steps = StepsParameter(ranks, steps)
+        bands: dict[str, Parameter] = {"band": band, "ranks": ranks, "widen": StepsParameter(band, steps)}
+        if not limits.allow_band:
+            bands = dict.fromkeys(bands, RefusedParameter(self.no_band))
+        self._needs_band = limits.index.get_band() is None
+        seed: Parameter = RefusedParameter(_("No seed can be given here."))
+        if limits.allow_seed:
+            seed = NumberParameter(help_text=_("The same seed draws the same members."))
+        return {
+            "n": NumberParameter(1, limits.max_n, _("How many members.")),
+            **bands,
+            "exclude": MembersParameter(
+                limits.index, limits.max_excluded, _("Ids of members to leave out, separated by commas.")
+            ),
+            "seed": seed,
+            "member": MemberParameter(limits.index, _("The id of the member to ask as. Default: mine.")),
+        }
+
+    def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
+        if name == "widen" and "ranks" in data and self.limits.allow_band:
+            return self._ranks_steps
+        return super().get_parameter(name, data)
+
+    def get_required(self, data: QueryDict) -> Iterable[str]:
+        return ["band"] if self._needs_band and "ranks" not in data else []
+
+    def read(self, data: QueryDict) -> Asked:
+        asked = super().read(data)
+        if "ranks" in asked.arguments:
+            asked.arguments.pop("band", None)
+        return asked
+
+
+@lru_cache(maxsize=1024)
+def get_query(kind: Callable[[Limits], Query], limits: Limits) -> Query:
+    """The reader of ``kind`` for what a view allows."""
+    return kind(limits)
