@@ -16,11 +16,10 @@ run ``manage.py rebuild_zrank``, and ask::
     PlayerRank.ranking.rank(player)
 """
 
-from .entries import Entries, Entry
+from .entries import Entries, Entry, Recommendations
 from .exceptions import IndexUnavailable, NotRanked
 from .index import RankIndex
 from .ranking import Ranking
-from .recommendations import Recommendations
 from .registry import register
 
 __all__ = [

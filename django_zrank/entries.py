@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from django.db import models
 
 if TYPE_CHECKING:
-    from .index import RankIndex
+    from .index import Band, RankIndex
 
-__all__ = ["Entries", "Entry"]
+__all__ = ["Entries", "Entry", "Recommendations"]
 
 
 class Entry(NamedTuple):
@@ -67,3 +67,17 @@ class Entries(Sequence[Entry]):
             queryset = self._index.get_queryset()
         rows = {row.pk: row for row in queryset.filter(pk__in=[entry.pk for entry in self._entries])}
         return [rows[entry.pk] for entry in self._entries if entry.pk in rows]
+
+
+class Recommendations(Entries):
+    """The members drawn, best first."""
+
+    def __init__(self, index: RankIndex, entries: list[Entry], band: Band, candidates: int) -> None:
+        super().__init__(index, entries)
+
+        self.band = band
+        """The band that was used: the one asked for, or the widening step that it took."""
+
+        self.candidates = candidates
+        """How many members the band held, beside the one who asked. Excluded ones are counted, and of several filters
+        that no facet covers those who pass one: telling them apart would cost a look-up each."""

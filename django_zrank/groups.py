@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
+
+from .engine import reader_of
+from .requests.groups import add_to_group, clear_group, count_group, expiries, remove_from_group
+from .requests.request import Request
 
 if TYPE_CHECKING:
     from .index import RankIndex
-    from .store import Store
 
 __all__ = ["Group"]
+
+Answer = TypeVar("Answer")
 
 
 class Group:
@@ -23,11 +28,11 @@ class Group:
     :exc:`~django_zrank.IndexUnavailable` where Redis can't be reached.
     """
 
-    def __init__(self, index: RankIndex, store: Store, name: str) -> None:
+    def __init__(self, index: RankIndex, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"group: expected the name of a group, not {name!r}")
         self.index, self.name = index, name
-        self._store, self._key = store, quote(name, safe="")
+        self._key = quote(name, safe="")
 
     def __repr__(self) -> str:
         return f"<Group {self.name!r} of {self.index!r}>"
@@ -42,23 +47,28 @@ class Group:
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
         now = _now()
         until = float("inf") if expires is None else now + expires // timedelta(microseconds=1)
-        return self._store.add_to_group(self._key, self._texts(members), until, now)
+        texts = self._texts(members)
+        return self._run(add_to_group, texts, until, now) if texts else 0
 
     def remove(self, *members: Any) -> int:
         """Remove members. Returns how many were in the group."""
-        return self._store.remove_from_group(self._key, self._texts(members), _now())
+        texts = self._texts(members)
+        return self._run(remove_from_group, texts, _now()) if texts else 0
 
     def count(self) -> int:
         """How many belong to the group, ranked or not."""
-        return self._store.count_group(self._key, _now())
+        return self._run(count_group, _now())
 
     def __contains__(self, member: Any) -> bool:
-        (until,) = self._store.group_until(self._key, self._texts([member]))
+        (until,) = self._run(expiries, self._texts([member]))
         return until is not None and until > _now()
 
     def clear(self) -> None:
         """Remove all members."""
-        self._store.clear_group(self._key)
+        self._run(clear_group)
+
+    def _run(self, ask: Callable[..., Request[Answer]], *arguments: Any) -> Answer:
+        return reader_of(self.index).run(lambda keys: ask(keys, self._key, *arguments))
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]

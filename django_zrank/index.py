@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -106,7 +106,7 @@ class RankIndex:
     @classmethod
     def group(cls, name: str) -> Group:
         """The group ``name`` of members, kept by the caller: ``PlayerRank.group("live:42").add(player)``."""
-        return Group(cls.instance(), cls.ranking.store, name)
+        return Group(cls.instance(), name)
 
     # Hooks
 
@@ -146,6 +146,11 @@ class RankIndex:
         """Whom ``recommend()`` never offers to ``member`` (an instance): instances, primary keys, or a
         queryset of either."""
         return ()
+
+    def get_excluded_many(self, members: Sequence[Any]) -> Mapping[Any, Iterable[Any]]:
+        """What ``get_excluded()`` says of each of ``members`` (instances), by primary key. ``recommend_many()`` asks:
+        override it where one query can tell it of all."""
+        return {member.pk: self.get_excluded(member) for member in members}
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> models.Model:
         """The row of ``user``; of several, the first by primary key that is ranked. Raises ``NotRanked``."""

@@ -37,6 +37,11 @@ class Keys(NamedTuple):
     (the token of the last rebuild that began); of a running one ``building`` (its generation) and ``seen``
     (its last sign of life)."""
 
+    @property
+    def root(self) -> str:
+        """What is read, and the root of the other keys of its generation."""
+        return self.live
+
     def ranking(self, name: str) -> str:
         """Sorted set: the ranking of a facet's value, by its name such as ``region:kantou``; '' for all members."""
         return f"{self.live}:{name}" if name else self.live

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from django.db import models
 
 from .conf import get_settings
-from .database import DatabaseSource
-from .entries import Entries, Entry
-from .exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt, NotRanked
+from .engine import reader_of
+from .entries import Entries, Entry, Recommendations
+from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .filters import Condition, covering, parse_conditions, plan, uncovered
-from .recommendations import Recommendations, Wish, recommend, recommend_many, recommend_where
-from .store import ALL, Bound, Page, Place, Store
+from .recommendations import Wish
+from .requests.counts import CountFacet, Size
+from .requests.groups import forget_seen
+from .requests.pages import Bound, Page, PageAround, PageAt, PageBetween
+from .requests.positions import BarePosition, BareScore, Locate, Location
+from .requests.request import Question, Several, Steps
+from .requests.view import ALL, View
+from .sieve import Sieve
+from .sql.reader import SqlReader
 
 if TYPE_CHECKING:
+    from .engine.reader import Reader
     from .index import Band, RankIndex
-    from .recommendations import Source
+    from .store import Store
 
 __all__ = ["Ranking"]
 
 Answer = TypeVar("Answer")
 
-_TRUST: Final = 1.0
-"""Seconds for which a server that was found healthy is believed."""
-
 _PAGE_LIMIT: Final = 10_000
 """The most members that one page may have: reading it blocks the server."""
 
 
-class _Trust:
-    """Until when the server of an index is believed."""
-
-    until = 0.0
+_MANY: Final = 200
+"""Members that ``recommend_many()`` asks for in one round trip."""
 
 
 class Ranking:
@@ -48,18 +52,21 @@ class Ranking:
     otherwise.
     """
 
-    def __init__(
-        self, index: RankIndex, conditions: Sequence[Condition] = (), trust: _Trust | None = None
-    ) -> None:
+    def __init__(self, index: RankIndex, conditions: Sequence[Condition] = ()) -> None:
         self.index = index
         self.conditions = tuple(conditions)
         """What the members must pass; empty for all."""
 
         scope = plan(index, self.conditions) if conditions else ALL
-        self.store = Store(index.name, index.layout, scope)
-        self._trust = trust or _Trust()
-        self._method = index.get_ranking_method()
-        self._reverse = index.ordering.first.descending
+        self.view = View(index.layout, scope, index.ordering.first.descending, index.get_ranking_method())
+
+    @property
+    def store(self) -> Store:
+        return self._reader.store
+
+    @property
+    def _reader(self) -> Reader:
+        return reader_of(self.index)
 
     def __repr__(self) -> str:
         narrowed = "".join(
@@ -87,7 +94,7 @@ class Ranking:
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Ranking:
         found = parse_conditions(self.index, given, negated=negated)
-        return Ranking(self.index, (*self.conditions, *found), self._trust)
+        return type(self)(self.index, (*self.conditions, *found))
 
     # Recommending
 
@@ -124,12 +131,28 @@ class Ranking:
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
         """
-        if isinstance(exclude, Iterator):  # asked twice where the database answers in Redis's stead
-            exclude = list(exclude)
-        wish = Wish(n=n, band=band, ranks=ranks, exclude=exclude, widen=widen, seed=seed, remember=remember)
-        if where is not None:
-            return self._ask(lambda source: recommend_where(self.index, source, member, wish, where))
-        return self._ask(lambda source: recommend(self.index, source, member, wish))
+        wish = Wish.parse(
+            self.index,
+            self.view,
+            n,
+            band=band,
+            ranks=ranks,
+            exclude=exclude,
+            widen=widen,
+            remember=remember,
+            seed=seed,
+        )
+        draw = wish.by(member)
+        if where is None:
+            sample = self._ask(draw)
+        elif remember is not None:
+            raise ValueError("remember: can't be combined with where")
+        else:
+            sieve = Sieve(wish, draw, self.index.get_queryset().filter(where).order_by())
+            sample = self._ask(Steps(sieve.steps))
+        if sample is None:
+            raise self._not_ranked(member)
+        return wish.answer(sample)
 
     def recommend_many(
         self,
@@ -147,12 +170,25 @@ class Ranking:
         One round trip for 200 members; where the index has ``get_excluded()``, what that asks of each, and one query
         for the rows of those that were given by their primary keys.
         """
-        wish = Wish(n=n, band=band, ranks=ranks, exclude=exclude, widen=widen, remember=remember)
-        return recommend_many(self.index, self._ask, members, wish)
+        # What is wrong is said at once, and not to whoever takes the first answer.
+        wish = Wish.parse(
+            self.index, self.view, n, band=band, ranks=ranks, exclude=exclude, widen=widen, remember=remember
+        )
+        return self._recommend_each(members, wish)
+
+    def _recommend_each(
+        self, members: Iterable[Any], wish: Wish
+    ) -> Iterator[tuple[Any, Recommendations | None]]:
+        for batch in wish.by_each(members, _MANY):
+            draws = [draw for _, draw in batch if draw is not None]
+            samples = iter(self._ask(Several(draws)) if draws else ())
+            for member, draw in batch:
+                sample = None if draw is None else next(samples)
+                yield member, None if sample is None else wish.answer(sample)
 
     def forget(self, member: Any) -> None:
         """Let those shown to ``member`` (see ``remember``) be drawn again."""
-        self.store.forget_seen(self.index.to_text(member))
+        self._reader.run(partial(forget_seen, member=self.index.to_text(member)))
 
     # Members by their places
 
@@ -188,13 +224,12 @@ class Ranking:
         return entries[0]
 
     def _page(self, first: int, count: int) -> Entries:
-        return self._entries(self._ask(lambda source: source.page(first, count, **self._how)))
+        return self._entries(self._ask(PageAt(first, count)))
 
     def around(self, member: Any, n: int = 10) -> Entries:
         """``n`` members with ``member`` in their middle; near the ranking's ends away from it, so that the page is full
         wherever the ranking has so many. Raises :exc:`~django_zrank.NotRanked`."""
-        text, count = self.index.to_text(member), _at_most("n", n)
-        page = self._ask(lambda source: source.page_around(text, count, **self._how))
+        page = self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
         if page is None:
             raise self._not_ranked(member)
         return self._entries(page)
@@ -205,26 +240,24 @@ class Ranking:
 
     def _between(self, low: Any, high: Any, count: int) -> Page:
         bounds = [self._bound("low", low), self._bound("high", high)]
-        best, worst = reversed(bounds) if self._reverse else bounds
-        return self._ask(lambda source: source.page_between(best, worst, count, **self._how))
+        best, worst = reversed(bounds) if self.view.reverse else bounds
+        return self._ask(PageBetween(best, worst, count))
 
     # Members by their names
 
     def rank(self, member: Any) -> int:
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
-        if self._is_bare and self._method == "ordinal":
-            text = self.index.to_text(member)
-            position = self._ask(lambda source: source.position(text, reverse=self._reverse))
+        if self._is_bare and self.view.method == "ordinal":
+            position = self._ask(BarePosition(self.index.to_text(member)))
             if position is None:
                 raise self._not_ranked(member)
             return position + 1
-        return self._place(member)[1].before + 1
+        return self._locate(member)[1].before + 1
 
     def score(self, member: Any) -> Any:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare:
-            text = self.index.to_text(member)
-            score = self._ask(lambda source: source.score(text))
+            score = self._ask(BareScore(self.index.to_text(member)))
             if score is None:
                 raise self._not_ranked(member)
             return self.index.ordering.first.kind.decode(score)
@@ -232,39 +265,38 @@ class Ranking:
 
     def entry(self, member: Any) -> Entry:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
-        place = self._place(member)[1]
-        return self.index.to_entry(place.stored, place.score, place.before + 1)
+        return self._to_entry(self._locate(member)[1])
 
     def percentile(self, member: Any) -> float:
         """How many percent of the others don't rank better than ``member``: 100 is best, 0 the last of all.
 
         It is SQL's ``PERCENT_RANK()`` the other way round. Raises :exc:`~django_zrank.NotRanked`.
         """
-        method = "ordinal" if self._method == "ordinal" else "competition"
-        size, place = self._place(member, method)
-        return 100.0 if size == 1 else 100.0 * (1 - place.before / (size - 1))
+        view = self.view
+        if view.method == "dense":
+            view = replace(view, method="competition")
+        size, location = self._locate(member, view)
+        return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
 
-    def _place(self, member: Any, method: str | None = None) -> tuple[int, Place]:
-        text, how = self.index.to_text(member), self._how | ({"method": method} if method else {})
-        size, (place,) = self._ask(lambda source: source.places([text], **how))
-        if place is None:
+    def _locate(self, member: Any, view: View | None = None) -> tuple[int, Location]:
+        size, (location,) = self._ask(Locate([self.index.to_text(member)]), view)
+        if location is None:
             raise self._not_ranked(member)
-        return size, place
+        return size, location
 
     def ranks(self, members: Iterable[Any]) -> dict[Any, int | None]:
         """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
         pks = self._pks(members)
         return {
-            pk: None if place is None else place.before + 1
-            for pk, place in zip(pks.values(), self._places(pks), strict=True)
+            pk: None if location is None else location.before + 1
+            for pk, location in zip(pks.values(), self._ask(Locate(list(pks))).found, strict=True)
         }
 
     def members(self, members: Iterable[Any]) -> Entries:
         """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
-        found = [place for place in self._places(self._pks(members)) if place is not None]
-        found.sort(key=lambda place: place.place)
-        entries = [self.index.to_entry(one.stored, one.score, one.before + 1) for one in found]
-        return Entries(self.index, entries)
+        locations = self._ask(Locate(list(self._pks(members)))).found
+        found = sorted(filter(None, locations), key=lambda location: location.position)
+        return Entries(self.index, list(map(self._to_entry, found)))
 
     def _pks(self, members: Iterable[Any]) -> dict[str, Any]:
         """Each member as Redis stores it, and its primary key."""
@@ -272,20 +304,16 @@ class Ranking:
         _at_most("members", len(texts), at_least=0)
         return {text: self.index.from_bytes(text.encode()) for text in texts}
 
-    def _places(self, texts: Iterable[str]) -> list[Place | None]:
-        texts = list(texts)
-        return self._ask(lambda source: source.places(texts, **self._how))[1]
-
     # Numbers
 
     def rank_of_score(self, score: Any) -> int:
         """The rank that a member with ``score`` would have, before all who have it already."""
-        bound, nothing = self._bound("score", score), self._bound("score", None)
-        return self._ask(lambda source: source.page_between(bound, nothing, 0, **self._how)).before + 1
+        bound = self._bound("score", score)
+        return self._ask(PageBetween(bound, Bound(), 0)).before + 1
 
     def count(self) -> int:
         """How many members are ranked."""
-        return self._ask(lambda source: source.size())
+        return self._ask(Size())
 
     def count_between(self, low: Any = None, high: Any = None) -> int:
         """How many have a score from ``low`` to ``high``, ends included; None for no bound."""
@@ -300,12 +328,12 @@ class Ranking:
                 f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
             )
         covered = covering(facet, self.index, self.conditions)
-        found = self._ask(lambda source: source.count_facet(facet.name, covered), counted=facet.paths)
-        places = [facet.paths.index(path) for path in paths]
+        found = self._ask(CountFacet(facet, covered))
+        order = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
         for name, count in found.items():
             values = facet.decode(name.decode())
-            counts[values[0] if len(paths) == 1 else tuple(values[place] for place in places)] = count
+            counts[values[0] if len(paths) == 1 else tuple(values[at] for at in order)] = count
         return counts
 
     # How
@@ -314,16 +342,12 @@ class Ranking:
     def _is_bare(self) -> bool:
         """Whether these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
         order = self.index.ordering
-        return not (order.width or order.is_wide) and self.store.scope.ranking is not None
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"reverse": self._reverse, "method": self._method}
+        return not (order.width or order.is_wide) and self.view.ranking is not None
 
     def _bound(self, parameter: str, value: Any) -> Bound:
         """A score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
         if value is None:
-            return Bound("", b"", None)
+            return Bound()
         try:
             score, exact = self.index.ordering.place_of(value)
         except ValueError as error:
@@ -332,54 +356,39 @@ class Ranking:
 
     def _entries(self, page: Page) -> Entries:
         """The members of a page with their ranks."""
-        to_entry, split, method = self.index.to_entry, self.index.layout.split, self._method
+        to_entry, split, method = self.index.to_entry, self.index.layout.split, self.view.method
         entries, rank, last = [], page.before + 1, None
-        for place, (stored, score) in enumerate(page.members, page.first + 1):
+        for at, (stored, score) in enumerate(page.members, page.first + 1):
             value = (score, split(stored)[0])
             if method == "ordinal":
-                rank = place
+                rank = at
             elif last is not None and value != last:
-                rank = place if method == "competition" else rank + 1
+                rank = at if method == "competition" else rank + 1
             last = value
             entries.append(to_entry(stored, score, rank))
         return Entries(self.index, entries)
 
+    def _to_entry(self, location: Location) -> Entry:
+        return self.index.to_entry(location.stored, location.score, location.before + 1)
+
     def _not_ranked(self, member: Any) -> NotRanked:
         return NotRanked(f"{member!r} is not in the index {self.index.name!r}")
 
-    def _ask(self, question: Callable[[Source], Answer], counted: Sequence[str] = ()) -> Answer:
-        """Put a question to Redis, or to whom ``ZRANK["UNHEALTHY"]`` says where it can't be believed; ``counted``: the
-        paths of a facet that it counts."""
-        unhealthy = get_settings().unhealthy
+    def _ask(self, question: Question[Answer], view: View | None = None) -> Answer:
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed."""
+        unhealthy, view = get_settings().unhealthy, view or self.view
         try:
-            self._require_health(stale_will_do=unhealthy == "serve_stale")
-            return question(self.store)
+            self._reader.require_health(stale_will_do=unhealthy == "serve_stale")
+            return self._reader.answer(question, view)
         except FilterTooLarge as error:
+            counted = question.facet.paths if isinstance(question, CountFacet) else ()
             declare = uncovered(self.conditions, counted)
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
-            return question(DatabaseSource(self.index, self.conditions))
-
-    def _require_health(self, *, stale_will_do: bool) -> None:
-        """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
-        declaration of the index says. Looked up once a second."""
-        now = monotonic()
-        if now < self._trust.until:
-            return
-        health = self.store.check_health()
-        if not self.index.declares(health.generation):
-            raise NotBuilt(
-                f"Index {self.index.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
-                "builds it anew"
-            )
-        if not stale_will_do and health.generation and (health.behind or not health.same_server):
-            raise IndexUnhealthy(
-                f"Index {self.index.name!r}: Redis may have lost writes; sync_zrank replays them"
-            )
-        self._trust.until = now + _TRUST
+            return SqlReader(self.index, self.conditions).answer(question, view)
 
 
 def _at_most(parameter: str, count: int, at_least: int = 1) -> int:

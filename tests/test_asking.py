@@ -20,7 +20,9 @@ from redis import Redis
 from redis.connection import Connection as RedisConnection
 from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCoveredError
 
-from django_zrank import IndexUnavailable, NotRanked, RankIndex, scripts
+from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.engine import executor
+from django_zrank.engine.reader import Reader
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
@@ -96,7 +98,7 @@ def test_recommend_in_a_filtered_ranking(
     assert set(found[:first]) <= set(before)
     assert set(found[first:]) <= set(after)
     assert found == [pk for pk in oracle.pks if pk in found]
-    if ranking.store.scope.ranking is not None:
+    if ranking.view.ranking is not None:
         assert drawn == oracle.entries(found)
     else:
         assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
@@ -176,7 +178,7 @@ def test_the_band_lies_around_where_one_stands_now(index: type[RankIndex], moved
     ranking = index.ranking.filter(group="few")
     assert ranking.count() == 4
     store.apply_changes(store.begin_write(), [change(index, 1, row(1) | moved)])
-    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as narrowed:
+    with mock.patch.object(executor, "send_all", side_effect=executor.send_all) as narrowed:
         assert {entry.pk for entry in ranking.recommend(1, 4, band=(1200, 60))} == {1001, 1501}
         assert {entry.pk for entry in ranking.recommend(1, 4, band=(1900, 60))} == {501, 1001, 1501}
     assert narrowed.call_count == 2, "those who pass were found one by one"
@@ -387,7 +389,7 @@ def test_one_query_a_batch(players: list[Player], place: int, names: list[str], 
 
 
 def test_no_more_are_tried_than_a_bound(players: list[Player], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_zrank.recommendations._MOST_TRIED", 20)
+    monkeypatch.setattr("django_zrank.sieve._MOST_TRIED", 20)
     with CaptureQueriesContext(connection) as queries:
         drawn = PlayerIndex.ranking.recommend(players[99], 1, band=200, where=Q(name="nobody"))
     assert len(drawn) == 0
@@ -398,7 +400,7 @@ def test_uniform_among_those_that_pass(players: list[Player]) -> None:
     passing = {player.pk for player in players if player.name == "yes"}
     index = PlayerIndex.ranking
     with mock.patch(
-        "django_zrank.recommendations._Sieve.passing",
+        "django_zrank.sieve.Sieve.passing",
         lambda self, members: {member for member in members if int(member) in passing},
     ):
         me = players[100]
@@ -429,7 +431,7 @@ def test_where_asked_by_somebody_unknown(players: list[Player]) -> None:
 def test_many_at_once(conditions: dict[str, Any]) -> None:
     populate(Filtered, spread(500, 10))
     ranking = Filtered.ranking.filter(**conditions)
-    with mock.patch.object(scripts, "run_all", side_effect=scripts.run_all) as trips:
+    with mock.patch.object(executor, "send_all", side_effect=executor.send_all) as trips:
         answers = list(ranking.recommend_many([*range(1, 451), 9999], 4, band=100))
     assert trips.call_count == (3 if len(conditions) < 2 else trips.call_count)
     assert [member for member, _ in answers] == [*range(1, 451), 9999]
@@ -461,7 +463,7 @@ def test_many_with_exclusions_of_their_own(db: None) -> None:
 def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
     store = populate(Filtered, spread(4, 2))
     zrank.hset(store.keys.meta, "run", "another")
-    Filtered.ranking._trust.until = 0.0
+    Filtered.ranking._reader.until = 0.0
     with pytest.raises(IndexUnhealthy):
         list(Filtered.ranking.recommend_many([1], 2))
 
@@ -471,7 +473,7 @@ def test_many_say_at_once_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     for wrong in ({"n": 0}, {"exclude": 5}, {"band": -1}, {"ranks": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Filtered.ranking.recommend_many([1], **wrong)  # type: ignore[arg-type]
-    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", 2)
+    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 2)
     nobody = Filtered.ranking.filter(region="kantou", tags=1)  # each has many, and none has both
     with pytest.raises(FilterTooLarge, match="declare facets"):
         list(nobody.recommend_many([300], 5, band=300))
@@ -490,7 +492,7 @@ def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> 
 
 def test_too_many_for_a_combination(monkeypatch: pytest.MonkeyPatch) -> None:
     populate(Filtered, spread(60, 2))
-    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", 20)
+    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 20)
     ranking = Filtered.ranking.filter(region="kansai", tags=1)
     with pytest.raises(
         FilterTooLarge, match=r"30 members, more than 20; declare facets = \(\('tags', 'region'\),\)|declare"
@@ -537,7 +539,7 @@ def test_counts_under_a_composite_facet(
         for pk in range(1, 41)
     }
     populate(index, rows)
-    monkeypatch.setattr("django_zrank.store._NARROW_LIMIT", limit)
+    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", limit)
     for region in (*REGIONS, "nowhere", "kan"):
         expected = Counter(one["platform"] for one in rows.values() if one["region"] == region)
         assert index.ranking.filter(region=region).counts("platform") == expected
@@ -649,7 +651,7 @@ def test_every_verb_is_one_round_trip(
         sent.append(command)
         return actually(self, command, *args, **kwargs)
 
-    with mock.patch(packed, send), mock.patch.object(Ranking, "_require_health"):
+    with mock.patch(packed, send), mock.patch.object(Reader, "require_health"):
         ask(ranking)
     assert len(sent) == 1
 

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
-from django_zrank.database import DatabaseSource
+from django_zrank.engine import reader_of
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.ranking import Ranking
+from django_zrank.sql import sampling
+from django_zrank.sql.reader import SqlReader
 from django_zrank.testing import sync_now
 from tests.test_deadline import SLOW
 from tests.test_recommendations import Descending, Oracle, assert_agrees, mostly_excluded, questions
@@ -46,8 +48,8 @@ from tests.testapp.models import Account, Club, Employee, Nickname, Player, Prof
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Callable[[Any], Any], counted: Any = ()) -> Any:
-        return question(DatabaseSource(self.index))
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        return SqlReader(self.index, self.conditions).answer(question, view or self.view)
 
 
 def by_sql(index: type[RankIndex]) -> BySql:
@@ -57,8 +59,8 @@ def by_sql(index: type[RankIndex]) -> BySql:
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Callable[[Any], Any], counted: Any = ()) -> Any:
-        return question(self.store)
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        return reader_of(self.index).answer(question, view or self.view)
 
 
 def populate(scores: dict[int, Any]) -> None:
@@ -450,7 +452,7 @@ def test_few_queries(excluded: int, most: int) -> None:
 
 def distrust() -> None:
     """Make this process look at the server's health again."""
-    indexes.PlayerAscending.ranking._trust.until = 0.0
+    indexes.PlayerAscending.ranking._reader.until = 0.0
 
 
 @pytest.mark.django_db
@@ -608,14 +610,14 @@ class TestTimeouts:
 def test_one_answer_sees_one_state(elsewhere: Callable[..., Any]) -> None:
     """Everybody leaves between the first band and the second."""
     populate({pk: pk for pk in range(1, 20)})
-    near, states = DatabaseSource._near, []
+    near, states = sampling.near, []
 
-    def count_and_change(source: DatabaseSource, *args: Any, **kwargs: Any) -> Any:
-        states.append(near(source, *args, **kwargs))
+    def count_and_change(*args: Any, **kwargs: Any) -> Any:
+        states.append(near(*args, **kwargs))
         elsewhere(Player.objects.exclude(pk=10).update, level=None)
         return states[-1]
 
-    with mock.patch.object(DatabaseSource, "_near", count_and_change):
+    with mock.patch.object(sampling, "near", count_and_change):
         drawn = by_sql(Descending).recommend(10, 8, band=1, widen=[9])
     assert (len(drawn), drawn.candidates, drawn.band) == (8, 18, (9, 9))
     assert [state.size for state in states] == [19, 19]

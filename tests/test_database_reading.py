@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
-from django_zrank.database import DatabaseSource
+from django_zrank.engine import reader_of
 from django_zrank.ranking import Ranking
+from django_zrank.sql.reader import SqlReader
 from tests.populations import populate
 from tests.test_ranking import (
     FACETED,
@@ -49,8 +50,8 @@ pytestmark = pytest.mark.django_db
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Any, counted: Any = ()) -> Any:
-        return question(DatabaseSource(self.index, self.conditions))
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        return SqlReader(self.index, self.conditions).answer(question, view or self.view)
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> BySql:
         return BySql(self.index, super()._narrow(given, negated=negated).conditions)
@@ -59,8 +60,8 @@ class BySql(Ranking):
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Any, counted: Any = ()) -> Any:
-        return question(self.store)
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        return reader_of(self.index).answer(question, view or self.view)
 
 
 def by_sql(index: type[RankIndex]) -> BySql:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.deck import Card, Dealer, Numbers, Side
+from django_zrank.sql.deck import Card, Dealer, Numbers, Side
 from tests.test_uniformity import CASES, LIMIT, Case, deviations
 
 

@@ -1,3 +1,4 @@
+-- uses: clear
 -- Clears what a failed rebuild has filled. The live side stays as it is.
 --
 -- KEYS  shadow    sorted set that the rebuild was filling, and root of what belongs to it

@@ -1,3 +1,4 @@
+-- uses: server, clear
 -- Accepts a server that restarted or took over, once the marks that it may have lost are waiting again.
 --
 -- KEYS  shadow      sorted set that a rebuild was filling, and root of what belongs to it; it may have lost rows, so it

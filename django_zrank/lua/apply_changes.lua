@@ -1,3 +1,4 @@
+-- uses: server, standing
 -- Writes members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

@@ -1,3 +1,4 @@
+-- uses: server, clear
 -- Tells a write that is about to read its rows what it refers to. Places only grow, even past a restart.
 --
 -- KEYS  shadow  sorted set that a rebuild is filling, and root of what belongs to it

@@ -1,3 +1,4 @@
+-- uses: server, ties, standing, positions
 -- Tells which distinct values of a ranking are counted wrongly, and counts them anew where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

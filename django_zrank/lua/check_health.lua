@@ -1,3 +1,4 @@
+-- uses: server
 -- Says whether the index on this server can be believed.
 --
 -- KEYS  meta  hash of the index

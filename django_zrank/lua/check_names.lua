@@ -1,3 +1,4 @@
+-- uses: server
 -- Tells which names of facet rankings are registered without a ranking, or the other way round, and mends that where
 -- it is wanted.
 --

@@ -1,3 +1,4 @@
+-- uses: built, ties
 -- Counts the members of a ranking by the values of a facet.
 --
 -- KEYS  ranking  sorted set whose members are counted
@@ -30,7 +31,7 @@ end
 
 local size = call('ZCARD', ranking)
 if size > tonumber(limit) then
-  return redis.error_reply(string.format('TOOLARGE %d', size))
+  return redis.error_reply(string.format('TOOLARGE %d %d', size, limit))
 end
 local counts = {}
 for start = 0, size - 1, 1000 do

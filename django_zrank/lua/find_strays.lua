@@ -1,3 +1,4 @@
+-- uses: server, standing
 -- Tells which members stand where their entry doesn't say, and takes them out of there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

@@ -1,3 +1,4 @@
+-- uses: server, ties, standing
 -- Adds rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    sorted set that the rebuild is filling, and root of the names of all that belongs to it

@@ -1,3 +1,4 @@
+-- uses: server, ties, tests
 -- Makes the ranking of those who pass several tests, for a few seconds. One that is there already stays.
 --
 -- KEYS  narrowed  sorted set to make, stored member -> score
@@ -22,8 +23,8 @@ width, limit = tonumber(width), tonumber(limit)
 if call('EXISTS', narrowed) == 1 then
   return call('ZCARD', narrowed)
 end
-local time = call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+
+local now = string.format('%.0f', clock())
 
 -- A group has primary keys without scores. As far as it is needed, it is made a ranking.
 local scratch, made = narrowed .. ':scratch:', 0
@@ -71,12 +72,12 @@ for _, check in ipairs(checks) do
 end
 smallest = smallest or {wants = true, keys = {live}, size = call('ZCARD', live)}
 if smallest.size > limit then
-  return redis.error_reply(string.format('TOOLARGE %d', smallest.size))
+  return redis.error_reply(string.format('TOOLARGE %d %d', smallest.size, limit))
 end
 for _, check in ipairs(checks) do
   for i, group in ipairs(check.is_group and check.keys or {}) do
     if check.size > limit then
-      return redis.error_reply(string.format('TOOLARGE %d', check.size))
+      return redis.error_reply(string.format('TOOLARGE %d %d', check.size, limit))
     end
     check.keys[i] = ranking_of(group)
   end

@@ -1,3 +1,4 @@
+-- uses: server, standing
 -- Reads where members stand, with the place of their newest write: whoever reads twice knows whether one came between.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

@@ -1,3 +1,4 @@
+-- uses: built, positions
 -- Reads members that stand one after the other, best first.
 --
 -- KEYS  ranking  sorted set that is read
@@ -8,13 +9,14 @@
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       count    how many at most
---       from     where to begin: 'place', 'member' or 'score'
---       …        then of a place: how many stand before the first one
+--       from     where to begin: 'position', 'member' or 'score'
+--       …        then of a position: how many stand before the first one
 --                of a member: its primary key; the page holds it in its middle, or reaches to the ranking's end
---                of scores: best and worst, each a score and its exact bytes, '' for no bound
--- Returns {size of ranking, place of the first, how many there are to the end or the worst score, what stands before
---         the first one's rank, {stored member, score of each}}. Nil where the member is not in the ranking; the
---         error NOTBUILT where the index was never built.
+--                of scores: best and worst, each a score and its exact bytes, '' for no bound; and how many of those
+--                between to leave out
+-- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
+--         before the first one's rank, {stored member, score of each}}; {'not ranked'} where the member is not in the
+--         ranking; the error NOTBUILT where the index was never built.
 -- Cost  O(log(size) + count); ties of several criteria log(ties) look-ups more.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
@@ -31,23 +33,24 @@ if missing then
 end
 
 local first, last = 0, size
-if from == 'place' then
+if from == 'position' then
   first = tonumber(ARGV[FIRST])
 elseif from == 'member' then
   local stored, score = find(live, ARGV[FIRST], order)
-  local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
-  if not place then
-    return false
+  local position = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
+  if not position then
+    return {'not ranked'}
   end
-  first = math.max(0, math.min(place - math.floor(count / 2), size - count))
+  first = math.max(0, math.min(position - math.floor(count / 2), size - count))
 else
-  local best, best_bytes, worst, worst_bytes = unpack(ARGV, FIRST, FIRST + 3)
+  local best, best_bytes, worst, worst_bytes, offset = unpack(ARGV, FIRST, FIRST + 4)
   if best ~= '' then
     first = count_better(ranking, best, best_bytes, order.reverse)
   end
   if worst ~= '' then
     last = size - count_better(ranking, worst, worst_bytes, not order.reverse)
   end
+  first = first + offset
 end
 
 local members = {}
@@ -65,4 +68,4 @@ if members[1] then
 elseif from == 'score' and method == 'dense' and ARGV[FIRST] ~= '' then
   before = count_better(ranking .. ':values', ARGV[FIRST], ARGV[FIRST + 1], order.reverse)
 end
-return {size, first, math.max(0, last - first), before, members}
+return {'page', size, first, math.max(0, last - first), before, members}

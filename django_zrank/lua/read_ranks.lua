@@ -1,3 +1,4 @@
+-- uses: built, positions
 -- Reads the ranks of members.
 --
 -- KEYS  ranking  sorted set that is read

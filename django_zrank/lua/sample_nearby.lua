@@ -1,3 +1,4 @@
+-- uses: built, exclusions, deck
 -- Draws random distinct members near one member, half of them ranked before it and half after, where members are bare
 -- primary keys: the main job. It is what sample_anywhere.lua does, without what most indexes have no use for: the more
 -- of a script there is, the longer it takes before it does anything.
@@ -10,9 +11,9 @@
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
--- Returns {size of the index, position of the asking one, band used (from 1), members in it beside that one, then
---         position, member, score of each drawn}. Positions count from 0 at the lowest score. Nil where the member is not in live; the
---         error NOTBUILT where the index was never built.
+-- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
+--         {position, member, score of each drawn}, ''}. Positions count from 0 at the lowest score. {'not ranked'} where
+--         the member is not in live; the error NOTBUILT where the index was never built.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
@@ -22,7 +23,7 @@ local call = redis.call
 
 local score = call('ZSCORE', live, member)
 if not score then
-  return not_built(meta) or false
+  return not_built(meta) or {'not ranked'}
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
 local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted)}
@@ -30,14 +31,14 @@ if #excluded > 2 then
   draw.is_barred = exclusions(excluded)
 end
 
-local band = 0
+local band, low, high = 0
 repeat
   band = band + 1
-  local low, high = ends_by_score(live, score, bands, band)
+  low, high = ends_by_score(live, score, bands, band)
   local before, after = deck(low, position - 1), deck(position + 1, high)
   if reverse == '1' then
     before, after = after, before
   end
-  choose(draw, before, after, {size, position, band, high - low})
+  choose(draw, before, after)
 until draw.chosen == draw.wanted or band * 16 == #bands
-return draw.reply
+return {'drawn', size, position, band, high - low, draw.drawn, ''}

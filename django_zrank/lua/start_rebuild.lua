@@ -1,3 +1,4 @@
+-- uses: server, clear
 -- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
 -- KEYS  shadow    sorted set to fill, and root of what belongs to it; what a killed rebuild left is cleared

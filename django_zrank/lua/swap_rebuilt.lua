@@ -1,3 +1,4 @@
+-- uses: server, clear, move
 -- Puts the shadow in the place of the live side, all rankings in one step.
 --
 -- KEYS  live      sorted set that is read, and root of the names of all that belongs to it

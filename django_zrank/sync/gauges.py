@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from django.db.models.functions import Now
 
+from ..engine import reader_of
 from ..exceptions import IndexUnavailable, NotBuilt
-from ..store import Store
+from ..requests.counts import Size
+from ..requests.view import View
 from .health import Verdict, examine
 from .marks import waiting_marks
 
@@ -42,7 +44,7 @@ def read_gauges(index: RankIndex) -> Gauges:
     members: int | None
     verdict: Verdict | None
     try:
-        members, verdict = Store(index.name, index.layout).size(), examine(index)
+        members, verdict = reader_of(index).answer(Size(), View(index.layout)), examine(index)
     except NotBuilt:
         members, verdict = 0, Verdict.EMPTY
     except IndexUnavailable:

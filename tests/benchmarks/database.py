@@ -31,8 +31,8 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
     from django_zrank import RankIndex
-    from django_zrank.database import DatabaseSource
     from django_zrank.ranking import Ranking
+    from django_zrank.sql.reader import SqlReader
     from tests.benchmarks.rounds import save
     from tests.testapp.models import Player
 
@@ -44,8 +44,8 @@ def main() -> None:
         facets = ("is_active",)
 
     class BySql(Ranking):
-        def _ask(self, question: Any, counted: Any = ()) -> Any:
-            return question(DatabaseSource(self.index, self.conditions))
+        def _ask(self, question: Any, view: Any = None) -> Any:
+            return SqlReader(self.index, self.conditions).answer(question, view or self.view)
 
     def run(sql: str) -> None:
         with connection.cursor() as cursor:

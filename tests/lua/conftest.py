@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from django_zrank.requests.view import View
 from django_zrank.store import Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
@@ -22,3 +24,8 @@ def live(zrank: Redis, store: Store) -> Any:
     return lambda: {
         member.decode(): score for member, score in zrank.zrange(store.keys.live, 0, -1, withscores=True)
     }
+
+
+def ask(store: Store, question: Any, **how: Any) -> Any:
+    """What a question about all members, or those in ``scope``, is answered."""
+    return store.run(partial(question.request, View(store.layout, **how)))

@@ -14,19 +14,26 @@ from redis import Redis
 import django_zrank
 from django_zrank import scripts
 from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.engine import executor
+from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
+from django_zrank.requests.counts import CountFacet, Size
+from django_zrank.requests.pages import PageAt
+from django_zrank.requests.positions import Locate
+from django_zrank.requests.request import Call
+from django_zrank.requests.sampling import Draw
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
+from .conftest import ask
+
 SCRIPTS = [value for value in vars(scripts).values() if isinstance(value, Script)]
 
 
-def narrowed(store: Store) -> Store:
-    """The same index, where two filters are asked that no facet covers."""
-    tests = (Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",)))
-    return Store(store.name, store.layout, Scope(tests))
+TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
+"""Two filters that no facet covers."""
 
 
 CALLS: dict[str, Callable[[Store], Any]] = {
@@ -41,18 +48,16 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
     ),
     "begin_write": lambda store: store.begin_write(),
-    "count_facet": lambda store: store.count_facet("region"),
-    "narrow": lambda store: narrowed(store).size(),
-    "read_page": lambda store: store.page(0, 3, reverse=True, method="dense"),
-    "read_ranks": lambda store: store.places(["1", "7"], reverse=True, method="dense"),
+    "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
+    "narrow": lambda store: ask(store, Size(), scope=TESTED),
+    "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
+    "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
-    "sample_anywhere": lambda store: narrowed(store).sample_nearby(
-        "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes, remember=10**6
+    "sample_anywhere": lambda store: ask(
+        store, Draw("1", 3, [(1, 2)], excluded=["2"], remember=10**6), scope=TESTED
     ),
-    "sample_nearby": lambda store: Store(store.name).sample_nearby(
-        "1", 3, reverse=True, bands=[(1, 2)], excluded=["2"], numbers=bytes
-    ),
+    "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], excluded=["2"])),
     "start_rebuild": lambda store: store.start_rebuild("b"),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),
 }
@@ -107,7 +112,7 @@ def test_a_script_uses_its_libraries(script: Script) -> None:
         functions = re.findall(
             r"^local function (\w+)", (FOLDER / "lib" / f"{library}.lua").read_text(), re.MULTILINE
         )
-        assert any(len(re.findall(rf"\b{function}\(", script.source)) > 1 for function in functions)
+        assert any(len(re.findall(rf"\b{function}\b", script.source)) > 1 for function in functions)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
@@ -132,20 +137,20 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     fill(PlayerAscending, {1: 1, 2: 2})
     store = Store(PlayerAscending.instance().name, layout)
     store.start_rebuild("b")
-    calls: list[tuple[Script, Any, Any]] = []
+    calls: list[Call] = []
+    send, send_all = executor.send, executor.send_all
 
-    def run_all(client: Redis, asked: Any, **how: Any) -> Any:
+    def one(client: Redis, call: Call) -> Any:
+        calls.append(call)
+        return send(client, call)
+
+    def several(client: Redis, asked: Any, **how: Any) -> Any:
         calls.extend(asked)
-        return actually(client, asked, **how)
+        return send_all(client, asked, **how)
 
-    actually = scripts.run_all
-    with (
-        mock.patch.object(scripts, "run_all", run_all),
-        mock.patch.object(Script, "__call__", autospec=True, side_effect=Script.__call__) as called,
-    ):
+    with mock.patch.object(executor, "send", one), mock.patch.object(executor, "send_all", several):
         CALLS[script.name](store)
-    calls += [(call.args[0], *call.args[2:]) for call in called.call_args_list]
-    keys, args = next((keys, args) for ours, keys, args in calls if ours is script)
+    keys, args = next((call.keys, call.arguments) for call in calls if call.command is script)
     for section, given in (("KEYS", keys), ("ARGV", args)):
         listed = [name for name in header(script, section) if name != "-"]
         if "…" in listed:

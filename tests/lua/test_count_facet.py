@@ -5,7 +5,13 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.exceptions import NotBuilt
+from django_zrank.facets import Facet
+from django_zrank.requests.counts import CountFacet
 from django_zrank.store import Change, Store
+
+from .conftest import ask
+
+REGION, NOTHING = (Facet((path,), (), many=False) for path in ("region", "nothing"))
 
 
 def test_the_reply(zrank: Redis) -> None:
@@ -18,13 +24,13 @@ def test_the_reply(zrank: Redis) -> None:
     ]
     store.load_rows("b", rows)
     store.swap_rebuilt("b")
-    assert store.count_facet("region") == {b"region:a": 2, b"region:b": 1}
-    assert store.count_facet("nothing") == {}
+    assert ask(store, CountFacet(REGION)) == {b"region:a": 2, b"region:b": 1}
+    assert ask(store, CountFacet(NOTHING)) == {}
     store.apply_changes(store.begin_write(), [Change("3", None)])
-    assert store.count_facet("region") == {b"region:a": 2}
+    assert ask(store, CountFacet(REGION)) == {b"region:a": 2}
 
 
 def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     with pytest.raises(NotBuilt):
-        store.count_facet("region")
+        ask(store, CountFacet(REGION))

@@ -4,31 +4,37 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import NotBuilt
-from django_zrank.store import Bound, Page, Store
+from django_zrank.requests.pages import Bound, Page, PageAround, PageAt, PageBetween
+from django_zrank.store import Store
 
-HOW = {"reverse": True, "method": "ordinal"}
+from .conftest import ask
 
 
-def test_a_page_by_place(store: Store) -> None:
-    assert store.page(1, 9, **HOW) == Page(3, 1, 2, 1, [(b"2", 2.0), (b"1", 1.0)])  # type: ignore[arg-type]
+def test_a_page_by_position(store: Store) -> None:
+    assert ask(store, PageAt(1, 9), reverse=True) == Page(3, 1, 2, 1, [(b"2", 2.0), (b"1", 1.0)])
 
 
 def test_behind_the_end(store: Store) -> None:
-    assert store.page(7, 9, **HOW) == Page(3, 7, 0, 7, [])  # type: ignore[arg-type]
+    assert ask(store, PageAt(7, 9), reverse=True) == Page(3, 7, 0, 7, [])
 
 
 def test_a_page_around_a_member(store: Store) -> None:
-    page = store.page_around("1", 2, **HOW)  # type: ignore[arg-type]
-    assert page == Page(3, 1, 2, 1, [(b"2", 2.0), (b"1", 1.0)])
-    assert store.page_around("9", 2, **HOW) is None  # type: ignore[arg-type]
+    assert ask(store, PageAround("1", 2), reverse=True) == Page(3, 1, 2, 1, [(b"2", 2.0), (b"1", 1.0)])
+    assert ask(store, PageAround("9", 2), reverse=True) is None
 
 
 def test_a_page_of_scores(store: Store) -> None:
-    page = store.page_between(Bound("2.5", b"", 2.5), Bound("", b"", None), 1, reverse=True, method="dense")
+    page = ask(store, PageBetween(Bound("2.5", b"", 2.5), Bound(), 1), reverse=True, method="dense")
     assert page == Page(3, 1, 2, 0, [(b"2", 2.0)])  # a plain index keeps no distinct values
+
+
+def test_a_page_of_scores_from_an_offset_on(store: Store) -> None:
+    between = PageBetween(Bound("3", b"", 3), Bound("2", b"", 2), 9, offset=1)
+    assert ask(store, between, reverse=True) == Page(3, 1, 1, 1, [(b"2", 2.0)])
+    assert ask(store, between._replace(offset=5), reverse=True) == Page(3, 5, 0, 5, [])
 
 
 def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     with pytest.raises(NotBuilt):
-        store.page(0, 1, **HOW)  # type: ignore[arg-type]
+        ask(store, PageAt(0, 1))

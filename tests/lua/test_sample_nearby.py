@@ -4,7 +4,9 @@ test_recommendations.py and test_uniformity.py."""
 from __future__ import annotations
 
 import random
-from functools import partial
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,21 +14,28 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
+from django_zrank.requests.sampling import Draw
+from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
+from .conftest import ask
+
 
 @pytest.fixture
-def sample(store: Store) -> partial[object]:
-    return partial(store.sample_nearby, reverse=False, bands=[(1, 1)], excluded=(), numbers=bytes)
+def sample(store: Store) -> Callable[..., Any]:
+    """A function that draws near a member: how many, and other fields of a draw."""
+    return lambda member, wanted, bands=((1, 1),), stream=bytes, **other: ask(
+        store, Draw(member, wanted, bands, stream=stream, **other)
+    )
 
 
-def test_the_reply(sample: partial[object]) -> None:
+def test_the_reply(sample: Callable[..., Any]) -> None:
     assert sample("2", 10) == (3, 1, 0, 2, [(0, b"1", 1.0), (2, b"3", 3.0)], None)
 
 
-def test_says_which_band_it_used(sample: partial[object]) -> None:
+def test_says_which_band_it_used(sample: Callable[..., Any]) -> None:
     assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == (
         3,
         0,
@@ -37,31 +46,31 @@ def test_says_which_band_it_used(sample: partial[object]) -> None:
     )
 
 
-def test_excluded_members_are_counted_and_not_offered(sample: partial[object]) -> None:
+def test_excluded_members_are_counted_and_not_offered(sample: Callable[..., Any]) -> None:
     assert sample("2", 10, excluded=["1", "77"]) == (3, 1, 0, 2, [(2, b"3", 3.0)], None)
 
 
-def test_a_member_that_is_not_there(sample: partial[object]) -> None:
+def test_a_member_that_is_not_there(sample: Callable[..., Any]) -> None:
     assert sample("9", 10) is None
 
 
-def test_an_index_that_is_not_there(zrank: Redis, store: Store, sample: partial[object]) -> None:
+def test_an_index_that_is_not_there(zrank: Redis, store: Store, sample: Callable[..., Any]) -> None:
     zrank.flushall()
     with pytest.raises(NotBuilt):
         sample("2", 10)
 
 
-def test_too_few_random_numbers_are_an_error_and_not_a_bias(sample: partial[object]) -> None:
+def test_too_few_random_numbers_are_an_error_and_not_a_bias(sample: Callable[..., Any]) -> None:
     with pytest.raises(IndexUnavailable, match="out of random numbers"):
-        sample("2", 10, numbers=lambda count: b"")
+        sample("2", 10, stream=lambda count: b"")
 
 
-def test_numbers_that_would_favour_somebody_are_drawn_again(store: Store, sample: partial[object]) -> None:
+def test_numbers_that_would_favour_somebody_are_drawn_again(store: Store, sample: Callable[..., Any]) -> None:
     """2**48 - 1 is the one number too many for three candidates."""
     store.apply_changes(store.begin_write(), [Change("4", 4)])
     top, one = b"\xff" * 6, (1).to_bytes(6, "little")
-    drawn = sample("1", 2, bands=[(0, 3)], numbers=lambda count: top + one + bytes(count - 12))
-    assert [member for _, member, _ in drawn.drawn] == [b"3", b"2"]  # type: ignore[attr-defined]
+    drawn = sample("1", 2, bands=[(0, 3)], stream=lambda count: top + one + bytes(count - 12))
+    assert [member for _, member, _ in drawn.drawn] == [b"3", b"2"]
 
 
 tricky = st.one_of(
@@ -79,9 +88,7 @@ def test_integers_are_told_apart(zrank: Redis, pks: set[int], kept: random.Rando
     me, *two = kept.sample(sorted(pks), 3)
     store = fill(PlayerAscending, dict.fromkeys(pks, 1))
     excluded = [pk for pk in pks if pk not in two]
-    sample = store.sample_nearby(
-        str(me), 2, reverse=False, bands=[(1, 1)], excluded=excluded, numbers=random.Random(1).randbytes
-    )
+    sample = ask(store, Draw(str(me), 2, [(1, 1)], excluded=excluded, seed=1))
     assert sample is not None
     assert {int(member) for _, member, _ in sample.drawn} == set(two)
 
@@ -107,17 +114,10 @@ def test_the_short_way_draws_as_the_long_one(
     seed: int,
 ) -> None:
     store = fill(PlayerAscending, dict(enumerate(scores)))
-    long = Store(store.name)
-    long._is_plain = False
-    short, other = (
-        each.sample_nearby(
-            "0",
-            wanted,
-            reverse=reverse,
-            bands=bands,
-            excluded=[str(pk) for pk in excluded] if as_text else list(excluded),
-            numbers=random.Random(seed).randbytes,
-        )
-        for each in (store, long)
+    draw = Draw(
+        "0", wanted, bands, excluded=[str(pk) for pk in excluded] if as_text else list(excluded), seed=seed
     )
+    short = ask(store, draw, reverse=reverse)
+    with mock.patch.object(View, "is_plain", False):
+        other = ask(store, draw, reverse=reverse)
     assert short == other

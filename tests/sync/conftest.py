@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.engine import executor
 from django_zrank.registry import registry
+from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
@@ -22,13 +24,14 @@ from tests.servers import RedisServer
 def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The name of every script that is sent from now on: each is one round trip, tried or made."""
     sent: list[str] = []
-    call = Script.__call__
+    send = executor.send
 
-    def record(script: Script, client: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        sent.append(script.name)
-        return call(script, client, keys, args)
+    def record(client: Any, call: Call) -> Any:
+        if isinstance(call.command, Script):
+            sent.append(call.command.name)
+        return send(client, call)
 
-    monkeypatch.setattr(Script, "__call__", record)
+    monkeypatch.setattr(executor, "send", record)
     return sent
 
 

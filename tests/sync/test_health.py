@@ -194,7 +194,7 @@ class TestReads:
     def distrust(self, zrank: Redis, built: None) -> None:
         """The server restarted, and this process has not looked for a second."""
         zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
-        INDEX.ranking._trust.until = 0.0
+        INDEX.ranking._reader.until = 0.0
 
     def test_raise(self) -> None:
         with pytest.raises(IndexUnhealthy):

@@ -1,3 +1,4 @@
+-- uses: ties
 -- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
 -- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
 

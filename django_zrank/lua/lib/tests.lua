@@ -1,3 +1,4 @@
+-- uses: ties
 -- What members are tested by: to be, or not to be, in one of several sets.
 
 -- The tests that a text such as '+r2-g1' tells of; their sets are the keys from 'first' on, in turn.
@@ -12,4 +13,41 @@ local function parse_tests(text, keys, first)
     tests[#tests + 1] = test
   end
   return tests
+end
+
+-- The smallest ranking that holds all of those who pass.
+local function smallest_ranking(tests, ranking)
+  local smallest, least = ranking, redis.call('ZCARD', ranking)
+  for _, test in ipairs(tests) do
+    if test.wants and not test.is_group and #test.keys == 1 then
+      local size = redis.call('ZCARD', test.keys[1])
+      if size < least then
+        smallest, least = test.keys[1], size
+      end
+    end
+  end
+  return smallest
+end
+
+-- Whether a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
+local function is_in(test, stored, layout, now)
+  for _, set in ipairs(test.keys) do
+    local value = redis.call('ZSCORE', set, test.is_group and primary_key(stored, layout) or stored)
+    if value and not (test.is_group and tonumber(value) <= now) then
+      return true
+    end
+  end
+  return false
+end
+
+-- A function that tells of a stored member whether it passes.
+local function tester(tests, layout, now)
+  return function(stored)
+    for _, test in ipairs(tests) do
+      if is_in(test, stored, layout, now) ~= test.wants then
+        return false
+      end
+    end
+    return true
+  end
 end

@@ -12,3 +12,11 @@ end
 local function value_of(tie, score)
   return tie .. string.format('%.17g', score)
 end
+
+-- The primary key of a stored member.
+local function primary_key(stored, layout)
+  if layout.width > 0 or layout.entries then
+    return string.sub(stored, tie_length(stored, layout.width) + 1)
+  end
+  return stored
+end

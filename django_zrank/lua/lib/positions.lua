@@ -1,4 +1,5 @@
--- Places in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
+-- uses: ties
+-- Positions in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
 
 -- A member as it is stored, and its score; nothing where it is not ranked.
 local function find(live, member, layout)

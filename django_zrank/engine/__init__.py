@@ -1,0 +1,20 @@
+"""All that talks to Redis. The client is loaded when an index is first read or written: a declaration loads none."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+    from .reader import Reader
+
+__all__ = ["reader_of"]
+
+
+@cache
+def reader_of(index: RankIndex) -> Reader:
+    """What answers questions about an index out of Redis."""
+    from .reader import Reader
+
+    return Reader(index)

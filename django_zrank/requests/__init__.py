@@ -1,0 +1,1 @@
+"""What is asked of Redis, as values: one module a family of verbs. Pure, no I/O."""

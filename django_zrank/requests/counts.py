@@ -1,0 +1,51 @@
+"""Numbers of members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .. import scripts
+from ..facets import Facet
+from ..keys import Keys
+from .pages import PageAt
+from .request import Call, Request
+from .view import ALL, View
+
+__all__ = ["CountFacet", "Size"]
+
+
+class Size(NamedTuple):
+    """How many members are ranked."""
+
+    def request(self, view: View, keys: Keys) -> Request[int]:
+        intersected = view.ranking is None
+        call = view.narrow(keys) if intersected else Call("ZCARD", (keys.ranking(view.ranking or ""),))
+
+        def parse(replies: list[int]) -> int | Request[int]:
+            # The script tells a ranking without members from an index that is not there.
+            return replies[0] or PageAt(0, 0).request(view, keys).then(lambda page: page.size)
+
+        return Request((call,), parse, writes=intersected)
+
+
+class CountFacet(NamedTuple):
+    """How many members have each value of a facet, by the names of the values' rankings."""
+
+    facet: Facet
+
+    covered: str = ""
+    """How the names of a composite facet's rankings begin that hold the same members. They are as many as there are
+    values; members would have to be counted one by one."""
+
+    def request(self, view: View, keys: Keys) -> Request[dict[bytes, int]]:
+        own = f"{self.facet.name}:"
+        found = self.covered or own
+        if self.covered:
+            view = View(view.layout, ALL)
+
+        def parse(reply: Sequence[Any]) -> dict[bytes, int]:
+            names = (own.encode() + name.removeprefix(found.encode()) for name in reply[::2])
+            return dict(zip(names, reply[1::2], strict=True))
+
+        return view.read(keys, scripts.COUNT_FACET, (view.layout.width, found, view.LIMIT), parse)

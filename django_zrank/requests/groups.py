@@ -1,0 +1,51 @@
+"""Groups, and what is remembered of whom a member was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..keys import Keys
+from .request import Call, Request
+
+__all__ = ["add_to_group", "clear_group", "count_group", "expiries", "forget_seen", "remove_from_group"]
+
+
+def add_to_group(keys: Keys, group: str, members: Sequence[str], until: float, now: float) -> Request[int]:
+    """Add primary keys until a time in microseconds. The answer: how many did not belong to it ``now``."""
+    pairs = [part for member in members for part in (until, member)]
+    return _without_expired(keys.group(group), now, "ZADD", pairs)
+
+
+def remove_from_group(keys: Keys, group: str, members: Sequence[str], now: float) -> Request[int]:
+    """Remove primary keys. The answer: how many belonged to it ``now``."""
+    return _without_expired(keys.group(group), now, "ZREM", members)
+
+
+def _without_expired(key: str, now: float, command: str, arguments: Sequence[Any]) -> Request[int]:
+    expire = Call("ZREMRANGEBYSCORE", (key,), ("-inf", now))
+    return Request((expire, Call(command, (key,), arguments)), _last, writes=True)
+
+
+def count_group(keys: Keys, group: str, now: float) -> Request[int]:
+    """How many belong to a group after a time in microseconds."""
+    return Request((Call("ZCOUNT", (keys.group(group),), (f"({now!r}", "+inf")),), _last)
+
+
+def expiries(keys: Keys, group: str, members: Sequence[str]) -> Request[list[float | None]]:
+    """Until when each member belongs to a group, in microseconds; None for one that doesn't."""
+    return Request((Call("ZMSCORE", (keys.group(group),), members),), _last)
+
+
+def clear_group(keys: Keys, group: str) -> Request[int]:
+    """Remove all members of a group."""
+    return Request((Call("UNLINK", (keys.group(group),)),), _last, writes=True)
+
+
+def forget_seen(keys: Keys, member: str) -> Request[int]:
+    """Drop whom a member was shown."""
+    return Request((Call("UNLINK", (keys.seen(member),)),), _last, writes=True)
+
+
+def _last(replies: list[Any]) -> Any:
+    return replies[-1]

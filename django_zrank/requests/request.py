@@ -1,0 +1,113 @@
+"""Requests: what is sent to Redis, and what the replies mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from ..keys import Keys
+from ..scripts import Script
+
+if TYPE_CHECKING:
+    from .view import View
+
+__all__ = ["Call", "Question", "Request", "Several", "Steps", "merge"]
+
+Answer = TypeVar("Answer")
+Other = TypeVar("Other")
+
+
+class Call(NamedTuple):
+    """A script, or a command by its name, with its keys and arguments."""
+
+    command: Script | str
+    keys: Sequence[str]
+    arguments: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[Answer]):
+    """Calls that are sent in one round trip."""
+
+    calls: Sequence[Call]
+
+    parse: Callable[[list[Any]], Answer | Request[Answer]]
+    """A function from the replies to the answer, or to the next request."""
+
+    writes: bool = False
+    """Whether only a primary can serve it."""
+
+    atomic: bool = False
+    """Whether nothing may come between the calls."""
+
+    def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
+        """The request whose answer is what ``follow`` makes of the answer to this one."""
+
+        def parse(replies: list[Any]) -> Other | Request[Other]:
+            answer = self.parse(replies)
+            return answer.then(follow) if isinstance(answer, Request) else follow(answer)
+
+        return Request(self.calls, parse, self.writes, self.atomic)
+
+
+def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
+    """One request for the answers of several."""
+
+    def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:
+        remaining = iter(replies)
+        answers = [request.parse(list(islice(remaining, len(request.calls)))) for request in requests]
+        open_ones = {at: answer for at, answer in enumerate(answers) if isinstance(answer, Request)}
+        if not open_ones:
+            return answers  # type: ignore[return-value]
+
+        def fill(found: list[Answer]) -> list[Answer]:
+            closed = dict(zip(open_ones, found, strict=True))
+            return [closed.get(at, answer) for at, answer in enumerate(answers)]  # type: ignore[misc]
+
+        return merge(list(open_ones.values())).then(fill)
+
+    return Request(
+        tuple(chain.from_iterable(request.calls for request in requests)),
+        parse,
+        writes=any(request.writes for request in requests),
+        atomic=any(request.atomic for request in requests),
+    )
+
+
+class Question(Protocol[Answer]):
+    """What can be asked of a ranking, whoever answers: Redis by a request, or the database by SQL."""
+
+    def request(self, view: View, keys: Keys) -> Request[Answer]:
+        """The request that asks Redis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several(Generic[Answer]):
+    """Several questions in one round trip."""
+
+    questions: Sequence[Question[Answer]]
+
+    def request(self, view: View, keys: Keys) -> Request[list[Answer]]:
+        return merge([question.request(view, keys) for question in self.questions])
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Generic[Answer]):
+    """Questions that depend on the answers to those before."""
+
+    begin: Callable[[], Generator[Question[Any], Any, Answer]]
+    """A generator that yields questions, is sent their answers, and returns the answer to the whole."""
+
+    def request(self, view: View, keys: Keys) -> Request[Answer]:
+        steps = self.begin()
+
+        def proceed(answer: Any) -> Answer | Request[Answer]:
+            try:
+                question = steps.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            return question.request(view, keys).then(proceed)
+
+        return next(steps).request(view, keys).then(proceed)

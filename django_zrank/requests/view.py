@@ -1,0 +1,89 @@
+"""The ranking that a question is about, as scripts are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeVar
+
+from .. import scripts
+from ..codec.layout import PLAIN, Layout
+from ..filters import Scope
+from ..keys import Keys
+from .request import Call, Request
+
+__all__ = ["ALL", "View"]
+
+Answer = TypeVar("Answer")
+
+_NARROWED: Final = 5
+"""Seconds for which the intersection of several filters is kept: answers may be as old."""
+
+ALL: Final = Scope()
+"""Every member of an index."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Members of an index, and their order."""
+
+    LIMIT: ClassVar[int] = 100_000
+    """The most members that the smallest of several filters may have: more would block the server too long."""
+
+    layout: Layout
+    scope: Scope = ALL
+
+    reverse: bool = False
+    """Whether a higher score ranks better."""
+
+    method: str = "ordinal"
+    """The ranking method."""
+
+    @cached_property
+    def ranking(self) -> str | None:
+        """The name of the one ranking that holds exactly these members, '' for all; None where there is none."""
+        return self.scope.ranking
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether these are all members of an index, bare primary keys, and their rank is their position."""
+        return self.layout == PLAIN and self.ranking == "" and self.method == "ordinal"
+
+    @cached_property
+    def order(self) -> tuple[int, int, str, str]:
+        """The layout and the order, as scripts take them."""
+        return (self.layout.width, int(self.layout.entries), "1" if self.reverse else "0", self.method)
+
+    def read(
+        self,
+        keys: Keys,
+        script: scripts.Script,
+        arguments: Sequence[Any],
+        parse: Callable[[Any], Answer | Request[Answer]],
+        *others: str,
+        writes: bool = False,
+    ) -> Request[Answer]:
+        """A request for what a script says of these members; ``others``: further keys of it."""
+        if self.ranking is None:
+            narrowed = Call(script, (self._narrowed(keys), keys.root, keys.meta, *others), arguments)
+            calls = (self.narrow(keys), narrowed)
+            return Request(calls, lambda replies: parse(replies[1]), writes=True, atomic=True)
+        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments)
+        return Request((call,), lambda replies: parse(replies[0]), writes)
+
+    def narrow(self, keys: Keys) -> Call:
+        """The call that intersects several filters."""
+        arguments = (*map(int, self.layout), str(self.scope), self.LIMIT, _NARROWED)
+        return Call(scripts.NARROW, (self._narrowed(keys), keys.root, *self.tested(keys)), arguments)
+
+    def _narrowed(self, keys: Keys) -> str:
+        return keys.narrowed("\0".join((str(self.scope), *self.tested(keys))))
+
+    def tested(self, keys: Keys) -> list[str]:
+        """The keys that the clauses of the scope are about."""
+        return [
+            keys.group(name) if clause.kind == "g" else keys.ranking(name)
+            for clause in self.scope.clauses
+            for name in clause.names
+        ]

@@ -1,0 +1,94 @@
+"""Recommendations by a condition that only the database can tell: ``recommend(where=…)``."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db import connections, models
+
+from .conf import get_settings
+from .recommendations import Wish, batched, excluding
+from .requests.sampling import Draw, Sample
+
+__all__ = ["Sieve"]
+
+_MOST_TRIED: Final = 5000
+"""The most members that are asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Draws members without replacement in growing batches, and keeps those that pass, as one query a batch tells.
+
+    So those that pass come in an order in which none is favoured, and the first ones of each side are taken.
+    """
+
+    wish: Wish
+    draw: Draw
+    rows: models.QuerySet[Any]
+    """Those that pass."""
+
+    def steps(self) -> Generator[Draw, Sample | None, Sample | None]:
+        """The draws, each of which is sent its sample; returns the sample of those that pass."""
+        stream, found = self.draw.numbers(), None  # one for all draws, so that a seed fixes every one of them
+        for band in range(len(self.draw.bands)):
+            one_band = self.draw._replace(bands=self.draw.bands[band : band + 1], stream=stream)
+            found = yield from self._steps_of(band, one_band)
+            if found is None or len(found.drawn) >= self.draw.wanted:
+                break
+        return found
+
+    def _steps_of(self, band: int, draw: Draw) -> Generator[Draw, Sample | None, Sample | None]:
+        """The draws from one band, until enough have passed or nobody is left."""
+        n, tried, size = draw.wanted, list[Any](), max(8, 2 * draw.wanted)
+        index = self.wish.index
+        split, to_pk = index.layout.split, index.from_bytes
+        passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
+        wants = (n + 1) // 2, n // 2
+        while True:
+            size = min(size, get_settings().max_n)
+            excluded = excluding(index, draw.member, {"where": [*draw.excluded, *tried]})
+            sample = yield draw._replace(wanted=size, excluded=excluded)
+            if sample is None:
+                return None
+            pks = {stored: split(stored)[1] for _, stored, _ in sample.drawn}
+            good = self.passing(pks.values())
+            better = 0
+            for number, card in enumerate(sample.drawn):
+                is_better = (card[0] >= sample.position) == self.wish.view.reverse
+                better += is_better
+                if pks[card[1]] in good:
+                    passed[not is_better].append((card, sample.before and sample.before[number]))
+            tried.extend(map(to_pk, pks.values()))
+            # A side that gave less than its half has no more to give.
+            ended = better < (size + 1) // 2, len(sample.drawn) - better < size // 2
+            short = any(
+                len(side) < want and not over for side, want, over in zip(passed, wants, ended, strict=True)
+            )
+            enough = sum(map(len, passed)) >= n and not short
+            if enough or len(sample.drawn) < size or len(tried) >= _MOST_TRIED:
+                break
+            size *= 2
+        chosen = _pick(n, *passed)
+        before = None if sample.before is None else [before for _, before in chosen]
+        return sample._replace(band=band, drawn=[card for card, _ in chosen], before=before)
+
+    def passing(self, members: Iterable[bytes]) -> set[bytes]:
+        """Those of ``members`` that pass, primary keys as they are stored."""
+        index = self.wish.index
+        pks = list(map(index.from_bytes, members))
+        limit = connections[index.get_using()].features.max_query_params
+        good: set[bytes] = set()
+        # The condition may have parameters of its own.
+        for chunk in batched(pks, limit // 2 if limit else len(pks)):
+            found = self.rows.filter(pk__in=chunk).values_list("pk", flat=True)
+            good.update(index.to_text(pk).encode() for pk in found)
+        return good
+
+
+def _pick(n: int, better: Sequence[Any], worse: Sequence[Any]) -> list[Any]:
+    """Half of each side, with the odd one from the better; what one side lacks the other gives."""
+    first = better[: max((n + 1) // 2, n - len(worse))]
+    return [*first, *worse[: n - len(first)]]

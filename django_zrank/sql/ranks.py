@@ -1,0 +1,134 @@
+"""Ranks, scores and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from django.db.models import Count, F, Q, Window
+from django.db.models.functions import DenseRank, Rank, RowNumber
+
+from ..requests.pages import Page, PageAround, PageAt, PageBetween
+from ..requests.positions import BarePosition, BareScore, Locate, Location, Locations
+from ..requests.view import View
+from .rows import Row, Rows
+
+__all__ = ["bare_position", "bare_score", "locate", "number", "page_around", "page_at", "page_between"]
+
+_FEW: Final = 3
+"""Up to so many members, a scan that counts those before each costs less than sorting all to number them."""
+
+_RANKS: Final = {"ordinal": RowNumber, "competition": Rank, "dense": DenseRank}
+
+
+def bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
+    """How many members stand before one."""
+    me = rows.find([question.member]).get(question.member)
+    return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
+
+
+def bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
+    """The score of a member."""
+    me = rows.find([question.member]).get(question.member)
+    return None if me is None else me.score
+
+
+def locate(rows: Rows, view: View, question: Locate) -> Locations:
+    """Up to three members cost a scan, and two more each where the method is dense; more are numbered."""
+    found = rows.find(question.members)
+    if len(found) > _FEW:
+        size, numbers = rows.passing.count(), number(rows, view, question.members)
+    else:
+        size, numbers = _count_better(rows, view, list(found.values()))
+    ours = (found.get(member) for member in question.members)
+    return Locations(size, [row and Location(*numbers[row.member], row.stored, row.score) for row in ours])
+
+
+def page_at(rows: Rows, view: View, question: PageAt) -> Page:
+    """Members from a position on."""
+    size = rows.passing.count()
+    return _page(rows, view, size, question.first, size, question.limit)
+
+
+def page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
+    """Members around a member."""
+    me = rows.find([question.member]).get(question.member)
+    if me is None:
+        return None
+    size, numbers = _count_better(rows, replace(view, method="ordinal"), [me])
+    first = max(0, min(numbers[me.member][0] - question.limit // 2, size - question.limit))
+    return _page(rows, view, size, first, size, question.limit)
+
+
+def page_between(rows: Rows, view: View, question: PageBetween) -> Page:
+    """Members with scores between two."""
+    better = rows.beyond(question.best, "gt" if view.reverse else "lt")
+    worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
+    counts = rows.passing.aggregate(
+        size=Count("pk"), better=Count("pk", filter=better), worse=Count("pk", filter=worse)
+    )
+    first, last = counts["better"], counts["size"] - counts["worse"]
+    page = _page(rows, view, counts["size"], first + question.offset, last, question.limit)
+    if not page.members and view.method == "dense":
+        page = page._replace(before=_count_values(rows, better))
+    return page
+
+
+def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) -> Page:
+    """Up to ``count`` members from the position ``first`` on, of those before the position ``last``."""
+    following = max(0, last - first)
+    ours = rows.passing.order_by(*rows.best_first(view.reverse)).values_list("pk", *rows.order.paths)
+    count = min(count, following)
+    found = [rows.row(pk, values) for pk, *values in ours[first : first + count]] if count else []
+    before = first
+    if found and view.method != "ordinal":
+        better = rows.apart(found[0], higher=view.reverse, by_text=False)
+        is_dense = view.method == "dense"
+        before = _count_values(rows, better) if is_dense else rows.passing.filter(better).count()
+    return Page(size, first, following, before, [(row.stored, row.score) for row in found])
+
+
+def _count_values(rows: Rows, where: Q) -> int:
+    """How many distinct values of all criteria together the rows ``where`` have."""
+    names = [f"zrank_{at}" for at in range(len(rows.order.criteria))]
+    ours = rows.passing.filter(where).annotate(**{name: F(name) for name in names})
+    distinct: int = ours.values(*names).distinct().count()
+    return distinct
+
+
+def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dict[bytes, tuple[int, int]]]:
+    """How many rows there are; for each of ``ours`` how many stand before it, and what stands before its rank."""
+    counts: dict[str, Any] = {"size": Count("pk")}
+    better = [rows.apart(row, higher=view.reverse, by_text=False) for row in ours]
+    for at, row in enumerate(ours):
+        counts[f"position_{at}"] = Count("pk", filter=rows.apart(row, higher=view.reverse))
+        if view.method == "competition":
+            counts[f"before_{at}"] = Count("pk", filter=better[at])
+    found = rows.passing.aggregate(**counts)
+    numbers: dict[bytes, tuple[int, int]] = {}
+    for at, row in enumerate(ours):
+        before = found.get(f"before_{at}", found[f"position_{at}"])
+        if view.method == "dense":
+            before = _count_values(rows, better[at])
+        numbers[row.member] = found[f"position_{at}"], before
+    return found["size"], numbers
+
+
+def number(rows: Rows, view: View, members: Iterable[str]) -> dict[bytes, tuple[int, int]]:
+    """How many rows stand before each of many members, and what stands before its rank: all rows are sorted."""
+    order = rows.best_first(view.reverse)
+    position, rank = (
+        Window(RowNumber(), order_by=order) - 1,
+        Window(_RANKS[view.method](), order_by=order[:-1]) - 1,
+    )
+    numbered = rows.passing.annotate(
+        zrank_at=position, zrank_before=position if view.method == "ordinal" else rank
+    )
+    numbers: dict[bytes, tuple[int, int]] = {}
+    for pks in rows.chunks(members):
+        # Joined by OR to what is told of the numbers, the keys can't be looked up before all have theirs.
+        found = numbered.filter(Q(pk__in=pks) | Q(zrank_at__lt=0))
+        for pk, at, before in found.values_list("pk", "zrank_at", "zrank_before"):
+            numbers[rows.index.to_text(pk).encode()] = (at, before)
+    return numbers

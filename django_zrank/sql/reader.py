@@ -1,0 +1,90 @@
+"""Answers by SQL, where Redis can't be believed: the same contract, slower, and bounded in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django.db import OperationalError
+
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable
+from ..filters import GROUP, Condition
+from ..requests.counts import CountFacet, Size
+from ..requests.pages import PageAround, PageAt, PageBetween
+from ..requests.positions import BarePosition, BareScore, Locate
+from ..requests.request import Question, Several, Steps
+from ..requests.sampling import Draw
+from ..requests.view import View
+from .deadline import reading
+from .facets import count_facet, size
+from .ranks import bare_position, bare_score, locate, page_around, page_at, page_between
+from .rows import Rows
+from .sampling import sample
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["SqlReader"]
+
+Answer = TypeVar("Answer")
+
+
+class SqlReader:
+    """SQL fallback: answers the questions that Redis is asked, by the ranked rows of the database.
+
+    One seed draws the same members from either, if they hold the same, and no more filters are given than one facet
+    covers. The cost grows with the rows: one scan counts all of them, and those that are numbered are sorted, in the
+    database. An answer is computed from one state of the database; inside a caller's transaction, from what its
+    isolation level shows.
+    """
+
+    def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
+        self.rows = Rows(index, conditions)
+
+    def answer(self, question: Question[Answer], view: View) -> Answer:
+        """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` where it takes longer than
+        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or what is asked about is in Redis alone."""
+        return self._answer(question, view)  # type: ignore[no-any-return]
+
+    def _answer(self, question: Any, view: View) -> Any:
+        if isinstance(question, Several):
+            return [self._answer(one, view) for one in question.questions]
+        if isinstance(question, Steps):
+            steps, answer = question.begin(), None
+            while True:
+                try:
+                    answer = self._answer(steps.send(answer), view)
+                except StopIteration as end:
+                    return end.value
+        self._refuse_what_only_redis_holds(question)
+        rows = self.rows
+        try:
+            with reading(rows.connection, get_settings().database_timeout):
+                return _ANSWERS[type(question)](rows, view, question)
+        except OperationalError as error:
+            raise IndexUnavailable(
+                f"Index {rows.index.name!r}: the database did not answer: {error}"
+            ) from error
+
+    def _refuse_what_only_redis_holds(self, question: Any) -> None:
+        name = self.rows.index.name
+        if any(GROUP in condition.values for condition in self.rows.conditions):
+            raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be believed")
+        if isinstance(question, Draw) and question.remember is not None:
+            raise IndexUnavailable(
+                f"Index {name!r}: whom somebody was shown is in Redis alone, which can't be believed"
+            )
+
+
+_ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
+    BarePosition: bare_position,
+    BareScore: bare_score,
+    CountFacet: count_facet,
+    Draw: sample,
+    Locate: locate,
+    PageAround: page_around,
+    PageAt: page_at,
+    PageBetween: page_between,
+    Size: size,
+}

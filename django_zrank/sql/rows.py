@@ -1,0 +1,235 @@
+"""The ranked rows as the database has them: in the order of Redis, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from django.db import connections, models
+from django.db.models import F, Func, Q, Value
+from django.db.models.expressions import OrderBy
+from django.db.models.functions import Collate, Round
+
+from ..codec.fields import follow, value_field
+from ..codec.kinds import Fixed, Float, Kind
+from ..codec.order import Criterion
+from ..codec.times import Span
+from ..codec.units import EXACT, Number
+from ..filters import Condition, as_query
+from ..requests.pages import Bound
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["CHUNK", "Row", "Rows"]
+
+CHUNK: Final = 500
+"""Values that one query looks up: SQLite may not take more than 999 parameters, Oracle 1,000 in a list."""
+
+_NOBODY: Final = Q(pk__in=[])
+
+
+class Row(NamedTuple):
+    """A ranked row, as the database and as Redis compare it with others."""
+
+    pk: Any
+    values: tuple[Any, ...]
+    """Of all criteria, as they are stored."""
+
+    score: float
+    tie: bytes
+    member: bytes
+    text: Any = None
+    """The primary key as the database compares it."""
+
+    @property
+    def stored(self) -> bytes:
+        return self.tie + self.member
+
+
+class Rows:
+    """The ranked rows of an index, and those of them that pass some conditions.
+
+    They are read from the database that Redis mirrors, the writer: a replica may lag behind it, and would then not
+    know a member that has just been made.
+    """
+
+    def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
+        self.index = index
+        self.conditions = tuple(conditions)
+        self.connection = connections[index.get_using()]
+        self.order = index.ordering
+        self.kind = index.ordering.first.kind
+
+    @cached_property
+    def ranked(self) -> models.QuerySet[Any]:
+        """The rows that have a place in the order, each of them once."""
+        ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
+        names = {
+            f"zrank_{at}": self._expression(criterion) for at, criterion in enumerate(self.order.criteria)
+        }
+        ranked = ranked.alias(**names, zrank_text=_text(self.connection.vendor))
+        for name, criterion in zip(names, self.order.criteria, strict=True):
+            limits = self._limits(criterion.kind, is_first=criterion is self.order.first)
+            if limits is not None:
+                lowest, highest = (_value_at(criterion.kind, limit) for limit in limits)
+                within = Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
+                may_be_null = criterion.nullable and criterion is not self.order.first
+                ranked = ranked.filter(within | Q(**{f"{name}__isnull": True}) if may_be_null else within)
+        return ranked
+
+    @cached_property
+    def passing(self) -> models.QuerySet[Any]:
+        """Those of them that pass the conditions."""
+        rows = self.ranked
+        for query in as_query(self.conditions, self.exactly):
+            rows = rows.filter(query)
+        return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
+
+    def _once(self, queryset: Any, ranked: models.QuerySet[Any] | None = None) -> models.QuerySet[Any]:
+        """The rows of ``queryset``, each once: where they may be repeated, by their primary keys, out of ``ranked``."""
+        if not _may_repeat_rows(queryset):
+            return queryset  # type: ignore[no-any-return]
+        if ranked is None:
+            ranked = models.QuerySet[Any](self.index.model, using=self.index.get_using())
+        return ranked.filter(pk__in=queryset.values("pk"))
+
+    def _expression(self, criterion: Criterion) -> Any:
+        """A criterion as an expression that the database orders as Redis orders what is stored."""
+        field: Any
+        *_, field = follow(self.index.model, criterion.path)
+        field = value_field(field)
+        if isinstance(criterion.kind, Fixed) and (
+            # SQLite keeps decimals as floats, whose noise behind the last place would split one value in two.
+            self.connection.vendor == "sqlite" or field.decimal_places is None
+        ):
+            return Round(F(criterion.path), precision=criterion.kind.places)
+        return F(criterion.path)
+
+    @staticmethod
+    def _limits(kind: Kind, *, is_first: bool) -> tuple[Number, Number] | None:
+        """The lowest and the highest key (see ``key_of()``) that a row may have to be ranked; None where no column
+        can hold others."""
+        if isinstance(kind, (Fixed, Float, Span)) or (is_first and type(kind) is Kind):
+            exact = is_first and not kind.is_wide and not isinstance(kind, Float)
+            return (-EXACT, EXACT) if exact else (kind.lowest, kind.highest)
+        return None
+
+    @cached_property
+    def ascending(self) -> list[OrderBy]:
+        """The order of positions: the lowest score first."""
+        criteria = self.order.ascending(F(f"zrank_{at}") for at in range(len(self.order.criteria)))
+        return [*criteria, OrderBy(F("zrank_text"))]
+
+    def best_first(self, reverse: bool) -> list[Any]:
+        ascending: list[Any] = [criterion.copy() for criterion in self.ascending]
+        return [criterion.reverse_ordering() for criterion in ascending] if reverse else ascending
+
+    @cached_property
+    def _encode(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
+        return self.order.encoder()
+
+    def row(self, pk: Any, values: Sequence[Any], text: Any = None) -> Row:
+        score, tie = self._encode(values)
+        stored = self.order.decode(float(score), tie)
+        return Row(pk, stored, float(score), tie, self.index.to_text(pk).encode(), text)
+
+    def find(self, members: Iterable[str], rows: models.QuerySet[Any] | None = None) -> dict[str, Row]:
+        """Those of ``members`` that are among ``rows``, or else among those asked about."""
+        rows = (self.passing if rows is None else rows).annotate(zrank_text=F("zrank_text"))
+        found: dict[str, Row] = {}
+        for pks in self.chunks(members):
+            for pk, text, *values in rows.filter(pk__in=pks).values_list(
+                "pk", "zrank_text", *self.order.paths
+            ):
+                # Where the database finds "A" by "a", Redis doesn't: it is asked for by the other name.
+                found[self.index.to_text(pk)] = self.row(pk, values, text)
+        return found
+
+    def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
+        """The primary keys, as many as a query may take. SQLite can't even be asked for an integer beyond 64 bits."""
+        pks = [self.index.parse_pk(member) for member in members]
+        pks = [pk for pk in pks if not (isinstance(pk, int) and pk.bit_length() > 63)]
+        size = self.connection.features.max_query_params or len(pks) or 1
+        size = size if size > 2 * CHUNK else CHUNK
+        return (pks[start : start + size // 2] for start in range(0, len(pks), max(1, size // 2)))
+
+    # Conditions
+
+    def apart(self, me: Row, *, higher: bool, by_text: bool = True) -> Q:
+        """The rows at higher, or lower, positions than ``me``. ``by_text``: equal ones too, as their keys say."""
+        reverse, found, equal = self.order.first.descending, Q(), Q()
+        for at, (criterion, value) in enumerate(zip(self.order.criteria, me.values, strict=True)):
+            name = f"zrank_{at}"
+            null = Q(**{f"{name}__isnull": True})
+            nulls_beyond = criterion.nullable and higher != (criterion.nulls_first != reverse)
+            if value is None:
+                found |= equal & ~null if not nulls_beyond else _NOBODY
+                equal &= null
+            else:
+                comparison = "gt" if higher == (criterion.descending == reverse) else "lt"
+                beyond = Q(**{f"{name}__{comparison}": value})
+                found |= equal & (beyond | null if nulls_beyond and at else beyond)
+                equal &= Q(**{name: value})
+        return found | equal & Q(**{f"zrank_text__{'gt' if higher else 'lt'}": me.text}) if by_text else found
+
+    def key_of(self, value: Any) -> Number:
+        """What a value of the first criterion is compared and reckoned with, without a loss: its units, or a float."""
+        return self.kind.encode(value) if isinstance(self.kind, Float) else self.kind.units(value)
+
+    def than(self, key: Number, comparison: str) -> Q:
+        """The rows whose first criterion is "lt", "lte", "gt" or "gte" than the value with this key."""
+        low, high = self._edges
+        if low <= key <= high:
+            return Q(**{f"zrank_0__{comparison}": _value_at(self.kind, key)})
+        return ~_NOBODY if (key < low) == comparison.startswith("gt") else _NOBODY
+
+    @cached_property
+    def _edges(self) -> tuple[Number, Number]:
+        """The lowest and the highest key that there is a value for."""
+        return self._limits(self.kind, is_first=True) or (self.kind.lowest, self.kind.highest)
+
+    def beyond(self, bound: Bound, comparison: str) -> Q:
+        return _NOBODY if not bound.score else self.than(self.key_of(bound.value), comparison)
+
+    # Texts
+
+    def exactly(self, path: str, value: Any) -> Any:
+        """A value that a column is compared with, so that no two texts are one."""
+        collation = self.collation(path)
+        return Collate(Value(value), collation) if collation and value is not None else value
+
+    def collation(self, path: str) -> str | None:
+        """To MariaDB and MySQL "A" is "a" is "a ", unless they are told."""
+        field = self.index.faceting.reading(path).field(path)
+        if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
+            return None
+        return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
+
+
+def _value_at(kind: Kind, key: Number) -> Any:
+    return key if isinstance(kind, Float) else kind.value(int(key))
+
+
+def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
+    """Whether a row may come up several times, or belong to groups that a condition would change."""
+    query = queryset.query
+    fields = [getattr(join, "join_field", None) for join in query.alias_map.values()]
+    many = any(field and (field.one_to_many or field.many_to_many) for field in fields)
+    return many or query.distinct or query.group_by is not None
+
+
+def _text(vendor: str) -> Func:
+    """The primary key as text, which compares by its bytes, as members do in Redis."""
+    field = models.BinaryField() if vendor == "mysql" else models.TextField()
+    return Func(F("pk"), template=_TEXTS.get(vendor, _TEXT), output_field=field)
+
+
+_TEXT: Final = "CAST(%(expressions)s AS VARCHAR(255))"
+_TEXTS: Final = {
+    "sqlite": "CAST(%(expressions)s AS TEXT) COLLATE BINARY",
+    "postgresql": 'CAST(%(expressions)s AS TEXT) COLLATE "C"',
+    # Its binary collations ignore spaces at the end, and a UUID cast straight to binary is no text.
+    "mysql": "CAST(CAST(%(expressions)s AS CHAR) AS BINARY)",
+}

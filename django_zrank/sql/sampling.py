@@ -1,0 +1,107 @@
+"""Random members near one member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Q, Window
+from django.db.models.functions import RowNumber
+
+from ..codec.units import Number
+from ..requests.sampling import Draw, Sample
+from ..requests.view import View
+from .deck import Card, Dealer, Numbers, Side
+from .ranks import number
+from .rows import CHUNK, Row, Rows
+
+__all__ = ["near", "sample"]
+
+
+def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
+    """Four queries, up to seven where much is excluded; each further band that is tried costs as much without the
+    first. One more unless the method is ordinal."""
+    barred = {str(pk).encode() for pk in draw.excluded}
+    dealer = Dealer(draw.wanted, barred, Numbers(draw.numbers(), draw.wanted, excluding=bool(barred)))
+    me = rows.find([draw.member], rows.ranked).get(draw.member)
+    if me is None:
+        return None
+    for band, (below, above) in enumerate(draw.bands):
+        found = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
+        chosen: list[Card] = []
+        if found.candidates >= draw.wanted or band == len(draw.bands) - 1:
+            chosen = dealer.choose(*(reversed(found.sides) if view.reverse else found.sides))
+        if len(chosen) == draw.wanted:
+            break
+    before = None
+    if view.method != "ordinal":
+        numbers = number(rows, view, [card.member.decode() for card in chosen])
+        before = [numbers[card.member][1] for card in chosen]
+    drawn = [(card.position, card.tie + card.member, card.score) for card in chosen]
+    return Sample(found.size, found.position, band, found.candidates, drawn, before)
+
+
+class _Near(NamedTuple):
+    """What is near a member."""
+
+    size: int
+    position: int
+    candidates: int
+    sides: tuple[Side, Side]
+
+
+def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -> _Near:
+    lower, higher = rows.apart(me, higher=False), rows.apart(me, higher=True)
+    counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
+    counts["among"] = Count("pk", filter=Q(pk=me.pk))
+    if by_ranks:
+        found = rows.passing.aggregate(**counts)
+        position, after = found["position"], found["position"] + found["among"]
+        first, last = max(0, position - below), min(found["size"], after + above) - 1
+        sides = (
+            _side(rows, first, position - 1, lower, base=0),
+            _side(rows, after, last, higher, base=after),
+        )
+    else:
+        key = rows.key_of(me.values[0])
+        from_low, to_high = rows.than(key - below, "gte"), rows.than(key + above, "lte")
+        counts["first"] = Count("pk", filter=rows.than(key - below, "lt"))
+        counts["end"] = Count("pk", filter=to_high)
+        found = rows.passing.aggregate(**counts)
+        position, after = found["position"], found["position"] + found["among"]
+        first, last = found["first"], found["end"] - 1
+        # What lies between is said twice: databases find ranges by an index, but seldom out of an OR.
+        lower &= from_low & rows.than(key, "lte")
+        higher &= to_high & rows.than(key, "gte")
+        sides = (
+            _side(rows, first, position - 1, lower, base=first),
+            _side(rows, after, last, higher, base=after),
+        )
+    candidates = max(0, int(last - first + 1 - found["among"]))
+    return _Near(found["size"], position, candidates, sides)
+
+
+def _side(rows: Rows, first: int, last: int, where: Q, base: int) -> Side:
+    """The positions ``first`` to ``last`` among the rows ``where``, of which the lowest stands at ``base``."""
+    ours = rows.passing.filter(where)
+    numbered = ours.annotate(zrank_position=Window(RowNumber(), order_by=rows.ascending) + (base - 1))
+
+    def find(positions: Sequence[int]) -> dict[int, Card]:
+        cards: dict[int, Card] = {}
+        for start in range(0, len(positions), CHUNK):
+            found = numbered.filter(zrank_position__in=positions[start : start + CHUNK])
+            for position, pk, *values in found.values_list("zrank_position", "pk", *rows.order.paths):
+                cards[position] = _card(rows, position, pk, values)
+        return cards
+
+    def read() -> Iterator[Card]:
+        found = ours.order_by(*rows.ascending).values_list("pk", *rows.order.paths)
+        for position, (pk, *values) in enumerate(found[first - base : last - base + 1], first):
+            yield _card(rows, position, pk, values)
+
+    return Side(first, last, find, read)
+
+
+def _card(rows: Rows, position: int, pk: Any, values: Sequence[Any]) -> Card:
+    row = rows.row(pk, values)
+    return Card(position, row.member, row.score, row.tie)
