@@ -118,6 +118,9 @@ class Touched:
         if self.limit is None:
             Mark.objects.using(self.using).bulk_create(self.marks(), batch_size=LIMIT)
             self.limit = LIMIT
+            for kept in (*self.members.values(), *self.related.values()):
+                while len(kept) > LIMIT:
+                    kept.pop()
         connection = connections[self.using]
         for savepoints, hook, *_ in connection.run_on_commit:
             first = getattr(hook, "__self__", None)
