@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from uuid import uuid4
 
+from django.apps import apps
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
@@ -24,7 +25,7 @@ from .ranking import Ranking
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-__all__ = ["RANKING_METHODS", "Band", "RankIndex"]
+__all__ = ["RANKING_METHODS", "Band", "RankIndex", "find_model"]
 
 RANKING_METHODS: Final = ("ordinal", "competition", "dense")
 
@@ -46,6 +47,20 @@ _instances: dict[type[RankIndex], Any] = {}
 _rankings: dict[type[RankIndex], Ranking] = {}
 
 
+def find_model(declared: Any, module: str) -> type[models.Model] | None:
+    """The model that an index in ``module`` declares, None where that has no table: ``players.Player`` or ``Player``
+    as foreign keys take them, or a class. Not before Django has loaded the models."""
+    if isinstance(declared, str):
+        own = apps.get_containing_app_config(module)
+        label = declared if "." in declared or own is None else f"{own.label}.{declared}"
+        try:
+            declared = apps.get_model(label)
+        except (LookupError, ValueError):
+            return None
+    is_model = isinstance(declared, type) and issubclass(declared, models.Model)
+    return declared if is_model and not (declared._meta.abstract or declared._meta.swapped) else None
+
+
 class RankIndex:
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 
@@ -56,7 +71,7 @@ class RankIndex:
     # What is ranked
 
     model: type[models.Model]
-    """The model whose rows are ranked."""
+    """The model whose rows are ranked: the class, or its name, ``"players.Player"``, or ``"Player"`` in its own app."""
 
     order: Sequence[str | models.F | OrderBy] = ()
     """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first is the
@@ -91,7 +106,8 @@ class RankIndex:
     """The readable side: ``PlayerRank.ranking.recommend(player)``."""
 
     def __init__(self) -> None:
-        self.model = self.get_model()
+        # None where there is nothing to rank: manage.py check says so, and could not if this raised.
+        self.model = find_model(self.get_model(), type(self).__module__)  # type: ignore[assignment]
         self.name = self.get_name()
 
     @classmethod
@@ -111,7 +127,6 @@ class RankIndex:
     # Hooks
 
     def get_model(self) -> type[models.Model]:
-        # None where it was forgotten: manage.py check says so, and could not if this raised.
         return getattr(type(self), "model", None)  # type: ignore[return-value]
 
     def get_order(self) -> Sequence[str | models.F | OrderBy]:
@@ -225,14 +240,14 @@ class RankIndex:
         return queryset.filter(*conditions, **{f"{self.ordering.first.path}__isnull": False})
 
     @cached_property
-    def key(self) -> Spelling:
+    def _key(self) -> Spelling:
         """The spelling of primary keys. Raises ``ImproperlyConfigured`` where the field has none."""
         return spelling_of(self._pk)
 
     @cached_property
     def has_integer_pk(self) -> bool:
         """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
-        return self.key.is_integer
+        return self._key.is_integer
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
         """A member, given as an instance or a primary key, as Redis stores it.
@@ -254,7 +269,7 @@ class RankIndex:
     def parse_pk(self, text: Any) -> Any:
         """The primary key of the model that a caller means by ``text``. Raises ``ValueError``."""
         try:
-            return self.from_text(self.key.parse_input(text))
+            return self.from_text(self._key.parse_input(text))
         except ValueError as error:
             raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}: {error}") from None
 
@@ -264,8 +279,8 @@ class RankIndex:
 
         ``str()`` of that is the member. Raises ``ValueError`` for what no member's key can be.
         """
-        parse = self.key.parse
-        if not self.key.is_text:
+        parse = self._key.parse
+        if not self._key.is_text:
             return parse
 
         def parse_text(text: Any) -> Any:
@@ -281,7 +296,7 @@ class RankIndex:
         """A function from a member as Redis stores it to its primary key."""
         if self.has_integer_pk:
             return int
-        parse = self.key.parse
+        parse = self._key.parse
         return lambda member: parse(member.decode())
 
     @cached_property

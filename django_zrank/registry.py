@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TypeVar
+
+from django.core.exceptions import AppRegistryNotReady
 
 from .conf import get_settings
 from .index import RankIndex
 
 __all__ = ["Registry", "register", "registry"]
+
+logger = logging.getLogger("django_zrank")
 
 Index = TypeVar("Index", bound=type[RankIndex])
 
@@ -30,9 +35,16 @@ class Registry:
         """Take an index out again."""
         self._classes.pop(index, None)
 
+    @property
+    def classes(self) -> list[type[RankIndex]]:
+        """Every class that was registered, also one that is declared wrongly."""
+        return list(self._classes)
+
     def all(self) -> list[RankIndex]:
-        """Every index."""
-        return [index.instance() for index in self._classes]
+        """Every index that ranks a model. ``manage.py check`` tells what is wrong with any other."""
+        return [
+            index for index in map(_instance, self._classes) if index is not None and index.model is not None
+        ]
 
     def get(self, name: str) -> RankIndex:
         """The index called ``name``. Raises ``LookupError``."""
@@ -57,6 +69,16 @@ class Registry:
                 f"There are {len(indexes)} indexes: name one, or set ZRANK['DEFAULT_INDEX'] to one of them."
             )
         return indexes[0]
+
+
+def _instance(cls: type[RankIndex]) -> RankIndex | None:
+    try:
+        return cls.instance()
+    except AppRegistryNotReady:
+        raise
+    except Exception:
+        logger.exception("%s can't be made: run manage.py check", cls.__name__)
+        return None
 
 
 registry = Registry()

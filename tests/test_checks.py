@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -15,12 +16,18 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import models
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Avg, Exists, F, Max, OuterRef, Subquery, Window
+from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
+from django.urls import include, path
 
-from django_zrank import RankIndex, checks
+from django_zrank import RankIndex, checks, declaration, hooks
 from django_zrank.registry import registry
+from django_zrank.rest_framework.viewsets import LeaderboardViewSet
+from django_zrank.sync import signal_handlers
+from django_zrank.sync.triggers import captured
 from tests.testapp.models import Account, Club, Player, PlayerProxy, Ticket
+from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
 with isolate_apps("tests.testapp"):
 
@@ -41,6 +48,66 @@ with isolate_apps("tests.testapp"):
         class Meta:
             app_label = "testapp"
 
+    def keyed(name: str, key: models.Field[Any, Any]) -> Any:
+        """A model with such a primary key."""
+        meta = type("Meta", (), {"app_label": "testapp"})
+        attributes = {
+            "__module__": __name__,
+            "Meta": meta,
+            "key": key,
+            "score": models.IntegerField(default=0),
+        }
+        return type(name, (models.Model,), attributes)
+
+    class Token(models.CharField):
+        def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+            return f"usr_{value}"
+
+    KEYED = [
+        keyed("ByBinary", models.BinaryField(primary_key=True, max_length=9)),
+        keyed("ByDecimal", models.DecimalField(primary_key=True, max_digits=9, decimal_places=2)),
+        keyed("ByFloat", models.FloatField(primary_key=True)),
+        keyed("ByDate", models.DateField(primary_key=True)),
+        keyed("ByDateTime", models.DateTimeField(primary_key=True)),
+        keyed("ByTime", models.TimeField(primary_key=True)),
+        keyed("ByDuration", models.DurationField(primary_key=True)),
+        keyed("ByJSON", models.JSONField(primary_key=True)),
+        keyed("ByToken", Token(primary_key=True, max_length=9)),
+    ]
+    SPELLED = [
+        keyed("ByAddress", models.GenericIPAddressField(primary_key=True)),
+        keyed("ByBoolean", models.BooleanField(primary_key=True)),
+        keyed("BySlug", models.SlugField(primary_key=True)),
+        keyed("ByUUID", models.UUIDField(primary_key=True)),
+        keyed("ByNumber", models.PositiveBigIntegerField(primary_key=True)),
+    ]
+
+    class Season(models.Model):
+        start = models.DateField(unique=True)
+        is_over = models.BooleanField(default=False)
+
+        class Meta:
+            app_label = "testapp"
+
+    class Result(models.Model):
+        points = models.IntegerField(default=0)
+        season = models.ForeignKey(Season, models.CASCADE, to_field="start")
+
+        class Meta:
+            app_label = "testapp"
+
+    class Ghost(models.Model):
+        points = models.IntegerField(default=0)
+
+        class Meta:
+            app_label = "testapp"
+            abstract = True
+
+    class Swapped(models.Model):
+        class Meta:
+            app_label = "testapp"
+            swappable = "AUTH_USER_MODEL"
+
 
 class NoMarksRouter:
     """Keeps the app's tables out of every database."""
@@ -49,7 +116,18 @@ class NoMarksRouter:
         return False if app_label == "zrank" else None
 
 
+class OwnBoard(LeaderboardViewSet):
+    index = NicknameRank
+
+
+class TellsWho(LeaderboardViewSet):
+    def get_own_member(self) -> Any:
+        return None
+
+
 NAMED = Player.objects.exclude(name="")
+BETTER = Player.objects.filter(name=OuterRef("name"), level__gt=OuterRef("level"))
+AVERAGE = Player.objects.values("is_active").annotate(average=Avg("level")).values("average")[:1]
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 TIMEOUTS = {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
@@ -58,6 +136,11 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 def cache(location: Any = "redis://127.0.0.1:6379/1", **options: Any) -> dict[str, Any]:
     """A cache of django-redis, rightly configured."""
     return {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": TIMEOUTS | options}
+
+
+NEWEST = Player.objects.values("level").annotate(newest=Max("pk")).values("newest")
+EXTRA = Player.objects.extra(tables=["testapp_club"])
+NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
 
 
 class Case(NamedTuple):
@@ -71,6 +154,7 @@ class Case(NamedTuple):
     caches: dict[str, Any] | None = None
     declares: tuple[dict[str, Any], ...] = ()
     routers: tuple[str, ...] = ()
+    urls: Any = ()
 
 
 def setting(code: str | None, key: str, value: Any, says: str = "") -> Any:
@@ -88,16 +172,24 @@ def caching(code: str | None, title: str, says: str = "", /, alias: str = "zrank
     )
 
 
-def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
+def declaring(code: str | None, title: str, says: str = "", /, urls: Any = (), **attributes: Any) -> Any:
     """An index of players, called "wrong", unless it says otherwise."""
     attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
     attributes = {key: value for key, value in attributes.items() if value is not ...}
-    return pytest.param(Case(code, says, declares=(attributes,)), id=title)
+    return pytest.param(Case(code, says, declares=(attributes,), urls=urls), id=title)
 
 
 def rows(queryset: Any) -> Any:
     """A ``get_queryset()``."""
     return lambda self: queryset
+
+
+def fails(self: Any) -> Any:
+    raise LookupError("no name")
+
+
+async def never(self: Any) -> Any:
+    raise AssertionError
 
 
 SETTINGS = [
@@ -257,6 +349,123 @@ DECLARATIONS = [
         "zrank.E020", "a union", "combined", get_queryset=rows(Player.objects.union(Player.objects.all()))
     ),
     declaring("zrank.E020", "distinct", "distinct", get_queryset=rows(Player.objects.distinct("name"))),
+    *(
+        declaring("zrank.E010", f"model {model!r}", says, model=model)
+        for model, says in [
+            ("players.Player", "no model: no app has 'players.Player'"),
+            ("Nobody", "no model: no app has 'Nobody'"),
+            ("a.b.c", "no model: no app has 'a.b.c'"),
+            (Ghost, "no model: Ghost is abstract"),
+            (Swapped, "no model: testapp.Swapped has been swapped"),
+            (Player.objects, "no model: .*Manager"),
+            (Club(pk=1), "no model: <Club"),
+            (5, "no model: 5 is none"),
+        ]
+    ),
+    *(
+        declaring(
+            "zrank.E027",
+            model.__name__,
+            f"key of testapp.{model.__name__} can't be a member: .*{type(model._meta.pk).__name__}",
+            model=model,
+            order=("-score",),
+        )
+        for model in KEYED
+    ),
+    declaring("zrank.E013", "a name that is none", "Wrong.name is 5", name=5),
+    declaring(
+        "zrank.E028",
+        "get_excluded() without its argument",
+        r"get_excluded can't be called with \(member\): too many positional",
+        get_excluded=lambda self: (),
+    ),
+    declaring(
+        "zrank.E028",
+        "a method with one too many",
+        r"get_name.*missing.*'why'",
+        get_name=lambda self, why: "x",
+    ),
+    declaring("zrank.E028", "a method that is a value", "get_band is 5, not a method", get_band=5),
+    declaring("zrank.E028", "an async method", "get_queryset is async", get_queryset=never),
+    declaring(
+        "zrank.E029", "ordering", "Wrong.ordering hides what RankIndex itself has", ordering=("-level",)
+    ),
+    declaring("zrank.E029", "group", "Wrong.group hides", group="region"),
+    declaring("zrank.E030", "a name that can't be told", "Wrong can't be made: .*no name", get_name=fails),
+    *(
+        declaring("zrank.W006", f"the attribute {name}", f"Wrong.{name} says nothing", **{name: value})
+        for name, value in [
+            ("facet", ("name",)),
+            ("oder", ("-level",)),
+            ("bands", 5),
+            ("get_query_set", rows(Player.objects.all())),
+            ("exclude", ()),
+            ("queryset", Player.objects.all()),
+        ]
+    ),
+    declaring("zrank.E019", "a queryset that fails", "It fails: LookupError: no name", get_queryset=fails),
+    *(
+        declaring("zrank.E031", title, "returns values, not rows", get_queryset=rows(queryset))
+        for title, queryset in [
+            ("values", Player.objects.values()),
+            ("some values", Player.objects.values("level")),
+            ("values_list", Player.objects.values_list("pk", "level")),
+            ("flat values", Player.objects.values_list("pk", flat=True)),
+        ]
+    ),
+    declaring(
+        "zrank.E032",
+        "a window function",
+        "window function",
+        get_queryset=rows(
+            Player.objects.annotate(at=Window(RowNumber(), order_by="-level")).filter(at__lte=3)
+        ),
+    ),
+    *(
+        declaring(
+            "zrank.E033",
+            title,
+            "reads other rows of testapp_player in a subquery",
+            get_queryset=rows(queryset),
+        )
+        for title, queryset in [
+            ("better than others", Player.objects.exclude(Exists(BETTER))),
+            ("better than the average", Player.objects.filter(level__gt=Subquery(AVERAGE))),
+            ("the newest", Player.objects.filter(pk__in=Player.objects.order_by("-pk")[:5])),
+            (
+                "one of each level",
+                Player.objects.filter(
+                    pk__in=Player.objects.values("level").annotate(m=Max("pk")).values("m")
+                ),
+            ),
+            ("by a column", Player.objects.filter(name__in=Player.objects.filter(level=1).values("name"))),
+        ]
+    ),
+    declaring(
+        "zrank.W004",
+        "a joined table in a subquery too",
+        "testapp_club in a subquery",
+        model=Account,
+        order=("-profile__points",),
+        get_queryset=rows(
+            Account.objects.filter(Exists(Club.objects.filter(is_open=True)), club__is_open=True)
+        ),
+    ),
+    declaring(
+        "zrank.W004",
+        "an extra table",
+        "testapp_club",
+        get_queryset=rows(EXTRA),
+    ),
+    declaring(
+        "zrank.E034",
+        "a date that leads to members",
+        "Season.start leads from what is read to members, and can't: .*DateField",
+        model=Result,
+        order=("-points",),
+        get_queryset=rows(Result.objects.filter(season__is_over=False)),
+    ),
+    declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
     declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),
     declaring("zrank.W003", "too many digits to break ties", "total", model=Ledger, order=("pk", "total")),
@@ -339,6 +548,41 @@ RIGHT = [
     declaring(None, "users", model=User, order=("-date_joined",), owner="pk"),
     declaring(None, "users without an owner", model=User, order=("-date_joined",)),
     declaring(None, "a proxy", model=PlayerProxy),
+    declaring(None, "the name of a model", model="testapp.Player"),
+    declaring(None, "the name of a model in the same app", model="player", __module__="tests.testapp.zrank"),
+    *(declaring(None, model.__name__, model=model, order=("-score",)) for model in SPELLED),
+    declaring(
+        None,
+        "names of its own",
+        _facet="",
+        weight=5,
+        get_excluded=lambda self, member, *more: (),
+        get_band=staticmethod(lambda: 5),
+    ),
+    declaring(
+        None,
+        "a window that decides nothing",
+        get_queryset=rows(NUMBERED),
+    ),
+    declaring(None, "an alias", get_queryset=rows(Player.objects.annotate(a=F("level")).alias(b=F("level")))),
+    declaring(
+        None,
+        "whether its own row is one of those",
+        get_queryset=rows(
+            Player.objects.filter(Exists(NAMED.filter(pk=OuterRef("pk"), user__is_active=True)))
+        ),
+    ),
+    declaring(
+        None,
+        "what leads to members by a date that isn't read",
+        model=Result,
+        order=("-points",),
+    ),
+    declaring(
+        None,
+        "an average that decides nothing",
+        get_queryset=rows(Player.objects.annotate(a=Subquery(AVERAGE))),
+    ),
     declaring(None, "rows of a proxy", get_queryset=rows(PlayerProxy.objects.filter(level__gt=1))),
     declaring(None, "a subquery of its own rows", get_queryset=rows(Player.objects.filter(pk__in=NAMED))),
     declaring(None, "an order by the key", order=("pk",)),
@@ -354,6 +598,7 @@ RIGHT = [
 def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckMessage]:
     settings.ZRANK = case.zrank
     settings.DATABASE_ROUTERS = list(case.routers)
+    settings.ROOT_URLCONF = case.urls
     if case.caches is not None:
         settings.CACHES = case.caches
     monkeypatch.setattr(registry, "_classes", dict(registry._classes))
@@ -383,6 +628,20 @@ def test_what_is_right_is_left_alone(case: Case, settings: Any, monkeypatch: pyt
     assert list(check(case, settings, monkeypatch)) == []
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'never' was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("case", DECLARATIONS)
+def test_what_is_wrong_stops_no_start(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django starts, so that ``manage.py check`` can say what is wrong; the other indexes go on."""
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(signal_handlers, "_routes", defaultdict(list))
+    for attributes in case.declares:
+        registry.register(type("Wrong", (RankIndex,), attributes))
+    signal_handlers.connect_all()
+    assert {route.index.name for route in signal_handlers._routes[Player]} >= {"player", "ascending"}
+    assert registry.get("player").name == "player"
+    assert captured("default")
+
+
 def test_a_declaration_is_named_by_its_class(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     case = declaring("zrank.E015", "", order=("-lvl",)).values[0]
     (message,) = check(case, settings, monkeypatch)
@@ -401,14 +660,49 @@ def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
 
 @pytest.mark.django_db(databases=["default", "other"])  # MariaDB's name is asked of the server
 def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "DIALECTS", {})
+    monkeypatch.setattr(declaration, "DIALECTS", {})
+    settings.ROOT_URLCONF = ()
     assert {message.id for message in run_checks(tags=["zrank"])} == {"zrank.E023"}
     settings.ZRANK = {"CAPTURE": "signals"}
     assert run_checks(tags=["zrank"]) == []
 
 
+@pytest.mark.parametrize(
+    ("urls", "names"),
+    [
+        ((), set()),
+        ("nowhere.urls", set()),
+        ((path("", lambda request: None),), set()),
+        ((path("x/", LeaderboardViewSet.as_view({"get": "list"}, index=PlayerAscending)),), {"ascending"}),
+        ((path("x/", include([path("y/", OwnBoard.as_view({"get": "list"}))])),), {"nickname"}),
+        ((path("x/", LeaderboardViewSet.as_view({"get": "list"}, index=PlayerRank)),), set()),
+        ((path("x/", TellsWho.as_view({"get": "list"})),), set()),
+    ],
+    ids=[
+        "none",
+        "broken",
+        "others",
+        "an argument",
+        "an attribute",
+        "with an owner",
+        "who finds the row itself",
+    ],
+)
+def test_an_owner_is_missed_only_where_a_view_asks_for_it(settings: Any, urls: Any, names: set[str]) -> None:
+    settings.ROOT_URLCONF = urls
+    assert {message.obj.instance().name for message in checks.check_owners(None)} == names
+
+
+def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.urls"
+    names = {message.obj.instance().name for message in checks.check_owners(None)}
+    assert {"ascending", "nickname", "competitors"} <= names
+    assert "player" not in names
+
+
 def test_every_id_has_a_case() -> None:
-    text = Path(checks.__file__).read_text()
+    modules: list[Any] = [checks, declaration, hooks]
+    text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     assert cases | {"zrank.E023"} == set(re.findall(r"zrank\.[EW]\d+", text))
 

@@ -9,11 +9,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import AppRegistryNotReady
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_zrank import NotRanked, RankIndex, Ranking
+from django_zrank.registry import Registry
 from tests.testapp.models import Account, Employee, Manager, Person, Player, PlayerProxy, Remote
 from tests.testapp.zrank import (
     ByDay,
@@ -54,6 +57,40 @@ def test_what_is_not_said_has_a_default() -> None:
 def test_a_forgotten_model_is_left_to_the_checks() -> None:
     index = type("Homeless", (RankIndex,), {}).instance()
     assert (index.model, index.name) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "module"),
+    [("testapp.Player", "elsewhere"), ("testapp.player", ""), ("Player", "tests.testapp.zrank")],
+)
+def test_a_model_may_be_named(model: str, module: str) -> None:
+    index = type(
+        "Named", (RankIndex,), {"model": model, "order": ("-level",), "__module__": module}
+    ).instance()
+    assert (index.model, index.name) == (Player, "player")
+    assert index.to_text(Player(pk=7)) == "7"
+
+
+def test_a_model_named_by_a_hook() -> None:
+    class Hooked(RankIndex):
+        def get_model(self) -> Any:
+            return "testapp.Player"
+
+    assert Hooked.instance().model is Player
+
+
+def test_a_named_model_is_not_asked_for_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can't be known yet is not remembered as missing."""
+    named = type("Early", (RankIndex,), {"model": "testapp.Player", "order": ("-level",)})
+    registry = Registry()
+    registry.register(named)
+    monkeypatch.setattr(apps, "models_ready", False)
+    for ask in (named.instance, registry.all):
+        with pytest.raises(AppRegistryNotReady):
+            ask()
+    monkeypatch.undo()
+    assert registry.all() == [named.instance()]
+    assert named.instance().model is Player
 
 
 def test_attributes_say_otherwise() -> None:
@@ -229,6 +266,10 @@ def test_proxies_and_children_are_members() -> None:
         (ByInteger.instance(), "no uuid"),
         (NicknameRank.instance(), None),
         (NicknameRank.instance(), "nul\0byte"),
+        (NicknameRank.instance(), "half a pair \ud800"),
+        (NicknameRank.instance(), True),
+        (PLAIN, Player(pk="seven")),
+        (ByInteger.instance(), True),
     ],
     ids=repr,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address
 from typing import Any, Final
 from uuid import UUID
@@ -57,6 +58,7 @@ class Spelling:
         return self.parse(value)
 
 
+@cache
 def spelling_of(field: Any) -> Spelling:
     """The spelling of the values of ``field``. Raises ``ImproperlyConfigured`` where there is none."""
     field = value_field(field)

@@ -16,6 +16,7 @@ from django.db.models.sql.datastructures import BaseTable, Join
 from django.db.models.sql.where import ExtraWhere
 
 from ..codec.spelling import spelling_of
+from .subqueries import nodes, own_rows, tables_of_others, walk
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -109,11 +110,10 @@ def every_row(model: type[models.Model], using: str | None = None) -> models.Que
 def sources_of(index: RankIndex) -> list[Source]:
     """Every table behind the order of ``index``, its facets, and the filters of its queryset, its own first.
 
-    Tables inside a subquery are not among them, nor is what a piece of raw SQL reads.
+    Tables inside a subquery are not among them, unless it reads the member's own row by its primary key; nor is what a
+    piece of raw SQL reads.
     """
-    queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
-    if index.faceting:
-        queries.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
+    queries = chain.from_iterable(map(own_rows, _queries(index)))
     sources: dict[object, Source] = {}
     for source in chain.from_iterable(map(_sources, queries)):
         way = replace(source, fields=None)
@@ -131,12 +131,12 @@ def _sources(query: Query) -> Iterator[Source]:
     # Joins that a later filter made superfluous stay in the map, without a reference.
     used = query.alias_refcount
     tables: dict[str, Any] = {alias: table for alias, table in query.alias_map.items() if used.get(alias)}
-    nodes = list(_nodes(query))
+    expressions = list(nodes(query))
     fields: dict[str, set[models.Field[Any, Any]]] = {alias: set() for alias in tables}
-    for node in nodes:
+    for node in expressions:
         if isinstance(node, Col) and node.alias in fields:
             fields[node.alias].add(node.target)
-    opaque = bool(query.extra) or any(map(_is_opaque, nodes))
+    opaque = bool(query.extra) or any(map(_is_opaque, expressions))
     for alias, table in tables.items():
         if isinstance(table, Join):
             # The key that leads to a table decides which of its rows is read.
@@ -156,17 +156,16 @@ def _sources(query: Query) -> Iterator[Source]:
 
 
 def unseen_tables(index: RankIndex) -> set[str]:
-    """Tables that only a subquery of the index reads: their changes leave no mark."""
-    pending = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
-    tables: set[str] = set()
-    while pending:
-        for node in _nodes(pending.pop()):
-            query = getattr(node, "query", node)
-            if isinstance(query, Query):
-                query.get_initial_alias()
-                tables.update(table.table_name for table in query.alias_map.values())
-                pending.append(query)
-    return tables - {source.model._meta.db_table for source in sources_of(index)}
+    """Tables of which the index reads rows that lead to no member: their changes leave no mark."""
+    return tables_of_others(_queries(index))
+
+
+def _queries(index: RankIndex) -> list[Query]:
+    """What is read of every member."""
+    queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
+    if index.faceting:
+        queries.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
+    return queries
 
 
 def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> Source:
@@ -193,26 +192,6 @@ def _is_opaque(node: Any) -> bool:
     return isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query")
 
 
-def _nodes(query: Query) -> Iterator[Any]:
-    """Every expression in the filters and columns of ``query``. Subqueries are named, not entered."""
-    pending: list[Any] = [query.where, *query.select, *query.annotations.values()]
-    joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
-    pending.extend(join.filtered_relation.resolved_condition for join in joins if join.filtered_relation)
-    yield from _walk(pending)
-
-
-def _walk(pending: list[Any]) -> Iterator[Any]:
-    while pending:
-        node = pending.pop()
-        if node is None:
-            continue
-        yield node
-        if not isinstance(node, Query) and hasattr(node, "get_source_expressions"):
-            pending.extend(node.get_source_expressions())
-        elif isinstance(node, (list, tuple)):
-            pending.extend(node)
-
-
 def _kind_column(relation: Any) -> models.Field[Any, Any] | None:
     """The column that tells which model the rows behind a generic relation lead to, None for another relation."""
     name = getattr(relation, "content_type_field_name", None)
@@ -227,10 +206,10 @@ def _stored(fields: Iterable[models.Field[Any, Any]]) -> frozenset[models.Field[
             expression = field.expression.resolve_expression(  # type: ignore[attr-defined]
                 Query(field.model, alias_cols=False)
             )
-            nodes = list(_walk([expression]))
-            if any(map(_is_opaque, nodes)):
+            parts = list(walk([expression]))
+            if any(map(_is_opaque, parts)):
                 return None
-            stored.update(node.target for node in nodes if isinstance(node, Col))
+            stored.update(node.target for node in parts if isinstance(node, Col))
         else:
             stored.add(field)
     return frozenset(stored)

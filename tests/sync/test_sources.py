@@ -10,8 +10,8 @@ from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, Qu
 from django.db.models.expressions import RawSQL
 
 from django_zrank import RankIndex
-from django_zrank.sync.sources import sources_of
-from tests.testapp.models import Account, Club, Employee, Manager, Person, Player, PlayerProxy, Profile
+from django_zrank.sync.sources import sources_of, unseen_tables
+from tests.testapp.models import Account, Club, Employee, Host, Manager, Person, Player, PlayerProxy, Profile
 
 Read = dict[tuple[str, str], set[str] | None]
 
@@ -138,6 +138,68 @@ def test_a_subquery_or_raw_sql_may_read_any_column(queryset: QuerySet[Account]) 
 
 def test_excluding_over_many_rows_is_a_subquery() -> None:
     assert read_by(Club, "id", Club.objects.exclude(account__nick="x"))["Club", ""] is None
+
+
+def test_a_subquery_of_the_members_own_row_is_read_as_if_it_were_joined() -> None:
+    open_clubs = Account.objects.filter(club__is_open=True)
+    for queryset in (
+        Account.objects.filter(pk__in=open_clubs),
+        Account.objects.filter(pk__in=open_clubs.values("pk")),
+        Account.objects.filter(Exists(open_clubs.filter(pk=OuterRef("pk")))),
+        Account.objects.exclude(pk__in=Account.objects.filter(pk__in=open_clubs)),
+    ):
+        index = probe(Account, "pk", queryset)
+        assert read_by(Account, "pk", queryset)["Club", "club"] == {"id", "is_open"}
+        assert unseen_tables(index) == set()
+
+
+def test_any_other_subquery_reads_tables_that_lead_to_no_member() -> None:
+    clubs = Club.objects.filter(is_open=True)
+    for queryset, tables in (
+        (Account.objects.filter(club__in=clubs, club__is_open=True), {"testapp_club"}),
+        (Account.objects.filter(pk__in=Account.objects.filter(nick="x")[:3]), {"testapp_account"}),
+        (Account.objects.filter(pk__in=Account.objects.values("club")), {"testapp_account"}),
+        (Account.objects.filter(nick__in=Account.objects.values("nick")), {"testapp_account"}),
+        (Account.objects.filter(Exists(Account.objects.filter(club=OuterRef("club")))), {"testapp_account"}),
+        (
+            Account.objects.filter(Exists(Account.objects.filter(Q(pk=OuterRef("pk")) | Q(nick="x")))),
+            {"testapp_account"},
+        ),
+        (
+            Account.objects.filter(pk__in=Account.objects.filter(club__in=clubs).order_by("nick")),
+            {"testapp_club"},
+        ),
+        (Account.objects.filter(pk__in=Account.objects.union(Account.objects.all())), {"testapp_account"}),
+        (Account.objects.extra(tables=["testapp_club"]), {"testapp_club"}),
+    ):
+        assert unseen_tables(probe(Account, "pk", queryset)) == tables, str(queryset.query)
+
+
+def test_rows_that_may_lead_to_any_model_are_read_with_the_column_that_says_which() -> None:
+    """Without a query: Django would look the content type up."""
+    read = read_by(Host, "-load", Host.objects.filter(labels__word="red"))
+    (labels,) = (fields for (model, _), fields in read.items() if model == "Label")
+    assert labels == {"object_id", "content_type", "word"}
+
+
+def test_every_column_counts_where_a_relation_has_a_condition_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    relation = type(Account._meta.get_field("club"))
+    monkeypatch.setattr(relation, "get_extra_restriction", lambda self, alias, related: None, raising=False)
+    assert read_by(Account, "pk", Account.objects.filter(club__is_open=True))["Club", "club"] is None
+
+
+def test_members_are_found_up_to_a_limit(django_assert_num_queries: Any, db: None) -> None:
+    (club,) = (
+        s for s in sources_of(probe(Account, "pk", Account.objects.filter(club__is_open=True))) if s.path
+    )
+    first, second = Club.objects.create(), Club.objects.create()
+    Account.objects.bulk_create(Account(club=club) for club in (first, second) for _ in range(3))
+    texts = [str(first.pk), "no key", str(second.pk)]
+    assert len(list(club.members_at(texts, "default"))) == 6
+    with django_assert_num_queries(1):
+        assert len(list(club.members_at(texts, "default", limit=4))) == 4
 
 
 # Which saves touch a table

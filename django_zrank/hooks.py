@@ -1,0 +1,88 @@
+"""What is wrong with the attributes and methods of an index, before any of them is asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, Final
+
+from django.core.checks import CheckMessage, Error, Warning
+
+from .index import RankIndex
+
+__all__ = ["check_attributes", "check_hooks"]
+
+_INTERNAL: Final = {"get_ranked"}
+
+_HOOKS: Final = {name for name in vars(RankIndex) if name.startswith("get_")} - _INTERNAL
+
+_SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {"ranking"}
+
+_STEMS: Final = sorted(_SETTINGS | {name.removeprefix("get_") for name in _HOOKS})
+
+
+def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
+    """Names that are nearly those of an attribute, and names that RankIndex needs for itself."""
+    own = {
+        name: base
+        for base in reversed(cls.__mro__)
+        if base not in RankIndex.__mro__
+        for name in vars(base)
+        if not name.startswith("_")
+    }
+    for name, base in own.items():
+        if name in _SETTINGS | _HOOKS:
+            continue
+        meant = _meant(name)
+        if hasattr(RankIndex, name):
+            yield Error(
+                f"{base.__name__}.{name} hides what RankIndex itself has under that name.",
+                hint=f"Did you mean {meant}?" if meant else "Choose another name.",
+                obj=cls,
+                id="zrank.E029",
+            )
+        elif meant:
+            yield Warning(
+                f"{base.__name__}.{name} says nothing to an index: there is no such attribute.",
+                hint=f"Did you mean {meant}? If not, choose another name, or begin it with an underscore.",
+                obj=cls,
+                id="zrank.W006",
+            )
+
+
+def _meant(name: str) -> str:
+    """The attribute or method that ``name`` nearly is, if any."""
+    stem = name.removeprefix("get_")
+    close = get_close_matches(stem, _STEMS, n=1, cutoff=0.75)
+    if not close:
+        return ""
+    is_hook = stem != name or close[0] not in _SETTINGS
+    return f"get_{close[0]}()" if is_hook else close[0]
+
+
+def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
+    """Methods that can't be called as RankIndex calls them."""
+    blank = object.__new__(cls)
+    for name in sorted(_HOOKS):
+        names = [one for one in inspect.signature(getattr(RankIndex, name)).parameters if one != "self"]
+        problem = _problem(getattr(blank, name), names)
+        if problem:
+            yield Error(
+                f"{cls.__name__}.{name} {problem}.",
+                hint=f"Write it as RankIndex does: def {name}({', '.join(['self', *names])}).",
+                obj=cls,
+                id="zrank.E028",
+            )
+
+
+def _problem(hook: Any, names: list[str]) -> str:
+    if not callable(hook):
+        return f"is {hook!r}, not a method"
+    if inspect.iscoroutinefunction(hook):
+        return "is async"
+    try:
+        inspect.signature(hook).bind(*names)
+    except (TypeError, ValueError) as error:
+        return f"can't be called with ({', '.join(names)}): {error}"
+    return ""
