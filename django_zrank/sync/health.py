@@ -6,11 +6,13 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ..exceptions import CaptureError
 from ..models import Generation
 from ..signals import mended
 from ..store import Health, Store
 from .marks import replay
 from .rebuild import rebuild
+from .triggers import gaps, restore
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -32,6 +34,7 @@ class Verdict(Enum):
     CHANGED = "the index was declared otherwise when it was built"
     FOREIGN = "Redis holds another build than the database knows"
     LOST = "Redis has lost more than marks are kept for"
+    UNCAPTURED = "triggers are missing: changes may have gone unnoticed"
 
     @property
     def wants_rebuild(self) -> bool:
@@ -42,7 +45,29 @@ class Verdict(Enum):
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
     noted = _noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
-    return _examine(index, Store(index.name, index.layout).check_health(), noted)
+    verdict = _examine(index, Store(index.name, index.layout).check_health(), noted)
+    return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
+
+
+def _gaps(index: RankIndex) -> bool:
+    """Whether changes may go unnoticed."""
+    try:
+        return bool(gaps(index))
+    except CaptureError:
+        return True
+
+
+def _recapture(index: RankIndex) -> bool:
+    """Put back the triggers that are missing, which leaves a mark for all members. Whether there were any."""
+    try:
+        made = restore(index)
+    except CaptureError as error:  # what marks there are can be worked off still
+        logger.error("Index %r: %s. %s", index.name, Verdict.UNCAPTURED.value, error)
+        return False
+    if made:
+        logger.warning("Index %r: %s. They are in place again.", index.name, Verdict.UNCAPTURED.value)
+        mended.send(index, verdict=Verdict.UNCAPTURED)
+    return bool(made)
 
 
 def _noted(index: RankIndex) -> Generation:
@@ -64,19 +89,21 @@ def _examine(index: RankIndex, health: Health, noted: Generation) -> Verdict:
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 
-def mend(index: RankIndex) -> Verdict:
+def mend(index: RankIndex, *, look: bool = True) -> Verdict:
     """Do what it takes for draining to make the index right. Returns what was found.
 
     A server loses the newest of its writes and never one from the middle: so of the marks that were worked off,
     only those whose place lies beyond what it has applied wait again. Where that is not enough the index is built
-    anew, unless a rebuild is running already. Raises ``IndexUnavailable``.
+    anew, unless a rebuild is running already. ``look``: at its triggers, too, before rows are read. Raises
+    ``IndexUnavailable``.
     """
+    recaptured = look and _recapture(index)
     store, using = Store(index.name, index.layout), index.get_using()
     noted = _noted(index)  # first: whoever mends after this is noticed below
     health = store.check_health()
     verdict = _examine(index, health, noted)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
-        return verdict
+        return Verdict.UNCAPTURED if recaptured else verdict
     logger.warning("Index %r: %s", index.name, verdict.value)
     if verdict is Verdict.UNNOTED:
         Generation.objects.using(using).filter(index=index.name, building=health.generation).update(

@@ -58,13 +58,13 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
 
 
 def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftover:
-    """Remove what an index called ``name`` has left: its keys in Redis, then its rows in every database.
+    """Remove what an index called ``name`` has left: its keys in Redis, its triggers and rows in every database.
 
     Keys of a build that no database here knows are left, unless ``foreign``: another project may share the server
     and the prefix. ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
     anywhere, it can be run again: the generations that tell of the index go last.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`, and ``ValueError`` where an index of this name is registered.
+    Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError`` where an index of this name is registered.
     """
     if any(index.name == name for index in registry.all()):
         raise ValueError(f"The index {name!r} is registered.")

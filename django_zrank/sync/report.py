@@ -54,17 +54,17 @@ class CaptureState:
     """Triggers that aren't there, or are disabled: changes that they should see are not noticed."""
 
     outdated: Sequence[str] = ()
-    """Triggers that see what an older declaration of the index asked for."""
+    """Triggers that another declaration of the index asked for. They cost time, and do no harm."""
 
     unexpected: Sequence[str] = ()
-    """Triggers of ours in the index's database that no index asks for. They cost time, and do no harm."""
+    """Triggers of ours in the index's database for indexes that aren't registered: another project's, or removed."""
 
     error: str | None = None
     """Why the database can't have triggers at all."""
 
     @property
     def works(self) -> bool:
-        return not (self.missing or self.outdated or self.error)
+        return not (self.missing or self.error)
 
 
 @dataclass

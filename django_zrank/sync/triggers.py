@@ -2,41 +2,42 @@
 
 A mark is written in the transaction of the change, so both commit or neither does. Changes made while no
 trigger watched are not lost either: the trigger that comes too late leaves a mark for all members.
+
+A database may have triggers that another release, another alias of it or another project needs. So whoever notices
+that some are missing only adds them (:func:`restore`); what an older declaration asked for is dropped when somebody
+migrates (:func:`install`), and what isn't known to this project when somebody says so (:func:`drop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
-from django.db.migrations.operations import RemoveField, RenameField
 
 from ..conf import get_settings
 from ..exceptions import CaptureError
-from ..models import Mark
+from ..models import Generation, Mark
 from ..registry import registry
-from .dialects import CHANNEL, DIALECTS, LISTENING, Capture, Dialect, Trigger, Unit
+from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
 from .sources import sources_of
 
 if TYPE_CHECKING:
-    from django.db.migrations import Migration
-
     from ..index import RankIndex
 
 __all__ = [
-    "CHANNEL",
-    "LISTENING",
     "Changes",
     "Status",
     "captured",
     "captures_of",
     "drop",
+    "gaps",
     "install",
     "release",
-    "renew",
+    "restore",
+    "sharing",
     "status",
 ]
 
@@ -53,24 +54,40 @@ class Status:
     """The triggers of a database against those that there should be."""
 
     missing: Sequence[Trigger]
-    """Not there, or disabled."""
+    """Not there, disabled, or of an account that is gone: changes go unnoticed, or fail."""
 
     outdated: Sequence[Trigger]
-    """Missing, with an older version in their place."""
+    """What another declaration of these indexes asked for. They cost time, and do no harm."""
 
     unexpected: Sequence[Trigger]
-    """Ours, and not wanted any more."""
+    """Of indexes that this project doesn't have: another project's, or removed. Their marks wait for ever."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything amiss."""
-        return bool(self.missing or self.outdated or self.unexpected)
+        """Whether anything is amiss."""
+        return bool(self.missing)
 
 
 def captured(using: str) -> list[RankIndex]:
-    """The registered indexes whose changes triggers write down in this database."""
-    if get_settings().capture != "triggers":
-        return []
+    """The registered indexes whose models live in this database."""
     return [index for index in registry.all() if index.get_using() == using]
+
+
+def sharing(using: str) -> list[RankIndex]:
+    """The registered indexes that live in the same database under another alias: by way of a pooler, say."""
+    own, found = connections[using], []
+    for alias in {index.get_using() for index in registry.all()} - {using}:
+        other = connections[alias]
+        if other.vendor in DIALECTS and (other.vendor, _name(alias)) == (own.vendor, _name(using)):
+            identities = []
+            with suppress(DatabaseError):  # one that can't be asked now is left alone
+                identities = [DIALECTS[own.vendor](connection, []).identity() for connection in (own, other)]
+            if len(set(identities)) == 1:
+                found += captured(alias)
+    return found
+
+
+def _name(alias: str) -> str:
+    return str(connections[alias].settings_dict["NAME"])
 
 
 def captures_of(index: RankIndex) -> list[Capture]:
@@ -86,8 +103,8 @@ def captures_of(index: RankIndex) -> list[Capture]:
     return list(captures.values())
 
 
-def status(using: str, indexes: Iterable[RankIndex]) -> Status:
-    """Compare the triggers of a database with what these indexes, all that live in it, ask for.
+def status(using: str, indexes: Collection[RankIndex]) -> Status:
+    """Compare the triggers of a database with what these indexes ask for.
 
     MariaDB and MySQL show triggers only to an account that has the TRIGGER privilege.
     """
@@ -96,91 +113,97 @@ def status(using: str, indexes: Iterable[RankIndex]) -> Status:
         return Status([], [], [])
     wanted = {trigger for unit in units for trigger in unit.create}
     found = dialect.installed()
-    others = {trigger.purpose for trigger in found.keys() - wanted}
-    lacking = sorted(trigger for trigger in wanted if not found.get(trigger))
-    wishes = {trigger.purpose for trigger in lacking}
+    others = found.keys() - wanted
+    owners = _owners(indexes, units)
+    known = owners | _owners(registry.all())
     return Status(
-        missing=[trigger for trigger in lacking if trigger.purpose not in others],
-        outdated=[trigger for trigger in lacking if trigger.purpose in others],
-        unexpected=sorted(trigger for trigger in found.keys() - wanted if trigger.purpose not in wishes),
+        missing=sorted(trigger for trigger in wanted if not found.get(trigger)),
+        outdated=sorted(trigger for trigger in others if trigger.owner in owners),
+        unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
     )
 
 
-def install(using: str, indexes: Iterable[RankIndex]) -> Changes:
-    """Make the triggers of a database those that these indexes, all that live in it, ask for.
+def gaps(index: RankIndex) -> Sequence[Trigger]:
+    """The triggers of ``index`` that are not in force: while there are any, changes may go unnoticed."""
+    return status(index.get_using(), [index]).missing
+
+
+def restore(index: RankIndex) -> Sequence[Trigger]:
+    """Put back the triggers of ``index`` that are missing, and drop none that is in force. Returns those made.
+
+    It waits for no lock. Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    """
+    dialect, units = _units(index.get_using(), [index])
+    if dialect is None:
+        return []
+    found = dialect.installed()
+    if all(_is_in_place(unit, found) for unit in units):
+        return []
+    with _explained(dialect, units[0].capture.model._meta.db_table), dialect.impatient():
+        _drop(dialect, _obstacles(dialect, found, units))
+        return _add(dialect, _possible(dialect, units, found), found)
+
+
+def install(using: str, indexes: Collection[RankIndex]) -> Changes:
+    """Make the triggers that these indexes have in a database those that they ask for.
 
     What is in place stays untouched, without a lock on its table. New triggers are made before old ones go.
     A table that isn't there yet, as in the middle of a migration, is left out; without the table of marks no
-    trigger is left. Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    trigger is left, nor is one that names a column which isn't there. Raises
+    :exc:`~django_zrank.exceptions.CaptureError`.
     """
     dialect, units = _units(using, indexes)
     if dialect is None:
         return Changes([], [])
     found = dialect.installed()
-    units = _possible(dialect, units, found)
     wanted = {trigger for unit in units for trigger in unit.create}
-    unwanted = sorted(found.keys() - wanted)
-    # A name that a trigger of another table has (tables can be renamed) is free when that one is dropped.
-    names = {trigger.name for trigger in wanted}
-    _drop(dialect, [trigger for trigger in unwanted if trigger.name in names])
-    created: list[Trigger] = []
-    for unit in units:
-        if not _is_in_place(unit, found):
-            missing = [trigger for trigger in unit.create if not found.get(trigger)]
-            _create(dialect, unit, missing)
-            created += missing
-    _drop(dialect, [trigger for trigger in unwanted if trigger.name not in names])
-    return Changes(created, unwanted)
+    owners = _owners(indexes, units)
+    possible = _possible(dialect, units, found)
+    if dialect.columns([Mark._meta.db_table])[Mark._meta.db_table]:
+        unwanted = {trigger for trigger in found if trigger.owner in owners} - wanted | dialect.dangling()
+    else:
+        unwanted = {*found}
+    obstacles = _obstacles(dialect, found, units)
+    _drop(dialect, obstacles)
+    created = _add(dialect, possible, found)
+    _drop(dialect, unwanted - obstacles)
+    return Changes(created, sorted(unwanted | obstacles))
 
 
-def drop(using: str) -> Changes:
-    """Remove every trigger of ours from a database. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
-    return install(using, [])
+def drop(using: str, names: Iterable[str] | None = None) -> Changes:
+    """Remove every trigger of ours from a database, or those of the indexes of these names. Raises
+    :exc:`~django_zrank.exceptions.CaptureError`."""
+    owners = None if names is None else {owner_of(name) for name in names}
+    dialect, _ = _units(using, [])
+    found = dialect.installed() if dialect else {}
+    unwanted = sorted(trigger for trigger in found if owners is None or trigger.owner in owners)
+    if dialect:
+        _drop(dialect, unwanted)
+    return Changes([], unwanted)
 
 
-def release(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: Any) -> None:
-    """Before migrations: drop the triggers that they would trip over, or that would trip over them.
-
-    A trigger whose column is dropped or renamed fails every write of its table (on SQLite it fails the
-    migration). If current code still wants that column, the plan tells; else the trigger is outdated.
-    """
-    dialect, units = _units(using, captured(using))
-    if dialect is None or not plan:
+def release(using: str, columns: Collection[tuple[str, str]]) -> None:
+    """Drop the triggers that name one of these columns, each a table's and its own name, which are about to go: they
+    would fail every write of that table. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
+    dialect, _ = _units(using, [])
+    if dialect is None or not columns:
         return
-    found = dialect.installed()
-    if not _breaks(plan, [unit.capture for unit in units], dialect):
-        found = dict.fromkeys(found.keys() - {wish for unit in units for wish in unit.create}, True)
-    _drop(dialect, found)
-
-
-def renew(*, using: str, **kwargs: Any) -> None:
-    """After migrations: install what the registered indexes ask for."""
-    install(using, captured(using))
-
-
-def _breaks(plan: Sequence[tuple[Migration, bool]], captures: Sequence[Capture], dialect: Dialect) -> bool:
-    """Whether a migration of ``plan`` may take away what triggers of these captures name."""
-    named = {field for capture in captures for field in capture.columns}
-    labels = {field.model._meta.app_label for field in named}
-    for migration, backwards in plan:
-        if migration.app_label == Mark._meta.app_label and (backwards or dialect.remakes_tables):
-            return True
-        if migration.app_label in labels and backwards:
-            return True
-        for operation in migration.operations:
-            if isinstance(operation, (RemoveField, RenameField)) and any(
-                operation.references_field(str(field.model._meta.model_name), field.name, migration.app_label)
-                for field in named
-                if field.model._meta.app_label == migration.app_label
-            ):
-                return True
-    return False
+    if any(table == Mark._meta.db_table for table, _ in columns):
+        drop(using)
+        return
+    leaving: dict[str, set[str]] = {}
+    for table, column in columns:
+        leaving.setdefault(table, set()).add(column)
+    spelled = {spelling: names for table, names in leaving.items() for spelling in dialect.spell(table)}
+    named = {trigger: dialect.named(text) for trigger, text in dialect.texts().items()}
+    _drop(dialect, {trigger for trigger in named if named[trigger] & spelled.get(trigger.table, set())})
 
 
 def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, list[Unit]]:
     """The database's dialect, if it has one, and what these indexes ask for in it."""
-    connection = connections[using]
-    captures = [capture for index in indexes for capture in captures_of(index)]
+    connection, captures = connections[using], []
+    if get_settings().capture == "triggers":
+        captures = [capture for index in indexes for capture in captures_of(index)]
     if connection.vendor in DIALECTS:
         tables = {capture.model._meta.db_table for capture in captures}
         dialect = DIALECTS[connection.vendor](connection, tables)
@@ -193,52 +216,95 @@ def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, li
     return None, []
 
 
+def _owners(indexes: Iterable[RankIndex], units: Iterable[Unit] = ()) -> set[str]:
+    """What the names of these indexes' triggers say of their owner."""
+    return {owner_of(index.name) for index in indexes} | {owner for unit in units for owner in unit.owners}
+
+
 def _possible(dialect: Dialect, units: list[Unit], found: dict[Trigger, bool]) -> list[Unit]:
-    """The units that are in place, or whose tables and columns are there."""
-    lacking = {unit.capture.model._meta.db_table for unit in units if not _is_in_place(unit, found)}
-    columns = dialect.columns([*lacking, Mark._meta.db_table])
-    if not columns[Mark._meta.db_table]:
+    """The units that aren't in place, and whose tables and columns are there."""
+    lacking = [unit for unit in units if not _is_in_place(unit, found)]
+    ours = {Mark._meta.db_table, Generation._meta.db_table}
+    columns = dialect.columns({unit.capture.model._meta.db_table for unit in lacking} | ours)
+    if not all(columns[table] for table in ours):
         return []
-    return [
-        unit
-        for unit in units
-        if unit.capture.model._meta.db_table not in lacking
-        or columns[unit.capture.model._meta.db_table] >= {field.column for field in unit.capture.columns}
-    ]
+    return [unit for unit in lacking if _fits(unit.capture, columns[unit.capture.model._meta.db_table])]
+
+
+def _fits(capture: Capture, columns: set[str]) -> bool:
+    return columns >= {field.column for field in capture.columns}
 
 
 def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
     return all(found.get(trigger) for trigger in unit.create)
 
 
+def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[Unit]) -> set[Trigger]:
+    """What stands where triggers of these units should, or fails the writes of their tables.
+
+    Of two tables that have changed names one has a trigger that the other is to have; and one whose account is gone
+    is in nobody's way but the writers'.
+    """
+    owners = {owner for unit in units for owner in unit.owners}
+    wanted = {trigger for unit in units for trigger in unit.create}
+    names = {trigger.name for trigger in wanted} if dialect.unique_names else set()
+    return {
+        trigger
+        for trigger, active in found.items()
+        if (not active and trigger.owner in owners) or (trigger.name in names and trigger not in wanted)
+    }
+
+
+def _add(dialect: Dialect, units: Iterable[Unit], found: dict[Trigger, bool]) -> list[Trigger]:
+    """Make what is missing of each unit. Returns the triggers that were made."""
+    created: list[Trigger] = []
+    for unit in units:
+        missing = [trigger for trigger in unit.create if not found.get(trigger)]
+        _create(dialect, unit, missing)
+        created += missing
+    return created
+
+
 def _create(dialect: Dialect, unit: Unit, missing: Sequence[Trigger]) -> None:
-    using = dialect.connection.alias
+    using, table = dialect.connection.alias, unit.capture.model._meta.db_table
     atomic = transaction.atomic(using) if dialect.transactional else nullcontext()
-    with _explained(dialect, missing[0]), atomic, dialect.connection.cursor() as cursor:
-        for statement in [*unit.prepare, *(unit.create[trigger] for trigger in missing)]:
+    with _explained(dialect, table), atomic, dialect.connection.cursor() as cursor:
+        if unit.seal:
+            cursor.execute(dialect.drop(unit.seal))
+        for statement in [
+            *unit.prepare,
+            *(unit.create[trigger] for trigger in missing if trigger != unit.seal),
+        ]:
             cursor.execute(statement)
+        # A migration that committed while this waited for the table.
+        if not _fits(unit.capture, dialect.columns([table])[table]):
+            raise CaptureError(f"Database {using!r}: {table} has changed while its triggers were made.")
         # Whatever was written until now left none.
         Mark.objects.using(using).create(index=unit.capture.index)
+        if unit.seal:
+            cursor.execute(unit.create[unit.seal])
 
 
-def _drop(dialect: Dialect, triggers: Iterable[Trigger]) -> None:
+def _drop(dialect: Dialect, triggers: Collection[Trigger]) -> None:
     """Drop triggers, and functions that are no trigger's any more."""
+    if not triggers:
+        return
     with dialect.connection.cursor() as cursor:
         for trigger in sorted(triggers):
-            with _explained(dialect, trigger):
+            with _explained(dialect, trigger.table):
                 cursor.execute(dialect.drop(trigger))
         for statement in dialect.leftovers():
             cursor.execute(statement)
 
 
 @contextmanager
-def _explained(dialect: Dialect, trigger: Trigger) -> Iterator[None]:
+def _explained(dialect: Dialect, table: str) -> Iterator[None]:
     """Say what to do where the database refuses."""
     try:
         yield
     except DatabaseError as error:
         raise CaptureError(
-            f"Database {dialect.connection.alias!r} refuses to change triggers of {trigger.table}: "
+            f"Database {dialect.connection.alias!r} refuses to change triggers of {table}: "
             f"{str(error).strip()}. {dialect.advice} Or do without: set ZRANK = "
             '{"CAPTURE": "signals"}, whose gaps are documented.'
         ) from error

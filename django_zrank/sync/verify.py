@@ -27,7 +27,7 @@ from .report import CaptureState, Example, Report
 from .rows import Row, encode, select
 from .sources import every_row
 from .transactions import refuse_transaction
-from .triggers import captured, status
+from .triggers import status
 from .watch import sync
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def verify(
             verdict=examine(index),
         )
         with suppress(_Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
-            if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND):
+            if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
                 _Comparison(report, repair, batch_size, progress).run()
                 report.compared = True
             break
@@ -112,13 +112,12 @@ def verify(
 def _examine_capture(index: RankIndex) -> CaptureState:
     using, mode = index.get_using(), get_settings().capture
     try:
-        unexpected = list(map(str, status(using, captured(using)).unexpected))
-        if mode != "triggers":
-            return CaptureState(mode, unexpected=unexpected)
         own = status(using, [index])
     except CaptureError as error:
         return CaptureState(mode, error=str(error))
-    return CaptureState(mode, list(map(str, own.missing)), list(map(str, own.outdated)), unexpected)
+    return CaptureState(
+        mode, list(map(str, own.missing)), list(map(str, own.outdated)), list(map(str, own.unexpected))
+    )
 
 
 def _warnings(index: RankIndex) -> Iterator[str]:

@@ -13,7 +13,6 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from .drain import drain
 from .health import Verdict, mend
-from .triggers import CHANNEL, LISTENING
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -23,19 +22,22 @@ __all__ = ["sync", "watch"]
 logger = logging.getLogger("django_zrank.sync")
 
 _LONGEST_PAUSE: Final = 30.0
-_TURN: Final = 0.5
-_NAP: Final = 0.02
+_SHORTEST_NAP: Final = 0.02
+
+_LOOK: Final = 10.0
+"""Seconds between two looks at the triggers of an index."""
+
 _STEPS: Final = 4
 """What mending may take: a note that is missing, a restart, and another one meanwhile."""
 
 
-def sync(index: RankIndex) -> int:
-    """Mend ``index`` where it isn't healthy, and work off its marks. Returns how many.
+def sync(index: RankIndex, *, look: bool = True) -> int:
+    """Mend ``index`` where it isn't healthy, and work off its marks. Returns how many. ``look``: at its triggers, too.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, and ``RebuildSuperseded`` where somebody else is at it.
     """
     for _ in range(_STEPS):
-        if mend(index) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        if mend(index, look=look) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
     return drain(index)
 
@@ -47,18 +49,20 @@ def watch(
     stop: Event,
     report: Callable[[RankIndex, int], Any] = lambda index, marks: None,
 ) -> None:
-    """Keep ``indexes`` in step until ``stop`` is set: every ``interval`` seconds, and on PostgreSQL at once.
+    """Keep ``indexes`` in step until ``stop`` is set.
 
-    While Redis or the database is away, the pause between two tries doubles up to half a minute.
+    While marks keep coming it looks again after 20 milliseconds. The pause doubles with each look that finds none, up
+    to ``interval`` seconds; and while Redis or the database is away, up to half a minute.
     """
     pauses = dict.fromkeys(indexes, 0.0)
-    nap, idle = _NAP, False
+    looked = dict.fromkeys(indexes, -_LOOK)
+    nap = _SHORTEST_NAP
     while not stop.is_set():
-        # Asked before the look that finds nothing: a mark is then either found, or told of.
-        told, idle = idle and _ask(indexes), True
+        nap = min(2 * nap, interval)
         for index in indexes:
+            look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
             try:
-                marks = sync(index)
+                marks = sync(index, look=look)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all
@@ -69,63 +73,12 @@ def watch(
                 _disconnect(index)
             else:
                 pauses[index] = 0.0
+                if look:
+                    looked[index] = monotonic()
                 if marks:
-                    idle = False
+                    nap = min(_SHORTEST_NAP, interval)
                     report(index, marks)
-        seconds = max(interval, *pauses.values())
-        if any(pauses.values()) or not _can_tell(indexes):
-            stop.wait(seconds)
-        elif told and idle:
-            _pause(indexes, seconds, stop)
-        else:  # too busy to ask, or refused while somebody writes
-            nap = min(2 * nap, interval) if idle else _NAP
-            stop.wait(min(nap, interval))
-        if told:
-            _cease(indexes)
-
-
-def _can_tell(indexes: Sequence[RankIndex]) -> bool:
-    """Whether all live in one PostgreSQL, through a driver that can wait for it: psycopg 3."""
-    aliases = {index.get_using() for index in indexes}
-    connection = connections[aliases.pop()]
-    return not aliases and connection.vendor == "postgresql" and hasattr(connection.connection, "notifies")
-
-
-def _ask(indexes: Sequence[RankIndex]) -> bool:
-    """Ask PostgreSQL to tell of marks that are committed from now on. False while somebody writes some."""
-    if not _can_tell(indexes):
-        return False
-    try:
-        with connections[indexes[0].get_using()].cursor() as cursor:
-            cursor.execute(f"LISTEN {CHANNEL}")
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [LISTENING])
-            return bool(cursor.fetchone()[0])
-    except Exception:  # noqa: BLE001 - the look that follows says what is wrong
-        return False
-
-
-def _cease(indexes: Sequence[RankIndex]) -> None:
-    """Let writers be quiet. A connection that broke has let go by itself."""
-    try:
-        with connections[indexes[0].get_using()].cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [LISTENING])
-    except Exception:  # noqa: BLE001
-        _disconnect(indexes[0])
-
-
-def _pause(indexes: Sequence[RankIndex], seconds: float, stop: Event) -> None:
-    """Wait until PostgreSQL tells that a transaction which left marks has committed, or the time is up."""
-    connection = connections[indexes[0].get_using()]
-    driver: Any = connection.connection
-    deadline = monotonic() + seconds
-    try:
-        while not stop.is_set() and (left := deadline - monotonic()) > 0:
-            # In short turns: a signal handler can set the event, and can't end the wait.
-            if any(True for _ in driver.notifies(timeout=min(left, _TURN), stop_after=1)):
-                return
-    except driver.Error:  # the connection broke
-        connection.connection = None
-        stop.wait(seconds)
+        stop.wait(max(nap, *pauses.values()))
 
 
 def _disconnect(index: RankIndex) -> None:

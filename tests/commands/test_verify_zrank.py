@@ -151,7 +151,7 @@ def test_capture_by_signals(settings: Any) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
     said = printed("ascending").splitlines()
     assert "ascending: capture is by signals: not every change is noticed" in said
-    assert any(line.startswith("ascending: trigger unexpected: ") for line in said)
+    assert any(line.startswith("ascending: trigger outdated: ") for line in said)
 
 
 def test_settings_of_redis(zrank: Redis, settings: Any) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import CHANNEL, LISTENING
 from django_zrank.sync.watch import sync, watch
 from django_zrank.testing import EmbeddedServer
 from tests.sync.mirror import assert_mirrors
@@ -79,86 +76,89 @@ def test_follows_what_sends_no_signal(watching: Callable[..., Any]) -> None:
     assert_mirrors(PlayerAscending)
 
 
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="the others can't tell")
-def test_postgresql_wakes_it(watching: Callable[..., Any]) -> None:
-    """With an hour between two looks, only being told explains that it comes."""
+def naps(
+    looks: int, interval: float, found: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> list[float]:
+    """The pauses after each of some looks. ``found``: how many marks the look of this number finds."""
+    pauses: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            if len(pauses) == looks:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(watch_module, "sync", lambda index, look: found(len(pauses)))
+    watch([INDEX], interval=interval, stop=Stop())
+    return pauses
+
+
+def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [0, 0, 0, 5, 5, 0, 0, 0, 0, 0, 0]
+    assert naps(11, 0.5, found.__getitem__, monkeypatch) == [
+        *(0.04, 0.08, 0.16),
+        *(0.02, 0.02),
+        *(0.04, 0.08, 0.16, 0.32, 0.5, 0.5),
+    ]
+
+
+def test_no_pause_is_longer_than_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert naps(3, 0.005, [0, 1, 0].__getitem__, monkeypatch) == [0.005] * 3
+
+
+def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, every ten seconds, and after what went wrong."""
+    looks: list[bool] = []
+    now, stop = 1000.0, threading.Event()
+
+    def look_at(index: Any, look: bool) -> int:
+        nonlocal now
+        looks.append(look)
+        now += 4.0
+        if len(looks) == 12:
+            stop.set()
+        if len(looks) == 8:
+            raise IndexUnavailable("gone")
+        return 0
+
+    monkeypatch.setattr(watch_module, "monotonic", lambda: now)
+    monkeypatch.setattr(watch_module, "sync", look_at)
+    watch([INDEX], interval=0.001, stop=stop)
+    assert [number for number, look in enumerate(looks, 1) if look] == [1, 5, 9]
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="two-phase commits")
+def test_a_transaction_can_be_prepared_while_somebody_watches(watching: Callable[..., Any]) -> None:
+    """PostgreSQL refuses it to a transaction that has notified."""
     rebuild(INDEX)
+    _, reported = watching(interval=0.05)
     Player.objects.bulk_create([Player(level=1)])
-    _, reported = watching(interval=3600.0)
     assert reported.acquire(timeout=30)
-    Player.objects.bulk_create([Player(level=2)])
-    assert reported.acquire(timeout=30)
-    assert_mirrors(PlayerAscending)
-
-
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="the others can't tell")
-def test_postgresql_tells_of_every_burst(watching: Callable[..., Any]) -> None:
-    """Writers tell only one who waits, and it waits only when it found nothing: no burst may fall in between."""
-    rebuild(INDEX)
-    watching(interval=3600.0)
-    rng = random.Random(1)
-
-    def burst(seed: int) -> None:
-        for _ in range(rng.randrange(1, 4)):
-            with transaction.atomic():
-                Player.objects.bulk_create([Player(level=seed)])
-                time.sleep(rng.random() * 0.01)
-        connections.close_all()
-
-    for seed in range(100):
-        writers = [threading.Thread(target=burst, args=[seed]) for _ in range(3)]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        deadline = time.monotonic() + 10
-        while waiting_marks(INDEX).exists():
-            assert time.monotonic() < deadline, "nobody came"
-            time.sleep(0.001)
-    assert_mirrors(PlayerAscending)
-
-
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="the others can't tell")
-def test_a_mark_between_a_look_and_the_request_to_be_told(
-    watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its writer saw nobody wait. So the watch asks first, and looks once more."""
-    rebuild(INDEX)
-    waiting_marks(INDEX).delete()  # what flushing the tables left
-    ask, written = watch_module._ask, threading.Event()
-
-    def write_and_ask(indexes: Any) -> bool:
-        if not written.is_set():
-            written.set()
-            Player.objects.bulk_create([Player(level=1)])
-        return ask(indexes)
-
-    monkeypatch.setattr(watch_module, "_ask", write_and_ask)
-    _, reported = watching(interval=3600.0)
-    assert reported.acquire(timeout=10)
-    assert_mirrors(PlayerAscending)
-
-
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="nobody is told otherwise")
-def test_writers_tell_nobody_who_does_not_wait() -> None:
-    rebuild(INDEX)
     with connection.cursor() as cursor:
-        cursor.execute(f"LISTEN {CHANNEL}")
-        Player.objects.bulk_create([Player(level=1)])
-        assert list(connection.connection.notifies(timeout=0.1)) == []
-        cursor.execute("SELECT pg_advisory_lock(%s)", [LISTENING])
-        # Of one's own session the lock is no obstacle: it takes another to tell.
-        other = connections.create_connection("default")
-        try:
-            with other.cursor() as theirs:
-                theirs.execute("INSERT INTO testapp_nickname VALUES ('a', 1)")
-        finally:
-            other.close()
-        assert [told.payload for told in connection.connection.notifies(timeout=5, stop_after=1)] == [
-            "nickname"
-        ]
-        cursor.execute("SELECT pg_advisory_unlock(%s)", [LISTENING])
-        cursor.execute(f"UNLISTEN {CHANNEL}")
+        cursor.execute("BEGIN")
+        cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1)")
+        cursor.execute("UPDATE testapp_player SET level = 2")
+        cursor.execute("PREPARE TRANSACTION 'zrank'")
+        cursor.execute("COMMIT PREPARED 'zrank'")
+    assert reported.acquire(timeout=30)
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="advisory locks are PostgreSQL's")
+def test_a_watch_holds_no_lock_of_its_session(watching: Callable[..., Any]) -> None:
+    """By way of a pooler the next transaction may be another connection's."""
+    rebuild(INDEX)
+    _, reported = watching(interval=0.05)
+    Player.objects.bulk_create([Player(level=1)])
+    assert reported.acquire(timeout=30)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert cursor.fetchone() == (0,)
+        cursor.execute(
+            "SELECT count(*) FROM pg_proc WHERE prosrc ~ 'pg_notify|advisory' AND proname ~ '^zrank_'"
+        )
+        assert cursor.fetchone() == (0,)
 
 
 def test_many_may_watch(watching: Callable[..., Any]) -> None:
@@ -194,11 +194,11 @@ def test_one_index_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyP
     rebuild(INDEX)
     Player.objects.bulk_create([Player(level=1)])
 
-    def drain(index: Any) -> int:
+    def drain(index: Any, look: bool) -> int:
         if index is broken:
             raise IndexUnavailable("broken")
         stop.set()
-        return sync_for_real(index)
+        return sync_for_real(index, look=look)
 
     sync_for_real = sync
     monkeypatch.setattr(watch_module, "sync", drain)

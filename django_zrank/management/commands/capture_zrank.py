@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from ...exceptions import CaptureError
-from ...sync.triggers import captured, drop, install, status
+from ...sync.triggers import captured, drop, install, sharing, status
+from ..base import ZRankCommand
 
 
-class Command(BaseCommand):
+class Command(ZRankCommand):
     help = (
-        "Installs the triggers that write down what changes, as migrate does. "
-        "Drop them before you remove the app: a trigger without its table fails every write."
+        "Installs the triggers that write down what changes, as migrate does, and drops those that another "
+        "declaration of the same indexes asked for. Run it with --drop before you remove the app: a trigger without "
+        "its table fails every write."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--database", choices=tuple(connections), help="One database. Default: all of them."
+            "--database",
+            choices=tuple(connections),
+            help="One database, and what other aliases of it ask for as well. Default: all of them.",
         )
         action = parser.add_mutually_exclusive_group()
         action.add_argument(
-            "--check", action="store_true", help="Change nothing; exit with 1 if anything is amiss."
+            "--check", action="store_true", help="Change nothing; exit with 1 if a trigger is missing."
         )
         action.add_argument(
-            "--drop", action="store_true", help="Remove all of them. The next migrate restores them."
+            "--drop",
+            action="store_true",
+            help="Remove all of them. The next migrate or sync_zrank restores them.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,19 +44,23 @@ class Command(BaseCommand):
         if amiss:
             raise CommandError(f"Capture is not complete in: {', '.join(amiss)}.")
 
-    def do(self, alias: str, *, check: bool, **options: Any) -> bool:
+    def do(self, alias: str, **options: Any) -> bool:
         """Act on one database. Returns whether its triggers are as they should be."""
-        if not check:
-            changes = drop(alias) if options["drop"] else install(alias, captured(alias))
-            self.stdout.write(
-                f"{alias}: {len(changes.created)} triggers created, {len(changes.dropped)} dropped"
-            )
+        indexes = captured(alias)
+        if not options["check"]:
+            if options["drop"]:
+                changes = drop(alias)
+            else:
+                if options["database"]:
+                    indexes += sharing(alias)
+                changes = install(alias, indexes)
+            self.say(f"{alias}: {len(changes.created)} triggers created, {len(changes.dropped)} dropped")
             if options["drop"]:
                 return True
-        found = status(alias, captured(alias))
+        found = status(alias, indexes)
         for kind in ("missing", "outdated", "unexpected"):
             for trigger in getattr(found, kind):
-                self.stdout.write(f"{alias}: {kind}: {trigger}")
-        if check and not found:
-            self.stdout.write(f"{alias}: complete")
+                self.say(f"{alias}: {kind}: {trigger}")
+        if options["check"] and not found:
+            self.say(f"{alias}: complete")
         return not found

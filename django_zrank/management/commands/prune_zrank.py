@@ -13,8 +13,8 @@ from ..base import ZRankCommand
 
 class Command(ZRankCommand):
     help = (
-        "Removes the keys in Redis and the rows in the databases of indexes that are not registered any more. "
-        "Run it when no process of an older release is left; migrate, or capture_zrank, drops their triggers."
+        "Removes the keys in Redis, and the rows and triggers in the databases, of indexes that are not registered "
+        "any more. Run it when no process of an older release is left."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -22,7 +22,10 @@ class Command(IndexCommand):
         super().add_arguments(parser)
         parser.add_argument("--watch", action="store_true", help="Go on until SIGTERM or SIGINT.")
         parser.add_argument(
-            "--interval", type=float, default=1.0, help="With --watch: seconds between two looks. Default: 1."
+            "--interval",
+            type=float,
+            default=0.5,
+            help="With --watch: seconds between two looks, while nothing changes. Default: 0.5.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,200 @@
+"""What the dialects have in common: the names of triggers, and what is asked of each."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, ClassVar, Final, NamedTuple
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...models import Mark
+
+__all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
+
+PREFIX: Final = "zrank_capture_"
+"""What the name of every trigger of ours begins with, and of no other."""
+
+_NAME: Final = re.compile(rf"{PREFIX}.*_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+")
+
+
+class Trigger(NamedTuple):
+    table: str
+    """As the database itself spells it, so that two spellings of one table are equal."""
+
+    name: str
+    """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is current if its name is."""
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.table}"
+
+    @property
+    def is_ours(self) -> bool:
+        return _NAME.fullmatch(self.name) is not None
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: one of the :attr:`Capture.owners` of its index."""
+        match = _NAME.fullmatch(self.name)
+        return match[1] if match else ""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One table whose changes leave marks for one index."""
+
+    index: str
+    model: type[models.Model]
+    via: str | None
+    column: models.Field[Any, Any]
+    """What goes into ``Mark.member``."""
+
+    watched: frozenset[models.Field[Any, Any]] | None
+    """The columns whose change leaves a mark, or None: any update does."""
+
+    @property
+    def columns(self) -> list[models.Field[Any, Any]]:
+        """Every column that a trigger names."""
+        named = {self.column, *self.model._meta.pk_fields, *(self.watched or ())}
+        return sorted(named, key=lambda field: field.column)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The triggers of one capture, and the statements that make them."""
+
+    capture: Capture
+    owners: Collection[str]
+    """What the names of its triggers, and those of older releases for the same purpose, say of their owner."""
+
+    prepare: Sequence[str]
+    create: dict[Trigger, str]
+
+    seal: Trigger | None = None
+    """The one of ``create`` that is made last, after the mark for all members, and dropped first: while it isn't
+    there, the unit isn't in place. For a database whose transactions don't hold triggers."""
+
+
+class Dialect(ABC):
+    """One database's way to write triggers. ``tables`` are those that will be spoken of."""
+
+    operations: ClassVar[Sequence[str]] = ("insert", "update", "delete")
+    transactional: ClassVar[bool] = True
+    """Whether a transaction holds triggers, too: made with it, or not at all."""
+
+    remakes_tables: ClassVar[bool] = False
+    """Whether Django alters a table by making a new one in its place."""
+
+    unique_names: ClassVar[bool] = False
+    """Whether no two triggers of a database have one name, whatever their tables."""
+
+    advice: ClassVar[str]
+    """What to do where the database refuses a trigger."""
+
+    columns_named: ClassVar[re.Pattern[str]]
+    """Finds the columns that a trigger's text names."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
+        self.connection = connection
+        self.marks = self.quote(Mark._meta.db_table)
+
+    @abstractmethod
+    def unit(self, capture: Capture) -> Unit:
+        """The triggers of ``capture``."""
+
+    @abstractmethod
+    def installed(self) -> dict[Trigger, bool]:
+        """Every trigger of ours, and whether it is in force."""
+
+    @abstractmethod
+    def texts(self) -> dict[Trigger, str]:
+        """What every trigger of ours does."""
+
+    @abstractmethod
+    def drop(self, trigger: Trigger) -> str:
+        """The statement that drops ``trigger``."""
+
+    @abstractmethod
+    def identity(self) -> object:
+        """What tells this database from others, whichever way a connection leads to it."""
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Give up soon, inside, where a table is locked: whoever waits for a lock holds up all who come later."""
+        yield
+
+    def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:
+        """The names of each table's columns, none for a table that isn't there."""
+        introspection = self.connection.introspection
+        with self.connection.cursor() as cursor:
+            present = {name.lower(): name for name in introspection.table_names(cursor)}
+            return {
+                table: {
+                    column.name
+                    for column in introspection.get_table_description(cursor, present[table.lower()])
+                }
+                if table.lower() in present
+                else set()
+                for table in tables
+            }
+
+    def dangling(self) -> set[Trigger]:
+        """The triggers of ours that name a column which their table doesn't have, and so fail its writes."""
+        texts = self.texts()
+        columns = self.columns({trigger.table for trigger in texts})
+        return {trigger for trigger, text in texts.items() if not self.named(text) <= columns[trigger.table]}
+
+    def spell(self, table: str) -> Collection[str]:
+        """The names in :attr:`Trigger.table` that stand for a table of a model."""
+        return [table.lower()]
+
+    def named(self, text: str) -> set[str]:
+        """The columns that a trigger's text names."""
+        return set(self.columns_named.findall(text))
+
+    def leftovers(self) -> list[str]:
+        """Statements that clear what dropped triggers leave behind."""
+        return []
+
+    def quote(self, name: str) -> str:
+        return str(self.connection.ops.quote_name(name))
+
+    def column(self, field: models.Field[Any, Any]) -> str:
+        """The quoted name of a field's column."""
+        return self.quote(str(field.column))
+
+    def text(self, text: str) -> str:
+        """``text`` as a literal."""
+        return "'" + text.replace("'", "''") + "'"
+
+    def mark(self, capture: Capture, member: str) -> tuple[str, str]:
+        """The columns and the values of a mark."""
+        columns = {"index": self.text(capture.index), "member": member}
+        if capture.via is not None:
+            columns["via"] = self.text(capture.via)
+        return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
+
+    def owners(self, capture: Capture, table: str) -> list[str]:
+        """How triggers name their index: now, and before names told more than what one capture watches."""
+        what = repr((capture.index, table, capture.via, capture.column.column))
+        return [owner_of(capture.index), _digest(what)]
+
+    def stem(self, capture: Capture, table: str, definition: Iterable[str]) -> str:
+        """The beginning of the names of a unit's triggers, short enough for every database."""
+        what = repr((capture.index, table, capture.via, capture.column.column))
+        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
+        return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
+
+
+def owner_of(index: str) -> str:
+    """What the names of triggers say of the index that they are made for."""
+    return _digest(index)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,232 @@
+"""SQLite, MariaDB and MySQL: a trigger runs once for each row, and there is one for each operation."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
+
+from django.db import DatabaseError, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...models import Generation
+from .base import PREFIX, Capture, Dialect, Trigger, Unit
+
+__all__ = ["MySQL", "SQLite"]
+
+
+class ByRow(Dialect):
+    """A trigger that runs once for each row, one for each operation."""
+
+    catalog: ClassVar[str]
+    """Selects each trigger's table, name and text."""
+
+    unique_names = True
+    create = "CREATE TRIGGER IF NOT EXISTS"
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        raise NotImplementedError
+
+    def unit(self, capture: Capture) -> Unit:
+        table = capture.model._meta.db_table
+        bodies = self.bodies(capture)
+        stem = self.stem(capture, table, bodies.values())
+        create = {
+            Trigger(table.lower(), f"{stem}_{operation}"): (
+                f"{self.create} {self.quote(f'{stem}_{operation}')} AFTER {self.event(operation, capture)}"
+                f" ON {self.quote(table)} FOR EACH ROW {body}"
+            )
+            for operation, body in bodies.items()
+        }
+        return Unit(capture, self.owners(capture, table), (), create)
+
+    def event(self, operation: str, capture: Capture) -> str:
+        """What runs the trigger."""
+        return operation.upper()
+
+    def installed(self) -> dict[Trigger, bool]:
+        return dict.fromkeys(self.texts(), True)
+
+    def texts(self) -> dict[Trigger, str]:
+        return {trigger: text for trigger, text, *_ in self.rows()}
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """What the catalog tells of each trigger of ours."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(self.catalog)
+            for table, name, *others in cursor.fetchall():
+                if (trigger := Trigger(table.lower(), name)).is_ours:
+                    yield trigger, *others
+
+    def drop(self, trigger: Trigger) -> str:
+        return f"DROP TRIGGER IF EXISTS {self.quote(trigger.name)}"
+
+
+class SQLite(ByRow):
+    """``move`` leaves the mark of the member that a row was, where an update gives it to another."""
+
+    operations = ("insert", "update", "move", "delete")
+    remakes_tables = True
+    advice = "Make the database writable."
+    catalog = (
+        f"SELECT tbl_name, name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB '{PREFIX}*'"
+    )
+    columns_named = re.compile(r'\b(?:OLD|NEW)\."([^"]+)"')
+
+    def identity(self) -> object:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
+            (file,) = cursor.fetchone()
+        return os.path.realpath(file) if file else self.connection.alias
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        changed = "" if capture.watched is None else " OR ".join(map(self.differs, capture.columns))
+        return {
+            "insert": f"BEGIN {self.insert(capture, 'NEW')} END",
+            "update": (f"WHEN {changed} " if changed else "") + f"BEGIN {self.insert(capture, 'NEW')} END",
+            "move": f"WHEN {self.differs(capture.column)} BEGIN {self.insert(capture, 'OLD')} END",
+            "delete": f"BEGIN {self.insert(capture, 'OLD')} END",
+        }
+
+    def event(self, operation: str, capture: Capture) -> str:
+        if operation != "move":
+            return super().event(operation, capture)
+        # An update that doesn't name the column pays nothing. An integer key has three more names.
+        return f"UPDATE OF {self.column(capture.column)}, rowid, oid, _rowid_"
+
+    def insert(self, capture: Capture, row: str) -> str:
+        member = f"{row}.{self.column(capture.column)}"
+        columns, values = self.mark(capture, member)
+        # A SELECT costs twice what VALUES do. Text is made of the key by SQLite: that is the column's affinity.
+        what = f"SELECT {values} WHERE {member} IS NOT NULL" if capture.column.null else f"VALUES ({values})"
+        return f"INSERT INTO {self.marks} ({columns}) {what};"
+
+    def differs(self, field: models.Field[Any, Any]) -> str:
+        column = self.column(field)
+        return f"OLD.{column} COLLATE BINARY IS NOT NEW.{column}"
+
+
+class MySQL(ByRow):
+    """MariaDB and MySQL. They run triggers with the rights of whoever made them (the definer).
+
+    Plain ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the table's counter until the
+    writer's statement ends.
+
+    No transaction holds triggers. So each unit has a *seal*: a trigger on the table of generations that is made when
+    all the others are there and the mark for all members is left. It does nothing, but for a row that no index has:
+    deleting that leaves a mark, or fails as every save would.
+    """
+
+    transactional = False
+    advice = (
+        "Grant the TRIGGER privilege on it to the account that migrates (and, where the binary log is on and "
+        "refuses, SET GLOBAL log_bin_trust_function_creators = 1)."
+    )
+    catalog = (
+        "SELECT event_object_table, trigger_name, action_statement, definer FROM information_schema.triggers"
+        f" WHERE trigger_schema = DATABASE() AND LEFT(trigger_name, {len(PREFIX)}) = '{PREFIX}'"
+    )
+    columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
+
+    _PROBE: Final = ""
+    """The key of the row whose deletion runs what the seals hold."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
+        super().__init__(connection, tables)
+        if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+            self.create = "CREATE TRIGGER"
+
+    def identity(self) -> object:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@hostname, @@port, @@datadir, DATABASE()")
+            return cursor.fetchone()
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@lock_wait_timeout")
+            (usual,) = cursor.fetchone()
+            cursor.execute("SET SESSION lock_wait_timeout = 1")
+            try:
+                yield
+            finally:
+                cursor.execute("SET SESSION lock_wait_timeout = %s", [usual])
+
+    def unit(self, capture: Capture) -> Unit:
+        unit = super().unit(capture)
+        table = Generation._meta.db_table
+        seal = Trigger(table.lower(), next(iter(unit.create)).name.rpartition("_")[0] + "_seal")
+        column, marked = self.quote("index"), self.text(capture.index)
+        unit.create[seal] = (
+            f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
+            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} THEN"
+            f" INSERT INTO {self.marks} ({column}) VALUES ({marked}); END IF; END"
+        )
+        return Unit(capture, unit.owners, unit.prepare, unit.create, seal)
+
+    def installed(self) -> dict[Trigger, bool]:
+        found = {trigger: definer for trigger, _, definer in self.rows()}
+        seals = {
+            trigger.name.rpartition("_")[0]: definer
+            for trigger, definer in found.items()
+            if trigger.name.endswith("_seal")
+        }
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT CURRENT_USER()")
+            (me,) = cursor.fetchone()
+        # What is ours to use is ours to trust. Of another account's, the seal is tried; the others must be alike.
+        strangers = {*found.values()} - {me}
+        works = {me} | (strangers if strangers and self.seals_work() else set())
+        return {
+            trigger: definer in works and definer in (me, seals.get(trigger.name.rpartition("_")[0]))
+            for trigger, definer in found.items()
+        }
+
+    def seals_work(self) -> bool:
+        """Whether the accounts that made the seals are still there, and may still leave marks."""
+        using = self.connection.alias
+        try:
+            with transaction.atomic(using):
+                row = Generation.objects.using(using).create(index=self._PROBE)
+                row.delete(using=using)
+                transaction.set_rollback(True, using)
+        except DatabaseError:
+            return False
+        return True
+
+    def text(self, text: str) -> str:
+        if "\\" in text:  # an escape, or not: that depends on sql_mode
+            return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
+        return super().text(text)
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        old, new = self.insert(capture, "OLD"), self.insert(capture, "NEW")
+        same = self.same(capture.column)
+        others = [self.same(field) for field in capture.columns if field != capture.column]
+        # Each statement costs a microsecond a row. What is usual takes two: one condition, one mark.
+        if capture.watched is None:
+            update = f"IF {same} THEN {new} ELSE {old} {new} END IF;"
+        elif others:
+            update = (
+                f"IF {same} AND NOT ({' AND '.join(others)}) THEN {new}"
+                f" ELSEIF NOT ({same}) THEN {old} {new} END IF;"
+            )
+        else:
+            update = f"IF NOT ({same}) THEN {old} {new} END IF;"
+        return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
+
+    def insert(self, capture: Capture, row: str) -> str:
+        member = f"{row}.{self.column(capture.column)}"
+        columns, values = self.mark(capture, member)
+        insert = f"INSERT INTO {self.marks} ({columns}) VALUES ({values});"
+        return f"IF {member} IS NOT NULL THEN {insert} END IF;" if capture.column.null else insert
+
+    def same(self, field: models.Field[Any, Any]) -> str:
+        column = self.column(field)
+        old, new = f"OLD.{column}", f"NEW.{column}"
+        if re.search("char|text", str(field.db_type(self.connection))):
+            # By its collation 'Bob' is 'bob'. A primary key is its bytes, to Redis.
+            old, new = f"CAST({old} AS BINARY)", f"CAST({new} AS BINARY)"
+        return f"{old} <=> {new}"

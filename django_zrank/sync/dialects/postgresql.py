@@ -1,0 +1,278 @@
+"""PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, ClassVar, NamedTuple
+
+from django.db import models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...models import Mark
+from .base import PREFIX, Capture, Dialect, Trigger, Unit
+
+__all__ = ["PostgreSQL"]
+
+
+class Relation(NamedTuple):
+    """A table, or one of its partitions or inheritance children."""
+
+    number: int
+    schema: str
+    name: str
+    """With its schema, both quoted."""
+
+    is_partition: bool
+    by_row: bool
+    """Whether it has rows that are written by another table's name, or is partitioned."""
+
+    version: str
+    """Another one whenever the table was attached to, or detached from, its parent."""
+
+
+class PostgreSQL(Dialect):
+    """Triggers that run once for each statement and see all its rows, by one function for all operations.
+
+    A statement runs those of the table that it names, and of no other. So where a table has partitions or inheritance
+    children, or is one itself, triggers run for each row: of a partitioned table its partitions inherit them. TRUNCATE
+    runs none by row: each partition has its own for that. One on the table notes the set of its partitions: where
+    another is attached, or one goes, what should be there isn't, and rows may have come or gone unmarked.
+
+    The function runs with the rights of whoever migrates, so that writers need none on the marks; hence its
+    fixed ``search_path`` and the schemas in its names.
+    """
+
+    operations = ("insert", "update", "delete", "truncate")
+    advice = "Migrate as the owner of the table, or grant its TRIGGER privilege (and CREATE on the schema)."
+    columns_named = re.compile(r'\b(?:n|o|r|NEW|OLD)\."([^"]+)"')
+
+    _REFERENCING: ClassVar = {
+        "insert": "REFERENCING NEW TABLE AS new_rows ",
+        "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows ",
+        "delete": "REFERENCING OLD TABLE AS old_rows ",
+        "truncate": "",
+    }
+    _COMPARABLE: ClassVar = re.compile(
+        "smallint|integer|bigint|real|double|numeric|boolean|date|time|interval|uuid|bytea"
+    )
+    """Types whose equal values are the same. All others are compared as text."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
+        super().__init__(connection, tables)
+        self.families = self._families({*tables, Mark._meta.db_table})
+        self.schema = ""
+        if family := self.families.get(Mark._meta.db_table):
+            self.schema, self.marks = family[0].schema, family[0].name
+
+    def _families(self, tables: set[str]) -> dict[str, list[Relation]]:
+        """Of each table that is there: itself, and then all that is part of it."""
+        by_name = {self.quote(table): table for table in tables}
+        families: dict[str, list[Relation]] = {}
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "WITH RECURSIVE family(name, oid, depth, version) AS ("
+                "  SELECT name, to_regclass(name)::oid, 0, '' FROM unnest(%s::text[]) t(name)"
+                "  UNION SELECT f.name, i.inhrelid, f.depth + 1, i.xmin::text"
+                "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
+                " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
+                " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition,"
+                " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
+                " f.version"
+                " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"
+                " ORDER BY f.depth, c.oid",
+                [list(by_name)],
+            )
+            for name, *relation in cursor.fetchall():
+                families.setdefault(by_name[name], []).append(Relation(*relation))
+        return families
+
+    def identity(self) -> object:
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT system_identifier, current_database(), coalesce(nullif(%s, ''), current_schema()),"
+                " pg_is_in_recovery() FROM pg_control_system()",
+                [self.schema],
+            )
+            return cursor.fetchone()
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        # Below deadlock_timeout: a writer that waits in turn is not the one to be cancelled.
+        with transaction.atomic(self.connection.alias), self.connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '500ms'")
+            yield
+
+    def spell(self, table: str) -> Collection[str]:
+        return [relation.name for relation in self._families({table}).get(table, [])]
+
+    def unit(self, capture: Capture) -> Unit:
+        absent = Relation(0, "", capture.model._meta.db_table, is_partition=False, by_row=False, version="")
+        table, *parts = self.families.get(capture.model._meta.db_table, [absent])
+        body = self.body(capture, self.by_row if table.by_row else self.by_statement)
+        stem = self.stem(capture, table.name, [body])
+        function = f"{self.schema}.{self.quote(stem)}()"
+        tag = f"$zrank_{sha256(body.encode()).hexdigest()[:8]}$"
+        prepare = [
+            # Of two that migrate at once the second waits, instead of failing.
+            f"SELECT pg_advisory_xact_lock(hashtext('{PREFIX}'))",
+            (
+                f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
+                f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {tag}{body}{tag}"
+            ),
+            f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC",
+        ]
+        create: dict[Trigger, str] = {}
+        for relation in (table, *parts):
+            names = {operation: f"{stem}_{operation}" for operation in self.operations}
+            if relation is table and parts:
+                versions = [f"{part.number} {part.version}" for part in parts]
+                names["truncate"] = self.stem(capture, table.name, [body, *versions]) + "_truncate"
+            elif relation is not table and relation.is_partition:
+                names = {"truncate": names["truncate"]}
+            for operation, name in names.items():
+                by_row = table.by_row and operation != "truncate"
+                how = "FOR EACH ROW" if by_row else f"{self._REFERENCING[operation]}FOR EACH STATEMENT"
+                create[Trigger(relation.name, name)] = (
+                    f"CREATE OR REPLACE TRIGGER {self.quote(name)} AFTER {operation.upper()} ON {relation.name} {how}"
+                    f" EXECUTE FUNCTION {function}"
+                )
+        return Unit(capture, self.owners(capture, table.name), prepare, create)
+
+    def body(self, capture: Capture, write: Callable[[Capture], tuple[str, str, str]]) -> str:
+        insert, update, delete = write(capture)
+        return f"""
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    {insert};
+  ELSIF TG_OP = 'UPDATE' THEN
+    {update};
+  ELSIF TG_OP = 'DELETE' THEN
+    {delete};
+  ELSE
+    INSERT INTO {self.marks} ({self.quote("index")}) VALUES ({self.text(capture.index)});
+  END IF;
+  RETURN NULL;
+END
+"""
+
+    def by_statement(self, capture: Capture) -> tuple[str, str, str]:
+        """What to do for the rows that a statement has inserted, updated and deleted."""
+        # Rows are one if they agree in the key and in whose they are; else they are a new and an old one.
+        keys = self.keys(capture)
+        on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
+        unmatched = [f"{row}.{self.column(keys[0])} IS NULL" for row in "no"]
+        changed = (
+            []
+            if capture.watched is None
+            else [f"({' OR '.join([*unmatched, *self.differ(capture, 'n', 'o')])})"]
+        )
+        column = self.column(capture.column)
+        return (
+            self.insert(capture, f"r.{column}", " FROM new_rows r"),
+            self.insert(
+                capture,
+                f"coalesce(n.{column}, o.{column})",
+                f" FROM new_rows n FULL JOIN old_rows o ON {on}",
+                changed,
+            ),
+            self.insert(capture, f"r.{column}", " FROM old_rows r"),
+        )
+
+    def by_row(self, capture: Capture) -> tuple[str, str, str]:
+        """What to do for a row that was inserted, updated and deleted."""
+        old, new = (self.insert(capture, f"{row}.{self.column(capture.column)}") for row in ("OLD", "NEW"))
+        moved = " OR ".join(
+            f"{self.value('NEW', field)} IS DISTINCT FROM {self.value('OLD', field)}"
+            for field in self.keys(capture)
+        )
+        changed = (
+            "true" if capture.watched is None else " OR ".join(self.differ(capture, "NEW", "OLD")) or "false"
+        )
+        return new, f"IF {moved} THEN {old}; {new}; ELSIF {changed} THEN {new}; END IF", old
+
+    def insert(self, capture: Capture, member: str, rows: str = "", conditions: Sequence[str] = ()) -> str:
+        columns, values = self.mark(capture, f"({member})::text")
+        if capture.column.null:
+            conditions = [*conditions, f"{member} IS NOT NULL"]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"INSERT INTO {self.marks} ({columns}) SELECT {values}{rows}{where}"
+
+    def keys(self, capture: Capture) -> list[models.Field[Any, Any]]:
+        return list(dict.fromkeys([*capture.model._meta.pk_fields, capture.column]))
+
+    def differ(self, capture: Capture, new: str, old: str) -> list[str]:
+        """Conditions, one of which holds where two rows of the same key differ."""
+        keys = self.keys(capture)
+        return [
+            f"{self.value(new, field)} IS DISTINCT FROM {self.value(old, field)}"
+            for field in capture.columns
+            if field not in keys
+        ]
+
+    def value(self, row: str, field: models.Field[Any, Any]) -> str:
+        """A column, in a type in which nothing but the same is equal."""
+        column = f"{row}.{self.column(field)}"
+        if self._COMPARABLE.match(str(field.db_type(self.connection))):
+            return column
+        return f'{column}::text COLLATE "C"'
+
+    def text(self, text: str) -> str:
+        literal = super().text(text)
+        return f"E{literal}".replace("\\", r"\\") if "\\" in text else literal
+
+    def installed(self) -> dict[Trigger, bool]:
+        return {trigger: active for trigger, active, _, _ in self._rows()}
+
+    def texts(self) -> dict[Trigger, str]:
+        return {trigger: text for trigger, _, text, _ in self._rows()}
+
+    def dangling(self) -> set[Trigger]:
+        return {trigger for trigger, _, text, columns in self._rows() if not self.named(text) <= {*columns}}
+
+    def _rows(self) -> Iterator[tuple[Trigger, bool, str, list[str]]]:
+        """Each trigger of ours, whether it is in force, in all partitions that inherit it, its function's text and
+        the columns of its table."""
+        seen = [relation.number for family in self.families.values() for relation in family]
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT quote_ident(s.nspname) || '.' || quote_ident(c.relname), t.tgname, t.tgenabled IN ('O', 'A')"
+                " AND NOT EXISTS (SELECT FROM pg_trigger h WHERE h.tgparentid <> 0 AND h.tgname = t.tgname"
+                " AND h.tgenabled NOT IN ('O', 'A')), p.prosrc,"
+                " ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = c.oid AND NOT attisdropped)"
+                " FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+                " JOIN pg_namespace s ON s.oid = c.relnamespace JOIN pg_proc p ON p.oid = t.tgfoid"
+                " WHERE NOT t.tgisinternal AND t.tgparentid = 0 AND starts_with(t.tgname, %s)"
+                # Other schemas may be other projects'.
+                " AND (pg_table_is_visible(c.oid) OR c.oid = ANY(%s::bigint[]::oid[]))",
+                [PREFIX, seen],
+            )
+            for table, name, *others in cursor.fetchall():
+                if (trigger := Trigger(table, name)).is_ours:
+                    yield trigger, *others
+
+    def drop(self, trigger: Trigger) -> str:
+        return f"DROP TRIGGER IF EXISTS {self.quote(trigger.name)} ON {trigger.table}"
+
+    def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:
+        numbers = {table: family[0].number for table, family in self._families({*tables}).items()}
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT attrelid::bigint, attname FROM pg_attribute"
+                " WHERE attrelid = ANY(%s::bigint[]::oid[]) AND attnum > 0 AND NOT attisdropped",
+                [[*numbers.values()]],
+            )
+            found = cursor.fetchall()
+        return {table: {name for at, name in found if at == numbers.get(table)} for table in tables}
+
+    def leftovers(self) -> list[str]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE starts_with(p.proname, %s)"
+                " AND pg_function_is_visible(p.oid) AND p.prorettype = 'trigger'::regtype"
+                " AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = p.oid)",
+                [PREFIX],
+            )
+            return [f"DROP FUNCTION IF EXISTS {function}" for (function,) in cursor.fetchall()]

@@ -1,0 +1,83 @@
+"""Capture while ``migrate`` runs: triggers go with the columns that they name, and come when all is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.migrations.operations import RunPython, SeparateDatabaseAndState
+
+from ..models import Mark
+from .dialects import DIALECTS
+from .triggers import captured, install, release, sharing
+
+if TYPE_CHECKING:
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.migrations import Migration
+    from django.db.migrations.operations.base import Operation
+    from django.db.migrations.state import ProjectState
+
+__all__ = ["guard", "renew"]
+
+
+def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: Any) -> None:
+    """Before migrations: let each operation drop the triggers that name a column it takes away, just before it does.
+
+    Such a trigger fails every write of its table (on SQLite it fails the migration). Dropped any earlier, in a
+    transaction of its own, it would be gone where the migration fails and the old release goes on.
+    """
+    connection = connections[using]
+    if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).installed():
+        for migration, _ in plan:
+            migration.operations = [_guarded(operation) for operation in migration.operations]  # type: ignore[misc]
+
+
+def renew(*, using: str, **kwargs: Any) -> None:
+    """After migrations: install what the registered indexes ask for."""
+    install(using, [*captured(using), *sharing(using)])
+
+
+def _guarded(operation: Operation) -> Operation:
+    if isinstance(operation, RunPython):
+        return operation
+    operation = copy(operation)  # the original belongs to its module, and may be run again
+    operation.database_forwards = _releasing(operation.database_forwards)  # type: ignore[method-assign]
+    operation.database_backwards = _releasing(operation.database_backwards)  # type: ignore[method-assign]
+    if isinstance(operation, SeparateDatabaseAndState):
+        operation.database_operations = [_guarded(inner) for inner in operation.database_operations]
+    return operation
+
+
+def _releasing(run: Callable[..., None]) -> Callable[..., None]:
+    def released(
+        app_label: str, editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        using = editor.connection.alias
+        leaving = _columns(from_state) - _columns(to_state)
+        if DIALECTS[editor.connection.vendor].remakes_tables and _alters_marks(from_state, to_state):
+            leaving |= {(Mark._meta.db_table, "")}
+        release(using, leaving)
+        run(app_label, editor, from_state, to_state)
+        if not DIALECTS[editor.connection.vendor].transactional:
+            release(using, leaving)  # what somebody has put back meanwhile
+
+    return released
+
+
+def _columns(state: ProjectState) -> set[tuple[str, str]]:
+    """Every table, with each of its columns."""
+    models = state.apps.get_models(include_auto_created=True)
+    return {
+        (model._meta.db_table, str(field.column))
+        for model in models
+        for field in model._meta.local_concrete_fields
+    }
+
+
+def _alters_marks(from_state: ProjectState, to_state: ProjectState) -> bool:
+    """Whether the table of marks is declared otherwise. While it is remade, no trigger may name it."""
+    key = Mark._meta.app_label, str(Mark._meta.model_name)
+    before, after = (state.models.get(key) for state in (from_state, to_state))
+    return before is not None and after is not None and before != after

@@ -1,0 +1,73 @@
+"""What tests of capture look at: marks, triggers, and what migrations do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
+from django.db import connection, connections, migrations
+from django.db.migrations.state import ProjectState
+
+from django_zrank.models import Mark
+from django_zrank.sync.dialects import DIALECTS, Trigger
+from tests.testapp.models import Player
+
+__all__ = ["drop_by_hand", "installed", "marks", "migrate", "migrated", "only", "plan", "texts"]
+
+
+def only(*vendors: str) -> pytest.MarkDecorator:
+    """Run the test on these databases."""
+    return pytest.mark.skipif(
+        f"{connection.vendor!r} not in {vendors!r}", reason=f"on {', '.join(vendors)} alone"
+    )
+
+
+def marks(index: str = "player", using: str = "default", **filters: Any) -> list[str | None]:
+    """The members marked since the last call, in order."""
+    found = Mark.objects.using(using).filter(index=index, **{"via": None, **filters})
+    members = sorted(found.values_list("member", flat=True), key=str)
+    Mark.objects.using(using).all().delete()
+    return members
+
+
+def texts(*rows: Any) -> list[str]:
+    return sorted(str(getattr(row, "pk", row)) for row in rows)
+
+
+def installed(using: str = "default") -> dict[Trigger, bool]:
+    """Every trigger of ours that the database has."""
+    return DIALECTS[connections[using].vendor](connections[using], [Player._meta.db_table]).installed()
+
+
+def drop_by_hand(*triggers: Trigger) -> None:
+    """Take triggers away as somebody else would, who leaves no mark."""
+    with connection.cursor() as cursor:
+        for trigger in triggers:
+            cursor.execute(DIALECTS[connection.vendor](connection, []).drop(trigger))
+
+
+def migrated(using: str = "default", **kwargs: Any) -> None:
+    """Tell every app that migrations are done."""
+    emit_post_migrate_signal(0, False, using, **kwargs)
+
+
+def plan(*operations: Any, app: str = "testapp", backwards: bool = False) -> list[tuple[Any, bool]]:
+    migration = migrations.Migration("next", app)
+    migration.operations = list(operations)
+    return [(migration, backwards)]
+
+
+def migrate(
+    *operations: Any, app: str = "testapp", atomic: bool = True, then: Callable[[], None] = lambda: None
+) -> None:
+    """Run a migration as the command does, on the tables as they are. ``then`` may fail, before it commits."""
+    ((migration, _),) = steps = plan(*operations, app=app)
+    emit_pre_migrate_signal(0, False, "default", plan=steps)
+    atomic = atomic and connection.features.can_rollback_ddl
+    with connection.schema_editor(atomic=atomic) as editor:
+        migration.apply(ProjectState.from_apps(apps), editor)
+        then()
+    migrated()
