@@ -64,7 +64,8 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     and the prefix. ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
     anywhere, it can be run again: the generations that tell of the index go last.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError`` where an index of this name is registered.
+    Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError``
+    where an index of this name is registered.
     """
     if any(index.name == name for index in registry.all()):
         raise ValueError(f"The index {name!r} is registered.")
