@@ -4,6 +4,8 @@ from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
+from .isolation import remember
+
 __all__ = ["ZRankConfig"]
 
 
@@ -20,6 +22,7 @@ class ZRankConfig(AppConfig):
         from .sync.migrate import guard, renew
         from .sync.signal_handlers import connect_all
 
+        remember()
         autodiscover_modules("zrank")
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.

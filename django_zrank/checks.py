@@ -18,6 +18,7 @@ from django.utils.module_loading import import_string
 from .conf import Settings, get_settings, raw_settings
 from .declaration import check_declaration
 from .index import RankIndex
+from .isolation import is_isolated, is_offered, is_testing
 from .registry import registry
 from .routes import served
 
@@ -84,7 +85,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
         hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
         return [Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
-    return [*_check_sharing(alias), *_check_options(alias, config)]
+    return [*_check_sharing(alias), *_check_options(alias, config), *_check_tests(alias, config)]
 
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
@@ -99,6 +100,22 @@ def _check_sharing(alias: str) -> Iterator[CheckMessage]:
             f"The indexes share a Redis database with the cache {names}: cache.clear() would wipe them.",
             hint="Give them an alias and a database number (or a server) of their own.",
             id="zrank.W001",
+        )
+
+
+def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    location = get_settings().test_location
+    if not is_testing() and location is not None and _place({"LOCATION": location}) == _place(config):
+        yield Warning(
+            f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes.",
+            hint="Give tests a server or a database of their own. In settings for tests alone, silence this.",
+            id="zrank.W020",
+        )
+    if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
+        yield Warning(
+            "These tests have no Redis of their own: what they save is not ranked.",
+            hint="Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this.",
+            id="zrank.W021",
         )
 
 

@@ -51,6 +51,10 @@ class Settings:
     """What writes down that a row has changed: ``triggers`` in the database, which miss nothing, or model
     ``signals``, for databases that forbid triggers."""
 
+    test_location: str | None = None
+    """The ``LOCATION`` of a Redis that tests may write to, in place of an embedded server. Where it is that of the
+    alias itself, as in settings for tests alone, tests use that as it is."""
+
 
 def raw_settings() -> Any:
     """What the project wrote; a dictionary if it is right."""

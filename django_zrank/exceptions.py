@@ -6,6 +6,7 @@ __all__ = [
     "IndexUnavailable",
     "IndexUnhealthy",
     "NotBuilt",
+    "NotIsolated",
     "NotRanked",
     "RebuildSuperseded",
     "Unrankable",
@@ -31,6 +32,10 @@ class NotBuilt(IndexUnavailable):
 
 class IndexUnhealthy(IndexUnavailable):
     """Redis restarted or failed over, and may have lost the newest writes; they are being replayed."""
+
+
+class NotIsolated(IndexUnavailable):
+    """A test would use the project's Redis, or something for tests is called outside of them."""
 
 
 class FilterTooLarge(ZRankError, ValueError):

@@ -6,34 +6,34 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django_redis import get_redis_connection
 from redis import Redis
 
-from .conf import get_settings
-from .testing import EmbeddedServer, reset
+from . import isolation
+from .testing import empty, make_server, reset, settings_for
 
 __all__ = ["zrank", "zrank_server"]
 
+isolation.offer()
+
 
 @pytest.fixture(scope="session")
-def zrank_server() -> Iterator[EmbeddedServer]:
-    """A server for the test run."""
-    with EmbeddedServer() as server:
+def zrank_server() -> Iterator[Any]:
+    """A server for the test run; with pytest-xdist, one for each worker. It has a ``url``.
+
+    Override it to use another one, which is emptied before each test.
+    """
+    with make_server() as server:
         yield server
 
 
 @pytest.fixture
-def zrank(zrank_server: EmbeddedServer, settings: Any, request: pytest.FixtureRequest) -> Redis:
+def zrank(zrank_server: Any, settings: Any, request: pytest.FixtureRequest) -> Redis:
     """The server emptied, with every index built and empty. Its value is the raw client."""
     for name in ("transactional_db", "db"):  # the databases are told of it, once the test may use them
         if name in request.fixturenames:
             request.getfixturevalue(name)
-    alias = get_settings().redis_alias
-    settings.CACHES = {
-        **settings.CACHES,
-        alias: {**settings.CACHES[alias], "LOCATION": zrank_server.url},
-    }
-    client: Redis = get_redis_connection(alias)
-    client.flushall()
+    for name, value in settings_for(zrank_server).items():
+        setattr(settings, name, value)
+    client = empty(zrank_server)
     reset()
     return client

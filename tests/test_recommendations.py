@@ -249,8 +249,10 @@ def test_an_index_that_was_never_built(zrank: Redis) -> None:
         ranking.count()
 
 
-def test_a_server_that_is_down() -> None:
-    ranking = Descending.ranking  # nobody listens where tests/settings.py points
+def test_a_server_that_is_down(settings: Any) -> None:
+    zrank = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:2/0"}  # nobody listens there
+    settings.CACHES = {**settings.CACHES, "zrank": zrank}
+    ranking = Descending.ranking
     for ask in (lambda: ranking.recommend(1, band=1), lambda: ranking.rank(1), ranking.count):
         with pytest.raises(IndexUnavailable, match="can't be reached"):
             ask()

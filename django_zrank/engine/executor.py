@@ -11,6 +11,7 @@ from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from ..conf import get_settings
 from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt, ZRankError
+from ..isolation import require_redis
 from ..keys import Keys
 from ..requests.request import Request
 from .sending import send, send_all
@@ -36,6 +37,7 @@ class Executor:
     @property
     def client(self) -> Redis:
         """The raw client, resolved per call: django-redis closes and replaces it."""
+        require_redis()
         client: Redis = get_redis_connection(get_settings().redis_alias)
         return client
 

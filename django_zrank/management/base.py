@@ -1,4 +1,4 @@
-"""What the commands share: names of indexes as arguments, silence at ``--verbosity 0``."""
+"""Base classes of the commands: names of indexes as arguments, silence at ``--verbosity 0``."""
 
 from __future__ import annotations
 

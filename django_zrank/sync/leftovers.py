@@ -1,4 +1,4 @@
-"""Indexes that no declaration has any more: what they left in the databases and in Redis."""
+"""Removal of what indexes have left in the databases and in Redis that are not registered any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROWS: Final = 500
 
 @dataclass
 class Leftover:
-    """What an index that isn't registered has left, or had until it was pruned."""
+    """The remains of an index that isn't registered, as counted before they were pruned."""
 
     index: str
 
@@ -34,7 +34,7 @@ class Leftover:
     """By the alias of a database, how many ``marks``, ``batches`` and ``generations``."""
 
     keys: int = 0
-    """How many keys in Redis."""
+    """The number of keys in Redis."""
 
     foreign: bool = False
     """Redis holds a build of that name that no database here knows: perhaps another project's. Its keys are left."""

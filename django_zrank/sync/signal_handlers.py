@@ -16,6 +16,7 @@ from django.db import connections, models, transaction
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
 
 from ..conf import get_settings
+from ..isolation import may_use_redis
 from ..models import Mark
 from ..registry import registry
 from .drain import drain_soon
@@ -147,6 +148,8 @@ class Touched:
 
     def push(self) -> None:
         """Push the members. One index that fails doesn't keep the others waiting."""
+        if not may_use_redis():
+            return
         for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
             try:
                 if try_push(index, self.members_of(index)):

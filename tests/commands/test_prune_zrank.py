@@ -159,7 +159,7 @@ def test_an_index_that_is_registered_is_not_pruned(zrank: Redis, old: str) -> No
 
 def test_without_redis_it_fails_and_rows_are_kept(old: str, settings: Any) -> None:
     """They tell what is to be removed, the next time."""
-    use_redis(settings, "redis://127.0.0.1:1/0")
+    use_redis(settings, "redis://127.0.0.1:2/0")
     with pytest.raises(CommandError, match="can't be reached"):
         prune()
     assert rows_of(old) == [3, 1, 1]

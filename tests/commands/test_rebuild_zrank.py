@@ -123,7 +123,7 @@ def test_any_batch_size_in_bounds(size: int) -> None:
 @pytest.fixture
 def nowhere(settings: Any) -> None:
     """No server where the alias points."""
-    cache = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:1/0"}
+    cache = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:2/0"}
     settings.CACHES = {**settings.CACHES, "zrank": cache}
 
 

@@ -166,7 +166,7 @@ def test_settings_of_redis(zrank: Redis, settings: Any) -> None:
 
 
 def test_without_redis_it_fails_and_says_so(settings: Any) -> None:
-    use_redis(settings, "redis://127.0.0.1:1/0")
+    use_redis(settings, "redis://127.0.0.1:2/0")
     errors = StringIO()
     assert printed("player", "ascending", fails="Not right: player, ascending", stderr=errors) == ""
     assert re.search("'player': Redis can't be reached.*\n.*'ascending': Redis can't", errors.getvalue())
@@ -254,7 +254,7 @@ def test_json_of_drift(faults: list[int]) -> None:
 
 
 def test_json_without_redis(settings: Any) -> None:
-    use_redis(settings, "redis://127.0.0.1:1/0")
+    use_redis(settings, "redis://127.0.0.1:2/0")
     document = json.loads(printed("ascending", "--json", fails="Not right", stderr=StringIO()))
     (told,) = document["indexes"]
     assert document["ok"] is told["ok"] is False

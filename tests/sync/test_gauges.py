@@ -43,6 +43,6 @@ def test_an_index_that_is_not_there(zrank: Redis) -> None:
 
 
 def test_a_server_that_is_down(settings: Any) -> None:
-    use_redis(settings, "redis://127.0.0.1:1/0")
+    use_redis(settings, "redis://127.0.0.1:2/0")
     gauges = read_gauges(INDEX)
     assert (gauges.members, gauges.verdict) == (None, None)

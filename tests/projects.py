@@ -1,0 +1,155 @@
+"""Projects of their own, run as their developers run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import redis
+
+__all__ = ["ROOT", "Project", "documented", "dump", "is_closed", "wait_until"]
+
+ROOT = Path(__file__).parents[1]
+
+SETTINGS = """
+import os
+SECRET_KEY = "-"
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "rest_framework", "django_zrank", "players"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "live.sqlite3"}}
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "zrank": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ["PROJECT_REDIS"],
+        "OPTIONS": {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1},
+    },
+}
+ZRANK = {"TEST_LOCATION": os.environ["TEST_REDIS"]} if "TEST_REDIS" in os.environ else {}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+"""
+
+MODELS = """
+from django.db import models
+
+class Player(models.Model):
+    level = models.IntegerField()
+"""
+
+INDEX = """
+from django_zrank import RankIndex, register
+from .models import Player
+
+@register
+class PlayerRank(RankIndex):
+    model = Player
+    order = ("-level",)
+    band = 10
+"""
+
+LIVE = """
+from django.core.management import call_command
+from players.models import Player
+call_command("migrate", run_syncdb=True, verbosity=0)
+Player.objects.bulk_create(Player(level=level) for level in range(30))
+call_command("rebuild_zrank", verbosity=0)
+"""
+
+
+def documented(page: str) -> dict[str, str]:
+    """The Python blocks of a page, by the names of the files that they say they are."""
+    return {
+        name: text
+        for text, name in re.findall(
+            r"```python\n(# ([\w/]+\.py).*?)```", (ROOT / page).read_text(), re.DOTALL
+        )
+    }
+
+
+class Project:
+    """A project in a folder, whose site is live: thirty players, ranked in its Redis."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.environment = {
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PYTEST"))
+            },
+            "DJANGO_SETTINGS_MODULE": "settings",
+            "PROJECT_REDIS": url,
+            "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+            "PYTHONWARNINGS": "error",
+        }
+        (folder / "players").mkdir()
+        (folder / "servers").mkdir()
+        for name, text in {
+            "settings.py": SETTINGS,
+            "players/__init__.py": "",
+            "players/models.py": MODELS,
+            "players/zrank.py": INDEX,
+        }.items():
+            (folder / name).write_text(text)
+        self.shell(LIVE)
+
+    def copy(self, folder: Path) -> Project:
+        project = copy(self)
+        project.folder = shutil.copytree(self.folder, folder)
+        project.environment = {**self.environment, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+        return project
+
+    def run(self, *args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *args],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def shell(self, code: str) -> str:
+        return self.run("-c", f"import django; django.setup()\n{code}")
+
+    def test(self, text: str, *args: str) -> str:
+        """Run a module of tests by Django's own runner."""
+        (self.folder / "players" / "tests.py").write_text(text)
+        return self.run("-m", "django", "test", *args)
+
+    def pytest(self, *args: str) -> str:
+        return self.run(
+            "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={self.folder}", "--ds=settings", *args
+        )
+
+    def servers(self) -> dict[int, int]:
+        """The ports of the servers that tests had, by the process."""
+        pairs = (path.name.split("-") for path in (self.folder / "servers").iterdir())
+        return {int(pid): int(port) for pid, port in pairs}
+
+
+def dump(client: redis.Redis) -> dict[bytes, Any]:
+    keys: Any = client.keys()
+    return {key: client.dump(key) for key in keys}
+
+
+def is_closed(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 20
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.02)

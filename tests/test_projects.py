@@ -1,0 +1,208 @@
+"""A project's tests leave its Redis alone, and have one of their own where they want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import redis
+
+from django_zrank.testing import EmbeddedServer
+from tests.projects import Project, documented, dump, is_closed, wait_until
+
+PLAIN = """
+from io import StringIO
+from django.test import TestCase, TransactionTestCase
+from django.core.management import CommandError, call_command
+from django_zrank.exceptions import NotIsolated
+from django_zrank.testing import reset, sync_now
+from players.models import Player
+from players.zrank import PlayerRank
+
+class Plain(TestCase):
+    def test_a_row_that_is_saved_on_commit(self):
+        with self.captureOnCommitCallbacks(execute=True):
+            Player.objects.create(level=99)
+
+    def test_what_would_rebuild_the_index(self):
+        for call in (sync_now, reset):
+            with self.assertRaisesRegex(NotIsolated, "CACHES.*TEST_LOCATION"):
+                call()
+
+    def test_what_is_not_pushed_by_a_save(self):
+        with self.assertRaises(NotIsolated):
+            PlayerRank.group("online").add(1)
+
+class Committing(TransactionTestCase):
+    def test_a_row_that_is_saved(self):
+        player = Player.objects.create(level=99)
+        Player.objects.filter(pk=player.pk).update(level=100)
+        player.delete()
+
+    def test_commands(self):
+        for command in ("rebuild_zrank", "sync_zrank", "verify_zrank"):
+            with self.assertRaises(CommandError):
+                call_command(command, verbosity=0, stderr=StringIO())
+"""
+
+MIXED = """
+import os
+from pathlib import Path
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
+from django_zrank.testing import ZRankTestMixin, sync_now
+from players.models import Player
+from players.zrank import PlayerRank
+
+class Noted:
+    def setUp(self):  # without super()
+        port = self.zrank.connection_pool.connection_kwargs["port"]
+        Path("servers", f"{os.getpid()}-{port}").touch()
+
+class InATransaction(Noted, ZRankTestMixin, TestCase):
+    @classmethod
+    def setUpTestData(cls):
+        cls.player = Player.objects.create(level=5)
+
+    def test_what_was_set_up_is_ranked(self):
+        self.assertEqual(PlayerRank.ranking.rank(self.player), 1)
+        better = Player.objects.create(level=6)
+        sync_now()
+        self.assertEqual(PlayerRank.ranking.rank(self.player), 2)
+
+    def test_nothing_is_left_of_another_test(self):
+        with self.captureOnCommitCallbacks(execute=True):
+            Player.objects.create(level=7)
+        self.assertEqual(PlayerRank.ranking.count(), 2)
+
+class Committed(Noted, ZRankTestMixin, TransactionTestCase):
+    def test_what_is_saved_is_pushed(self):
+        player = Player.objects.create(level=5)
+        self.assertEqual(PlayerRank.ranking.rank(player), 1)
+        self.assertEqual(PlayerRank.ranking.count(), 1)
+
+    def test_nothing_is_left_of_another_test(self):
+        self.assertEqual(PlayerRank.ranking.count(), 0)
+
+class WithoutDatabase(Noted, ZRankTestMixin, SimpleTestCase):
+    def test_an_empty_ranking(self):
+        PlayerRank.group("online").add(1)
+        self.assertEqual(PlayerRank.group("online").count(), 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[EmbeddedServer]:
+    """The Redis of a project's site."""
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def site(live: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("site"), live.url)
+
+
+@pytest.fixture
+def project(site: Project, live: EmbeddedServer, tmp_path: Path) -> Iterator[Project]:
+    """A copy of the site's folder, to run tests in. Its Redis must hold at the end what it held at the beginning."""
+    with redis.Redis.from_url(live.url) as client:
+        before = dump(client)
+        assert len(before) >= 2
+        yield site.copy(tmp_path / "copy")
+        assert dump(client) == before
+
+
+# By Django's own runner
+
+
+def test_plain_tests_write_nothing_into_the_redis_of_the_project(project: Project) -> None:
+    said = project.test(PLAIN)
+    assert "Ran 5 tests" in said
+    assert "zrank.W021" in said
+
+
+def test_the_mixin(project: Project) -> None:
+    said = project.test(MIXED)
+    assert "Ran 5 tests" in said
+    assert "zrank.W0" not in said
+    (port,) = set(project.servers().values())
+    wait_until(lambda: is_closed(port))
+
+
+def test_every_process_has_a_server_of_its_own_that_ends_with_it(project: Project) -> None:
+    """Django kills its workers: nothing in them can clear up."""
+    copies = "".join(f"\nclass More{number}(InATransaction): pass\n" for number in range(6))
+    project.test(MIXED + copies, "--parallel=2")
+    servers = project.servers()
+    assert len(servers) == len(set(servers.values())) == 2
+    wait_until(lambda: all(map(is_closed, servers.values())))
+
+
+def test_a_redis_that_the_settings_name_for_tests(project: Project, live: EmbeddedServer) -> None:
+    """Another database of the same server, say. Keys of others in there are left alone."""
+    url = live.url.removesuffix("/0") + "/1"
+    with redis.Redis.from_url(url) as client:
+        client.set("other", "1")
+        project.environment["TEST_REDIS"] = url
+        copies = "".join(f"\nclass More{number}(InATransaction): pass\n" for number in range(6))
+        project.test(MIXED + copies, "--parallel=2")
+        assert set(project.servers().values()) == {int(live.url.split(":")[2].split("/")[0])}
+        blocks = documented("README.md")
+        for name in ("conftest.py", "test_opponents.py"):
+            (project.folder / name).write_text(blocks[name])
+        assert "1 passed" in project.pytest()
+        assert client.exists("other")
+        assert not client.keys("zrank:*")
+        client.flushdb()
+
+
+# By pytest
+
+
+def test_plain_tests_by_pytest(project: Project) -> None:
+    (project.folder / "test_plain.py").write_text(PLAIN)
+    assert "5 passed" in project.pytest("test_plain.py")
+
+
+def test_the_readme_by_pytest(project: Project) -> None:
+    blocks = documented("README.md")
+    for name in ("conftest.py", "test_opponents.py"):
+        (project.folder / name).write_text(blocks[name])
+    (project.folder / "test_players.py").write_text(blocks["players/tests.py"])
+    assert "2 passed" in project.pytest()
+
+
+def test_the_mixin_by_pytest(project: Project) -> None:
+    (project.folder / "test_mixed.py").write_text(MIXED)
+    assert "5 passed" in project.pytest("-n2")
+    servers = project.servers()
+    assert len(servers) == len(set(servers.values()))
+    wait_until(lambda: all(map(is_closed, servers.values())))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/testing.md"])
+def test_the_documents_by_django(project: Project, page: str) -> None:
+    said = project.test(documented(page)["players/tests.py"])
+    assert "Ran 1 test" in said
+    assert "OK" in said
+
+
+# Outside of tests
+
+
+def test_what_is_for_tests_does_nothing_in_a_shell(project: Project) -> None:
+    project.shell(
+        dedent("""
+            from django_zrank.exceptions import NotIsolated
+            from django_zrank.testing import own_redis, reset, sync_now
+            for call in (sync_now, reset, own_redis().__enter__):
+                try:
+                    call()
+                except NotIsolated as error:
+                    assert "is for tests" in str(error), error
+                else:
+                    raise AssertionError(call)
+        """)
+    )
