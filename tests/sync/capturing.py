@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +16,17 @@ from django_zrank.models import Mark
 from django_zrank.sync.dialects import DIALECTS, Trigger
 from tests.testapp.models import Player
 
-__all__ = ["drop_by_hand", "installed", "marks", "migrate", "migrated", "only", "plan", "texts"]
+__all__ = [
+    "connected_as",
+    "drop_by_hand",
+    "installed",
+    "marks",
+    "migrate",
+    "migrated",
+    "only",
+    "plan",
+    "texts",
+]
 
 
 def only(*vendors: str) -> pytest.MarkDecorator:
@@ -71,3 +82,21 @@ def migrate(
         migration.apply(ProjectState.from_apps(apps), editor)
         then()
     migrated()
+
+
+@contextmanager
+def connected_as(user: str, privileges: str) -> Iterator[None]:
+    """Be an account of MariaDB that has these privileges ("SELECT ON testapp_player") and no others."""
+    usual = {name: connection.settings_dict[name] for name in ("USER", "PASSWORD")}
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE USER {user}@localhost IDENTIFIED BY 'secret'")
+        cursor.execute(f"GRANT {privileges} TO {user}@localhost")
+    connection.close()
+    try:
+        connection.settings_dict.update(USER=user, PASSWORD="secret")
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(usual)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP USER {user}@localhost")

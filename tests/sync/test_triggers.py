@@ -24,7 +24,7 @@ from django_zrank.registry import registry
 from django_zrank.sync import triggers
 from django_zrank.sync.dialects import DIALECTS, PREFIX
 from django_zrank.sync.sources import sources_of
-from tests.sync.capturing import drop_by_hand, installed, marks, migrated, only, texts
+from tests.sync.capturing import connected_as, drop_by_hand, installed, marks, migrated, only, texts
 from tests.testapp.models import (
     Account,
     Club,
@@ -1013,24 +1013,6 @@ def test_a_right_setting(settings: Any) -> None:
 
 
 # Restricted accounts
-
-
-@contextmanager
-def connected_as(user: str, privileges: str) -> Iterator[None]:
-    """Be an account of MariaDB that has these privileges ("SELECT ON testapp_player") and no others."""
-    usual = {name: connection.settings_dict[name] for name in ("USER", "PASSWORD")}
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE USER {user}@localhost IDENTIFIED BY 'secret'")
-        cursor.execute(f"GRANT {privileges} TO {user}@localhost")
-    connection.close()
-    try:
-        connection.settings_dict.update(USER=user, PASSWORD="secret")
-        yield
-    finally:
-        connection.close()
-        connection.settings_dict.update(usual)
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP USER {user}@localhost")
 
 
 @ddl

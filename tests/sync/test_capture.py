@@ -1,0 +1,458 @@
+"""Capture as a part of health: what becomes of an index whose triggers are gone, whoever took them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, connections, transaction
+
+from django_zrank import RankIndex
+from django_zrank.models import Mark
+from django_zrank.registry import registry
+from django_zrank.signals import mended
+from django_zrank.sync import triggers
+from django_zrank.sync.dialects import PREFIX
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
+from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
+from tests.sync.mirror import assert_mirrors
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
+
+INDEX = PlayerAscending.instance()
+
+
+@pytest.fixture(autouse=True)
+def built(zrank: Any) -> Iterator[None]:
+    """Five members, and in the end every trigger where it was."""
+    before = installed()
+    Player.objects.bulk_create(Player(level=level) for level in range(5))
+    rebuild(INDEX)
+    Mark.objects.all().delete()
+    yield
+    if installed() != before:
+        triggers.drop("default")
+        migrated()
+    Mark.objects.all().delete()
+    assert installed() == before
+
+
+def own() -> set[Any]:
+    """The triggers of the index."""
+    return {trigger for trigger in installed() if trigger.name.startswith(f"{PREFIX}ascending_")}
+
+
+def believed() -> bool:
+    """Whether it is promised to be right: healthy, and no mark waits."""
+    return examine(INDEX) is Verdict.HEALTHY and not Mark.objects.filter(index=INDEX.name).exists()
+
+
+def command(*args: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("capture_zrank", *args, stdout=out, **options)
+    return out.getvalue()
+
+
+# Health
+
+
+def test_an_index_without_a_trigger_is_not_healthy_until_it_is_mended() -> None:
+    told: list[Any] = []
+    mended.connect(listen := lambda sender, verdict, **kwargs: told.append((sender, verdict)))
+    gone = min(own())
+    drop_by_hand(gone)
+    Player.objects.update(level=7)
+    assert triggers.gaps(INDEX) == [gone]
+    assert examine(INDEX) is Verdict.UNCAPTURED
+    sync(INDEX)
+    assert told == [(INDEX, Verdict.UNCAPTURED)]
+    assert triggers.gaps(INDEX) == []
+    assert believed()
+    assert_mirrors(PlayerAscending)
+    del listen
+
+
+def test_mending_needs_not_look() -> None:
+    drop_by_hand(*own())
+    assert mend(INDEX, look=False) is Verdict.HEALTHY
+    assert own() == set()
+    assert mend(INDEX) is Verdict.UNCAPTURED
+    assert own()
+
+
+def test_other_indexes_are_as_they_were() -> None:
+    before = installed().keys() - own()
+    drop_by_hand(*own())
+    sync(INDEX)
+    assert before <= installed().keys()
+    assert not Mark.objects.exclude(index=INDEX.name).exists()
+
+
+def test_capture_by_signals_needs_no_trigger(settings: Any) -> None:
+    settings.ZRANK = {"CAPTURE": "signals"}
+    drop_by_hand(*own())
+    assert examine(INDEX) is Verdict.HEALTHY
+    settings.ZRANK = {}
+    assert examine(INDEX) is Verdict.UNCAPTURED
+
+
+def test_who_may_not_make_triggers_works_off_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says that this is not enough."""
+    Player.objects.update(level=7)
+    drop_by_hand(min(own()))
+
+    def refuse(execute: Any, sql: str, *args: Any) -> Any:
+        if "CREATE" in sql:
+            raise DatabaseError("denied")
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(refuse):
+        assert sync(INDEX) == 5
+        assert examine(INDEX) is Verdict.UNCAPTURED
+    assert_mirrors(PlayerAscending)
+
+
+@only("postgresql", "mysql")
+def test_who_puts_triggers_back_waits_for_no_writer_for_long(elsewhere: Callable[..., Any]) -> None:
+    """Whoever waits for a table's lock holds up all who come after."""
+    drop_by_hand(*own())
+    with transaction.atomic():
+        Player.objects.update(level=8)
+        elsewhere(sync, INDEX)
+        assert elsewhere(examine, INDEX) is Verdict.UNCAPTURED
+    sync(INDEX)
+    assert believed()
+    assert_mirrors(PlayerAscending)
+
+
+# A release that reads more, without a migration
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex]]:
+    """Registers another release's declaration in the place of this one's."""
+
+    def put(**attributes: Any) -> RankIndex:
+        index = type("Release", (PlayerAscending,), attributes)
+        monkeypatch.setattr(registry, "_classes", {index: None})
+        return index.instance()
+
+    yield put
+    monkeypatch.undo()
+
+
+def named(self: RankIndex) -> Any:
+    return Player.objects.exclude(name="guest")
+
+
+@pytest.mark.parametrize("reads", [{"get_queryset": named}, {"facets": ("name",)}], ids=["filter", "facet"])
+def test_a_release_that_reads_more(release: Callable[..., RankIndex], reads: dict[str, Any]) -> None:
+    index = release(**reads)
+    assert examine(index) is not Verdict.HEALTHY
+    sync(index)
+    assert examine(index) is Verdict.HEALTHY
+    Player.objects.filter(level=1).update(name="guest")
+    assert sync(index) == 1
+    assert_mirrors(type(index))
+
+
+def test_triggers_come_before_a_build_reads(
+    release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = release(facets=("name",))
+    seen = []
+    build = rebuild
+    monkeypatch.setattr(
+        "django_zrank.sync.health.rebuild",
+        lambda *args, **options: (seen.append(triggers.gaps(index)), build(*args, **options))[1],
+    )
+    sync(index)
+    assert seen == [[]]
+
+
+def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
+    """The newer one migrates while the older one runs; and may be rolled back."""
+    older = own()
+    newer = release(get_queryset=named)
+    migrated()
+    both = set(installed())
+    assert triggers.gaps(newer) == []
+    assert triggers.gaps(INDEX)
+    assert not older & both
+    for index in (INDEX, newer, INDEX):
+        sync(index)
+        assert triggers.gaps(INDEX) == triggers.gaps(newer) == []
+    assert older <= set(installed())
+
+
+# Two aliases of one database
+
+
+@contextmanager
+def alias(name: str, **changes: Any) -> Iterator[str]:
+    """Another way to the database: by way of a pooler, or as an account that only reads."""
+    connections.settings[name] = {**connections.settings["default"], **connection.settings_dict, **changes}
+    other = connections[name]
+
+    def ensure_connection() -> None:
+        """Django's tests let nobody connect to an alias that they weren't told of."""
+        if other.connection is None:
+            with other.wrap_database_errors:
+                other.connect()
+
+    other.ensure_connection = ensure_connection  # type: ignore[method-assign]
+    try:
+        yield name
+    finally:
+        other.close()
+        del connections.settings[name]
+        delattr(connections._connections, name)
+
+
+def test_migrating_by_way_of_another_alias_drops_nothing() -> None:
+    before = installed()
+    with alias("direct"):
+        migrated("direct")
+        assert installed() == before
+        command()
+        command("--database=direct")
+        assert installed() == before
+        assert command("--check").count("complete") == 3
+        assert "unexpected" not in command("--check")
+
+
+def test_migrating_by_way_of_another_alias_installs() -> None:
+    before = installed()
+    drop_by_hand(*own())
+    with alias("direct"):
+        migrated("direct")
+    assert installed() == before
+    assert Mark.objects.filter(index=INDEX.name, member=None).exists()
+
+
+def test_another_database_is_no_alias() -> None:
+    """Even one that is called the same."""
+    assert triggers.sharing("other") == []
+    with alias("direct"):
+        names = {index.name for index in triggers.sharing("direct")}
+        assert names == {index.name for index in triggers.captured("default")}
+
+
+@only("postgresql", "mysql")
+def test_an_alias_that_can_not_be_reached_now(release: Callable[..., RankIndex]) -> None:
+    before = installed()
+    with alias("away", HOST="/nowhere/at/all"):
+        release(using="away")
+        migrated()
+        assert installed() == before
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    database = connection.settings_dict["NAME"]
+    if connection.vendor == "postgresql":
+        with alias("reader", OPTIONS={"options": "-c default_transaction_read_only=on"}):
+            yield
+    elif connection.vendor == "sqlite":
+        with alias("reader", NAME=f"file:{database}?mode=ro", OPTIONS={"uri": True}):
+            yield
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE USER zrank_reader@localhost IDENTIFIED BY 'secret'")
+            cursor.execute(f"GRANT SELECT ON {database}.* TO zrank_reader@localhost")
+        try:
+            with alias("reader", USER="zrank_reader", PASSWORD="secret"):
+                yield
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("DROP USER zrank_reader@localhost")
+
+
+def test_an_alias_that_only_reads_is_no_cause_for_alarm() -> None:
+    with read_only():
+        assert "reader: complete" in command("--check")
+        command()
+
+
+# A table that was swapped for another one
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_table_that_takes_the_place_of_another_one(kept: bool) -> None:
+    """As pt-online-schema-change and gh-ost do."""
+    like = {
+        "postgresql": "CREATE TABLE swap_new (LIKE testapp_player INCLUDING ALL)",
+        "mysql": "CREATE TABLE swap_new LIKE testapp_player",
+        "sqlite": "CREATE TABLE swap_new AS SELECT * FROM testapp_player",
+    }[connection.vendor]
+    swap = ["ALTER TABLE testapp_player RENAME TO swap_old", "ALTER TABLE swap_new RENAME TO testapp_player"]
+    back = ["ALTER TABLE testapp_player RENAME TO swap_new", "ALTER TABLE swap_old RENAME TO testapp_player"]
+    if connection.vendor == "mysql":
+        swap = ["RENAME TABLE testapp_player TO swap_old, swap_new TO testapp_player"]
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA legacy_alter_table = ON" if connection.vendor == "sqlite" else "SELECT 1")
+        cursor.execute(like)
+        if connection.vendor != "sqlite":
+            cursor.execute("INSERT INTO swap_new SELECT * FROM testapp_player")
+        for statement in swap:
+            cursor.execute(statement)
+        try:
+            if not kept:
+                drop_by_hand(*(trigger for trigger in installed() if "swap_old" in trigger.table))
+            cursor.execute("UPDATE testapp_player SET level = level + 10")
+            assert not believed()
+            sync(INDEX)
+            assert believed()
+            assert_mirrors(PlayerAscending)
+            cursor.execute("UPDATE testapp_player SET level = level + 10")
+            assert sync(INDEX) == 5
+            assert_mirrors(PlayerAscending)
+        finally:
+            for statement in back:
+                cursor.execute(statement)
+            cursor.execute("DROP TABLE swap_new")
+            cursor.execute("PRAGMA legacy_alter_table = OFF" if connection.vendor == "sqlite" else "SELECT 1")
+
+
+# Killed while it installs
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_an_install_that_is_killed_anywhere(elsewhere: Callable[..., Any]) -> None:
+    """Others write, and work off what marks they see, after each of its statements."""
+    eager = (
+        connection.vendor == "mysql"
+    )  # elsewhere a transaction holds the table, or is the only one to write
+
+    def others() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE testapp_player SET level = level + 1")
+        drain(INDEX)
+
+    last = 0
+    while not installs_before(last := last + 1, others if eager else lambda: None, elsewhere):
+        try:
+            assert_mirrors(PlayerAscending)
+        except AssertionError:
+            assert not believed(), f"killed after {last} statements"
+        sync(INDEX)
+        assert believed()
+        assert_mirrors(PlayerAscending)
+    assert last > 3
+
+
+def installs_before(last: int, others: Callable[[], None], elsewhere: Callable[..., Any]) -> bool:
+    """Whether it takes less than ``last`` statements of ours to install triggers, after each of which others act."""
+    drop_by_hand(*own())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_player SET level = level + 1")
+    done = 0
+
+    def kill(execute: Any, sql: str, *args: Any) -> Any:
+        nonlocal done
+        result = execute(sql, *args)
+        if "zrank" in sql and not sql.startswith("SELECT"):
+            elsewhere(others)
+            done += 1
+            if done == last:
+                raise Killed
+        return result
+
+    try:
+        with connection.execute_wrapper(kill):
+            triggers.install("default", [INDEX])
+    except Killed:
+        return False
+    return True
+
+
+# Accounts that are gone (MariaDB and MySQL)
+
+
+@contextmanager
+def made_by(user: str) -> Iterator[None]:
+    """Triggers that another account has made. Inside, it is still there."""
+    database = connection.settings_dict["NAME"]
+    triggers.drop("default")
+    with connected_as(user, f"ALL ON {database}.*"):
+        migrated()
+        connection.close()
+        connection.settings_dict.update(USER=os.environ["ZRANK_TEST_DATABASE_USER"], PASSWORD="")
+        sync(INDEX)
+        Mark.objects.all().delete()
+        yield
+
+
+def save() -> None:
+    with transaction.atomic():
+        Player.objects.update(level=9)
+
+
+@only("mysql")
+def test_triggers_of_another_account_are_in_force_while_it_is_there() -> None:
+    with made_by("zrank_owner"):
+        save()
+        assert triggers.gaps(INDEX) == []
+        assert command("--check").count("complete") == 2
+
+
+@only("mysql")
+@pytest.mark.parametrize("how", [sync, lambda index: command(), lambda index: migrated()])
+def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankIndex], Any]) -> None:
+    with made_by("zrank_owner"):
+        pass
+    with pytest.raises(DatabaseError, match="1449"):
+        save()
+    assert examine(INDEX) is Verdict.UNCAPTURED
+    with pytest.raises(CommandError):
+        command("--check")
+    how(INDEX)
+    if how is not sync:
+        command("--check")
+    for index in triggers.captured("default"):
+        sync(index)
+    save()
+    sync(INDEX)
+    assert believed()
+    assert_mirrors(PlayerAscending)
+
+
+@only("mysql")
+def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
+    with made_by("zrank_owner"):
+        with connection.cursor() as cursor:
+            cursor.execute("REVOKE ALL PRIVILEGES, GRANT OPTION FROM zrank_owner@localhost")
+        with pytest.raises(DatabaseError, match="denied"):
+            save()
+        assert examine(INDEX) is Verdict.UNCAPTURED
+        for index in triggers.captured("default"):
+            sync(index)
+        save()
+
+
+@only("mysql")
+def test_outdated_triggers_of_an_account_that_is_gone_fail_no_save(release: Callable[..., RankIndex]) -> None:
+    with made_by("zrank_owner"):
+        pass
+    index = release(get_queryset=named)
+    sync(index)
+    dead = [
+        trigger for trigger, active in installed().items() if not active and "_ascending_" in trigger.name
+    ]
+    assert dead == []
