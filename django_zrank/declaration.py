@@ -201,7 +201,7 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
         failed = f" It fails: {type(error).__name__}: {error}"
     if not isinstance(queryset, models.QuerySet) or not issubclass(
         queryset.model,
-        index.model._meta.concrete_model,  # type: ignore[arg-type]
+        index.model._meta.concrete_model,
     ):
         yield Error(
             f"{cls.__name__}.get_queryset() must return a QuerySet of {index.model._meta.label}.{failed}",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from django.db import models
+
+from .generics import Member
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
@@ -30,10 +32,10 @@ class Entry(NamedTuple):
     """The values of all criteria, each in its field's own type."""
 
 
-class Entries(Sequence[Entry]):
+class Entries(Sequence[Entry], Generic[Member]):
     """Members of a ranking, best first."""
 
-    def __init__(self, index: RankIndex, entries: list[Entry]) -> None:
+    def __init__(self, index: RankIndex[Member], entries: list[Entry]) -> None:
         self._index = index
         self._entries = entries
 
@@ -52,11 +54,13 @@ class Entries(Sequence[Entry]):
     @overload
     def __getitem__(self, position: int) -> Entry: ...
     @overload
-    def __getitem__(self, position: slice) -> list[Entry]: ...
-    def __getitem__(self, position: int | slice) -> Entry | list[Entry]:
+    def __getitem__(self, position: slice) -> Entries[Member]: ...
+    def __getitem__(self, position: int | slice) -> Entry | Entries[Member]:
+        if isinstance(position, slice):
+            return Entries(self._index, self._entries[position])
         return self._entries[position]
 
-    def objects(self, queryset: models.QuerySet[Any] | None = None) -> list[Any]:
+    def objects(self, queryset: models.QuerySet[Member] | None = None) -> list[Member]:
         """The rows, in the same order, by one query; those that are gone by now are left out.
 
         ``queryset``: where to take them from, for ``select_related()`` and the like. Default: the index's.
@@ -69,10 +73,10 @@ class Entries(Sequence[Entry]):
         return [rows[entry.pk] for entry in self._entries if entry.pk in rows]
 
 
-class Recommendations(Entries):
+class Recommendations(Entries[Member]):
     """The members drawn, best first."""
 
-    def __init__(self, index: RankIndex, entries: list[Entry], band: Band, candidates: int) -> None:
+    def __init__(self, index: RankIndex[Member], entries: list[Entry], band: Band, candidates: int) -> None:
         super().__init__(index, entries)
 
         self.band = band

@@ -35,6 +35,13 @@ class Condition(NamedTuple):
 
     negated: bool
 
+    def __str__(self) -> str:
+        said = " and ".join(
+            f"{path}={values[0]!r}" if len(values) == 1 else f"{path} in {values!r}"
+            for path, values in self.values.items()
+        )
+        return f"not ({said})" if self.negated else said
+
 
 class Clause(NamedTuple):
     """A member stands in one of several sets, or in none of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
 from uuid import uuid4
 
 from django.apps import apps
@@ -19,15 +19,17 @@ from .codec.units import Distance
 from .entries import Entry
 from .exceptions import NotRanked
 from .facets import Facets
+from .generics import Member
 from .groups import Group
 from .ranking import Ranking
+from .requests.view import METHODS
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 __all__ = ["RANKING_METHODS", "Band", "RankIndex", "find_model"]
 
-RANKING_METHODS: Final = ("ordinal", "competition", "dense")
+RANKING_METHODS: Final = METHODS
 
 Band = Distance | tuple[Distance, Distance]
 """A distance below and above a score, or one for both."""
@@ -36,7 +38,7 @@ Band = Distance | tuple[Distance, Distance]
 class _RankingAccessor:
     """``PlayerRank.ranking``, as ``Player.objects`` is a model's way to its rows."""
 
-    def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Ranking:
+    def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
         ranking = _rankings.get(owner)
         if ranking is None:
             ranking = _rankings.setdefault(owner, Ranking(owner.instance()))
@@ -61,8 +63,10 @@ def find_model(declared: Any, module: str) -> type[models.Model] | None:
     return declared if is_model and not (declared._meta.abstract or declared._meta.swapped) else None
 
 
-class RankIndex:
+class RankIndex(Generic[Member]):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
+
+    ``RankIndex[Player]`` tells type checkers what ``objects()`` returns.
 
     Every attribute has a ``get_…`` method, to be overridden where a constant is not enough. An index has
     no state: one instance serves the whole process.
@@ -70,7 +74,7 @@ class RankIndex:
 
     # What is ranked
 
-    model: type[models.Model]
+    model: type[Member]
     """The model whose rows are ranked: the class, or its name, ``"players.Player"``, or ``"Player"`` in its own app."""
 
     order: Sequence[str | models.F | OrderBy] = ()
@@ -126,7 +130,7 @@ class RankIndex:
 
     # Hooks
 
-    def get_model(self) -> type[models.Model]:
+    def get_model(self) -> type[Member]:
         return getattr(type(self), "model", None)  # type: ignore[return-value]
 
     def get_order(self) -> Sequence[str | models.F | OrderBy]:
@@ -150,24 +154,24 @@ class RankIndex:
     def get_owner(self) -> str | None:
         return self.owner
 
-    def get_queryset(self) -> models.QuerySet[Any]:
+    def get_queryset(self) -> models.QuerySet[Member]:
         """The rows that are ranked. A row that leaves this queryset leaves the index.
 
         It must say the same whoever asks, and whenever: pushes ask at most once a second.
         """
         return self.model._default_manager.all()
 
-    def get_excluded(self, member: Any) -> Iterable[Any]:
+    def get_excluded(self, member: Member, /) -> Iterable[Any]:
         """Whom ``recommend()`` never offers to ``member`` (an instance): instances, primary keys, or a
         queryset of either."""
         return ()
 
-    def get_excluded_many(self, members: Sequence[Any]) -> Mapping[Any, Iterable[Any]]:
-        """What ``get_excluded()`` says of each of ``members`` (instances), by primary key. ``recommend_many()`` asks:
-        override it where one query can tell it of all."""
+    def get_excluded_many(self, members: Sequence[Member], /) -> Mapping[Any, Iterable[Any]]:
+        """Whom never to offer to each of ``members`` (instances), by primary key. Override it in place of
+        ``get_excluded()`` where one query can tell it of all that ``recommend_many()`` asks for."""
         return {member.pk: self.get_excluded(member) for member in members}
 
-    def get_member(self, user: AbstractBaseUser | AnonymousUser) -> models.Model:
+    def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """The row of ``user``; of several, the first by primary key that is ranked. Raises ``NotRanked``."""
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
@@ -180,8 +184,10 @@ class RankIndex:
 
     @cached_property
     def has_excluded(self) -> bool:
-        """Whether ``get_excluded()`` has anything to say. It wants an instance, which may cost a query."""
-        return type(self).get_excluded is not RankIndex.get_excluded
+        """Whether one of the hooks has anything to say. They want instances, which may cost a query."""
+        cls = type(self)
+        many = cls.get_excluded_many is not RankIndex.get_excluded_many
+        return many or cls.get_excluded is not RankIndex.get_excluded
 
     # Members, as Redis holds them
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-from django.db import models
 
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
 from .exceptions import NotRanked
+from .members import batched, members_of, rows_of
 from .requests.sampling import Draw, Excluded, Sample
 from .requests.view import View
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["Wish", "batched", "excluding"]
+__all__ = ["Wish", "excluding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,6 @@ class Wish:
         ceiling = get_settings().max_n
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= ceiling:
             raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
-        if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
-            raise ValueError(f"exclude: expected members, not {exclude!r}")
         if ranks is not None and band is not None:
             raise ValueError("ranks: give a band of scores, or one of ranks, not both")
         bands = _bands(index, band, ranks, widen)
@@ -66,14 +63,14 @@ class Wish:
         else:
             measure, distances = "ranks", [_ranks(name, band, view.reverse) for name, band in bands]
         draw = Draw("", n, distances, measure, (), _microseconds(remember), seed)
-        return cls(index, view, draw, [band for _, band in bands], list(exclude))
+        return cls(index, view, draw, [band for _, band in bands], list(members_of("exclude", exclude)))
 
     def by(self, member: Any, excluded: Iterable[Any] | None = None) -> Draw:
         """The draw for ``member``; ``excluded``: what ``get_excluded()`` says of it, where that is known."""
         text = self.index.to_text(member)
         if excluded is None:
             excluded = _excluded_by_index(self.index, member)
-        given = {"exclude": self.exclude, "get_excluded()": list(excluded)}
+        given = {"exclude": self.exclude, "get_excluded()": list(members_of("get_excluded()", excluded))}
         return self.draw._replace(member=text, excluded=excluding(self.index, text, given))
 
     def answer(self, sample: Sample) -> Recommendations:
@@ -98,7 +95,7 @@ class Wish:
             if not index.has_excluded:
                 yield [(member, self.by(member, ())) for member in batch]
                 continue
-            rows = _rows(index, batch)
+            rows = rows_of(index, batch)
             excluded = index.get_excluded_many([row for row in rows if row is not None])
             yield [
                 (member, None if row is None else self.by(row, excluded.get(row.pk, ())))
@@ -120,29 +117,14 @@ def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]])
     return [index.to_text(one, name) for name, members in given.items() for one in members]
 
 
-def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of ``size`` items."""
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch
-
-
-def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:
-    """The row of each member, by one query; None where there is none."""
-    pks = [None if isinstance(one, models.Model) else index.parse_pk(one) for one in members]
-    asked = [pk for pk in pks if pk is not None]
-    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=asked)} if asked else {}
-    return [one if pk is None else rows.get(pk) for one, pk in zip(members, pks, strict=True)]
-
-
 def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:
     """What ``get_excluded()`` says of the row; a primary key is looked up first."""
     if not index.has_excluded:
         return ()
-    (row,) = _rows(index, [member])
+    (row,) = rows_of(index, [member])
     if row is None:
         raise NotRanked(f"{member!r} is not in the index {index.name!r}")
-    return index.get_excluded(row)
+    return index.get_excluded_many([row]).get(row.pk, ())
 
 
 def _microseconds(span: timedelta | None) -> int | None:

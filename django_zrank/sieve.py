@@ -9,7 +9,8 @@ from typing import Any, Final
 from django.db import connections, models
 
 from .conf import get_settings
-from .recommendations import Wish, batched, excluding
+from .members import batched
+from .recommendations import Wish, excluding
 from .requests.sampling import Draw, Sample
 
 __all__ = ["Sieve"]

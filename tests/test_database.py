@@ -48,8 +48,8 @@ from tests.testapp.models import Account, Club, Employee, Nickname, Player, Prof
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Any, view: Any = None) -> Any:
-        return SqlReader(self.index, self.conditions).answer(question, view or self.view)
+    def _answer(self, question: Any, view: Any) -> Any:
+        return SqlReader(self.index, self.conditions).answer(question, view)
 
 
 def by_sql(index: type[RankIndex]) -> BySql:
@@ -59,8 +59,8 @@ def by_sql(index: type[RankIndex]) -> BySql:
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Any, view: Any = None) -> Any:
-        return reader_of(self.index).answer(question, view or self.view)
+    def _answer(self, question: Any, view: Any) -> Any:
+        return reader_of(self.index).answer(question, view)
 
 
 def populate(scores: dict[int, Any]) -> None:

@@ -50,18 +50,15 @@ pytestmark = pytest.mark.django_db
 class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
-    def _ask(self, question: Any, view: Any = None) -> Any:
-        return SqlReader(self.index, self.conditions).answer(question, view or self.view)
-
-    def _narrow(self, given: dict[str, Any], *, negated: bool) -> BySql:
-        return BySql(self.index, super()._narrow(given, negated=negated).conditions)
+    def _answer(self, question: Any, view: Any) -> Any:
+        return SqlReader(self.index, self.conditions).answer(question, view)
 
 
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
-    def _ask(self, question: Any, view: Any = None) -> Any:
-        return reader_of(self.index).answer(question, view or self.view)
+    def _answer(self, question: Any, view: Any) -> Any:
+        return reader_of(self.index).answer(question, view)
 
 
 def by_sql(index: type[RankIndex]) -> BySql:
@@ -92,6 +89,16 @@ def write(rows: Mapping[int, Row]) -> None:
 def test_every_verb(index: type[RankIndex], population: dict[int, Row]) -> None:
     write(population)
     assert_same(by_sql(index), Oracle(index, population, lambda row: True), population)
+
+
+@pytest.mark.parametrize("index", [INDEXES[0], INDEXES[10]], ids=lambda index: index.name)
+@settings(examples, max_examples=2)
+@given(population=populations)
+def test_other_methods_and_the_other_direction(index: type[RankIndex], population: dict[int, Row]) -> None:
+    write(population)
+    oracle = Oracle(index, population, lambda row: True)
+    assert_same(by_sql(index).reversed(), oracle.reversed(), population)
+    assert_same(by_sql(index).by("competition"), oracle.by("competition"), population)
 
 
 @pytest.mark.parametrize("case", FILTERS.values(), ids=list(FILTERS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -100,6 +101,16 @@ class Oracle:
             ranked += nulls
         self.pks = ranked
 
+    def by(self, method: str) -> Oracle:
+        oracle = copy(self)
+        oracle.method = method
+        return oracle
+
+    def reversed(self) -> Oracle:
+        oracle = copy(self)
+        oracle.pks, oracle.descending = self.pks[::-1], not self.descending
+        return oracle
+
     def values(self, pk: int) -> tuple[Any, ...]:
         return tuple(self.rows[pk][path] for path in self.paths)
 
@@ -153,11 +164,15 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
         for n in (1, 4, size + 3):
             assert ranking.around(pk, n) == oracle.around(pk, n)
+        assert pk in ranking
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers, 999]:
         for ask in (ranking.rank, ranking.score, ranking.entry, ranking.around, ranking.percentile):
             with pytest.raises(NotRanked):
                 ask(pk)
+    assert not any(pk in ranking for pk in [*strangers, 999])
+    assert list(ranking) == oracle.entries(pks)
+    assert bool(ranking) == bool(pks)
     with pytest.raises(IndexError):
         ranking[size]
     with pytest.raises(NotRanked):
@@ -172,6 +187,7 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
             found = oracle.between(low, high)
             assert ranking.between(low, high) == oracle.entries(found)
             assert ranking.between(low, high, n=2) == oracle.entries(found[:2])
+            assert ranking.between(low, high, n=2, offset=1) == oracle.entries(found[1:3])
             assert ranking.count_between(low, high) == len(found)
     for score in {*range(-4, 5), *scores, *(score + 1 for score in scores if score < 2**63 - 1)}:
         assert ranking.rank_of_score(score) == oracle.rank_of_score(score)
@@ -184,6 +200,25 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
 def test_every_verb(index: type[RankIndex], population: dict[int, Row]) -> None:
     populate(index, population)
     assert_same(index.ranking, Oracle(index, population, lambda row: True), population)
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(population=populations)
+def test_other_methods_and_the_other_direction(index: type[RankIndex], population: dict[int, Row]) -> None:
+    populate(index, population)
+    oracle = Oracle(index, population, lambda row: True)
+    assert_same(index.ranking.reversed(), oracle.reversed(), population)
+    assert_same(index.ranking.reversed().reversed(), oracle, population)
+    for method in ("ordinal", "competition"):
+        assert_same(index.ranking.by(method), oracle.by(method), population)
+        assert_same(index.ranking.reversed().by(method), oracle.by(method).reversed(), population)
+    if index.ranking_method == "dense":
+        assert_same(index.ranking.by("ordinal").by("dense"), oracle, population)
+    else:
+        with pytest.raises(ValueError, match=r"by: .* keeps no distinct values"):
+            index.ranking.by("dense")
 
 
 FILTERS: dict[str, tuple[Callable[[Ranking], Ranking], Callable[[Row], bool]]] = {

@@ -13,12 +13,15 @@ from ..filters import Scope
 from ..keys import Keys
 from .request import Call, Request
 
-__all__ = ["ALL", "View"]
+__all__ = ["ALL", "METHODS", "View"]
 
 Answer = TypeVar("Answer")
 
 _NARROWED: Final = 5
 """Seconds for which the intersection of several filters is kept: answers may be as old."""
+
+METHODS: Final = ("ordinal", "competition", "dense")
+"""The ranking methods."""
 
 ALL: Final = Scope()
 """Every member of an index."""

@@ -135,7 +135,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """The rows that the results, and a member asked as by ``?member=``, are taken from."""
         if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
             return super().get_queryset()
-        return self.get_index().model._default_manager.all()
+        return self.get_index().model._default_manager.all()  # type: ignore[no-any-return]
 
     def get_own_member(self) -> Any:
         """The row of the user. 401 or 403 where nobody has signed in, 404 where the user has none.

@@ -44,8 +44,8 @@ def main() -> None:
         facets = ("is_active",)
 
     class BySql(Ranking):
-        def _ask(self, question: Any, view: Any = None) -> Any:
-            return SqlReader(self.index, self.conditions).answer(question, view or self.view)
+        def _answer(self, question: Any, view: Any) -> Any:
+            return SqlReader(self.index, self.conditions).answer(question, view)
 
     def run(sql: str) -> None:
         with connection.cursor() as cursor:

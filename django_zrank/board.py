@@ -1,0 +1,241 @@
+"""Ranks, scores, pages and numbers of members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, overload
+
+from .entries import Entries, Entry
+from .exceptions import NotRanked
+from .filters import covering
+from .generics import Member
+from .members import members_of
+from .narrowing import Narrowing
+from .requests.counts import CountFacet, Size
+from .requests.pages import Bound, Page, PageAround, PageAt, PageBetween
+from .requests.positions import BarePosition, BareScore, Locate, Location
+
+__all__ = ["Board"]
+
+_PAGE_LIMIT: Final = 10_000
+"""The most members that one page may have: reading it blocks the server."""
+
+_PAGE: Final = 1000
+"""Members that iteration reads in one round trip."""
+
+
+class Board(Narrowing[Member]):
+    """The board that :class:`~django_zrank.Ranking` is."""
+
+    # Members by their positions
+
+    def top(self, n: int = 10) -> Entries[Member]:
+        """The best ``n``."""
+        return self._page(0, _at_most("n", n))
+
+    @overload
+    def __getitem__(self, position: int) -> Entry: ...
+    @overload
+    def __getitem__(self, position: slice) -> Entries[Member]: ...
+    def __getitem__(self, position: int | slice) -> Entry | Entries[Member]:
+        """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
+        if isinstance(position, slice):
+            first, last = position.start or 0, position.stop
+            if position.step not in (None, 1) or first < 0 or (last is not None and last < 0):
+                raise ValueError(f"a slice takes no step and no negative positions: {position}")
+            if last is None:
+                raise ValueError(
+                    f"a slice needs an end: [{first}:{first + 100}]; to read all members, iterate over the ranking"
+                )
+            return self._page(first, _at_most("the slice", max(0, last - first), at_least=0))
+        if position < 0:
+            raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
+        entries = self._page(position, 1)
+        if not entries:
+            raise IndexError(f"nobody stands at the position {position}")
+        return entries[0]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All members, best first: one round trip for 1,000. One that moves meanwhile may come twice, or not at all."""
+        first, page = 0, self._page(0, _PAGE)
+        while page:
+            yield from page
+            first += _PAGE
+            page = self._page(first, _PAGE) if len(page) == _PAGE else page[:0]
+
+    def __bool__(self) -> bool:
+        """Return true if anybody is ranked."""
+        return self.count() > 0
+
+    def at_rank(self, rank: int) -> Entry:
+        """The member at ``rank``, 1 is best, counted one by one whatever the ranking method. Raises ``NotRanked``."""
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
+        entries = self._page(rank - 1, 1)
+        if not entries:
+            raise NotRanked(f"nobody in the index {self._name} has the rank {rank}")
+        return entries[0]
+
+    def _page(self, first: int, limit: int) -> Entries[Member]:
+        return self._entries(self._ask(PageAt(first, limit)))
+
+    def around(self, member: Any, n: int = 10) -> Entries[Member]:
+        """``n`` members with ``member`` in their middle; near the ranking's ends away from it, so that the page is full
+        wherever the ranking has so many. Raises :exc:`~django_zrank.NotRanked`."""
+        page = self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
+        if page is None:
+            raise self._not_ranked(member)
+        return self._entries(page)
+
+    def between(self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0) -> Entries[Member]:
+        """The best ``n`` of those with a score from ``low`` to ``high``, ends included; None for no bound.
+
+        ``offset``: how many of the best to leave out, for the pages after the first.
+        """
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError(f"offset: expected a number of members, not {offset!r}")
+        return self._entries(self._between(low, high, _at_most("n", n), offset))
+
+    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> Page:
+        bounds = [self._bound("low", low), self._bound("high", high)]
+        best, worst = reversed(bounds) if self.view.reverse else bounds
+        return self._ask(PageBetween(best, worst, limit, offset))
+
+    # Members by their names
+
+    def __contains__(self, member: object) -> bool:
+        """Return true if ``member`` is ranked. Raises ``ValueError`` for what can't be a member."""
+        text = self.index.to_text(member)
+        if self._is_bare:
+            return self._ask(BareScore(text)) is not None
+        return self._ask(Locate([text])).found[0] is not None
+
+    def rank(self, member: Any) -> int:
+        """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
+        if self._is_bare and self.view.method == "ordinal":
+            position = self._ask(BarePosition(self.index.to_text(member)))
+            if position is None:
+                raise self._not_ranked(member)
+            return position + 1
+        return self._locate(member)[1].before + 1
+
+    def score(self, member: Any) -> Any:
+        """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
+        if self._is_bare:
+            score = self._ask(BareScore(self.index.to_text(member)))
+            if score is None:
+                raise self._not_ranked(member)
+            return self.index.ordering.first.kind.decode(score)
+        return self.entry(member).score
+
+    def entry(self, member: Any) -> Entry:
+        """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
+        return self._to_entry(self._locate(member)[1])
+
+    def percentile(self, member: Any) -> float:
+        """The percentage of the others that don't rank better than ``member``: 100 is best, 0 the last of all.
+
+        It is SQL's ``PERCENT_RANK()`` the other way round. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        is_dense = self.view.method == "dense"
+        size, location = self._locate(member, "competition" if is_dense else None)
+        return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
+
+    def _locate(self, member: Any, method: str | None = None) -> tuple[int, Location]:
+        size, (location,) = self._ask(Locate([self.index.to_text(member)]), method)
+        if location is None:
+            raise self._not_ranked(member)
+        return size, location
+
+    def ranks(self, members: Iterable[Any]) -> dict[Any, int | None]:
+        """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
+        pks = self._pks(members)
+        return {
+            pk: None if location is None else location.before + 1
+            for pk, location in zip(pks.values(), self._ask(Locate(list(pks))).found, strict=True)
+        }
+
+    def members(self, members: Iterable[Any]) -> Entries[Member]:
+        """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
+        locations = self._ask(Locate(list(self._pks(members)))).found
+        found = sorted(filter(None, locations), key=lambda location: location.position)
+        return Entries(self.index, list(map(self._to_entry, found)))
+
+    def _pks(self, members: Iterable[Any]) -> dict[str, Any]:
+        """Each member as Redis stores it, and its primary key."""
+        texts = dict.fromkeys(self.index.to_text(one, "members") for one in members_of("members", members))
+        _at_most("members", len(texts), at_least=0)
+        return {text: self.index.from_bytes(text.encode()) for text in texts}
+
+    # Numbers
+
+    def rank_of_score(self, score: Any) -> int:
+        """The rank that a member with ``score`` would have, before all who have it already."""
+        bound = self._bound("score", score)
+        return self._ask(PageBetween(bound, Bound(), 0)).before + 1
+
+    def count(self) -> int:
+        """How many members are ranked."""
+        return self._ask(Size())
+
+    def count_between(self, low: Any = None, high: Any = None) -> int:
+        """How many have a score from ``low`` to ``high``, ends included; None for no bound."""
+        return self._between(low, high, 0).following
+
+    def counts(self, *paths: str) -> dict[Any, int]:
+        """How many members have each value of a facet: ``counts("region")``; of a composite one, each tuple of values:
+        ``counts("region", "platform")``. Values that nobody has are left out."""
+        facet = self.index.faceting.of(paths)
+        if facet is None:
+            raise ValueError(
+                f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
+            )
+        found = self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
+        order = [facet.paths.index(path) for path in paths]
+        counts: dict[Any, int] = {}
+        for name, count in found.items():
+            values = facet.decode(name.decode())
+            counts[values[0] if len(paths) == 1 else tuple(values[at] for at in order)] = count
+        return counts
+
+    # Parsing
+
+    @property
+    def _is_bare(self) -> bool:
+        """Whether these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
+        order = self.index.ordering
+        return not (order.width or order.is_wide) and self.view.ranking is not None
+
+    def _bound(self, parameter: str, value: Any) -> Bound:
+        """A score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
+        if value is None and parameter != "score":
+            return Bound()
+        try:
+            score, exact = self.index.ordering.place_of(value)
+        except ValueError as error:
+            hint = "" if parameter == "score" else "; None means no bound"
+            raise ValueError(f"{parameter}: {error}{hint}") from None
+        return Bound(repr(score), exact, value)
+
+    def _entries(self, page: Page) -> Entries[Member]:
+        """The members of a page with their ranks."""
+        to_entry, split, method = self.index.to_entry, self.index.layout.split, self.view.method
+        entries, rank, last = [], page.before + 1, None
+        for at, (stored, score) in enumerate(page.members, page.first + 1):
+            value = (score, split(stored)[0])
+            if method == "ordinal":
+                rank = at
+            elif last is not None and value != last:
+                rank = at if method == "competition" else rank + 1
+            last = value
+            entries.append(to_entry(stored, score, rank))
+        return Entries(self.index, entries)
+
+    def _to_entry(self, location: Location) -> Entry:
+        return self.index.to_entry(location.stored, location.score, location.before + 1)
+
+
+def _at_most(parameter: str, count: int, at_least: int = 1) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not at_least <= count <= _PAGE_LIMIT:
+        raise ValueError(f"{parameter}: expected {at_least} to {_PAGE_LIMIT:,}, not {count!r}")
+    return count

@@ -1,0 +1,36 @@
+"""Members as callers give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = ["batched", "members_of", "rows_of"]
+
+
+def members_of(parameter: str, given: Any) -> Iterable[Any]:
+    """Several members. Raises ``ValueError`` for what is none or one, as a bare string, naming the ``parameter``."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ValueError(f"{parameter}: expected members, not {given!r}")
+    return given
+
+
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of ``size`` items."""
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+def rows_of(index: RankIndex, members: Sequence[Any]) -> list[Any]:
+    """The row of each member, instances as they are and others by one query; None where there is none."""
+    pks = [None if isinstance(one, models.Model) else index.parse_pk(one) for one in members]
+    asked = [pk for pk in pks if pk is not None]
+    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=asked)} if asked else {}
+    return [one if pk is None else rows.get(pk) for one, pk in zip(members, pks, strict=True)]

@@ -1,0 +1,143 @@
+"""Which members of an index are asked about, in which order, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from .conf import get_settings
+from .engine import reader_of
+from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from .filters import Condition, parse_conditions, plan, uncovered
+from .generics import Member
+from .requests.counts import CountFacet
+from .requests.request import Answer, Question
+from .requests.view import METHODS, View
+from .sql.reader import SqlReader
+
+if TYPE_CHECKING:
+    from .engine.reader import Reader
+    from .index import RankIndex
+    from .store import Store
+
+__all__ = ["Narrowing"]
+
+
+class Narrowing(Generic[Member]):
+    """Members of an index in an order: the base of :class:`~django_zrank.Ranking`."""
+
+    def __init__(
+        self,
+        index: RankIndex[Member],
+        conditions: Sequence[Condition] = (),
+        *,
+        method: str | None = None,
+        reverse: bool | None = None,
+    ) -> None:
+        self.index = index
+        self.conditions = tuple(conditions)
+        """What the members must pass; empty for all."""
+
+        self.view = View(
+            index.layout,
+            plan(index, self.conditions),
+            index.ordering.first.descending if reverse is None else reverse,
+            method or index.get_ranking_method(),
+        )
+
+    def __repr__(self) -> str:
+        steps = [f".{'exclude' if one.negated else 'filter'}({dict(one.values)})" for one in self.conditions]
+        if self.view.method != self.index.get_ranking_method():
+            steps.append(f".by({self.view.method!r})")
+        if self.view.reverse != self.index.ordering.first.descending:
+            steps.append(".reversed()")
+        return f"<Ranking of {self.index!r}{''.join(steps)}>"
+
+    def filter(self, **conditions: Any) -> Self:
+        """The ranking of those who have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
+
+        Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
+        values, any of which will do. What one declared facet covers costs what the whole index costs. Other
+        combinations are computed, kept for some seconds, and limited in size; ``recommend()`` tests members one by
+        one first.
+
+        Raises ``ValueError`` for what is no facet, or no value of it.
+        """
+        return self._narrow(conditions, negated=False)
+
+    def exclude(self, **conditions: Any) -> Self:
+        """The ranking of those who don't have these values. Of several, those who don't have all of them together."""
+        return self._narrow(conditions, negated=True)
+
+    def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
+        found = parse_conditions(self.index, given, negated=negated)
+        return self._copy((*self.conditions, *found))
+
+    def by(self, method: str) -> Self:
+        """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only where the
+        index is declared so, since distinct values are kept for it.
+
+        Raises ``ValueError``.
+        """
+        if method not in METHODS:
+            raise ValueError(f"by: expected one of {', '.join(METHODS)}, not {method!r}")
+        if method == "dense" and not self.index.layout.dense:
+            raise ValueError(f"by: the index {self.index.name!r} keeps no distinct values for dense ranks")
+        return self._copy(method=method)
+
+    def reversed(self) -> Self:
+        """The same members in the other direction: the worst has rank 1, and comes first."""
+        return self._copy(reverse=not self.view.reverse)
+
+    def _copy(
+        self,
+        conditions: Sequence[Condition] | None = None,
+        method: str | None = None,
+        reverse: bool | None = None,
+    ) -> Self:
+        return type(self)(
+            self.index,
+            self.conditions if conditions is None else conditions,
+            method=method or self.view.method,
+            reverse=self.view.reverse if reverse is None else reverse,
+        )
+
+    # Asking
+
+    @property
+    def store(self) -> Store:
+        return self._reader.store
+
+    @property
+    def _reader(self) -> Reader:
+        return reader_of(self.index)
+
+    def _ask(self, question: Question[Answer], method: str | None = None) -> Answer:
+        return self._answer(question, self.view if method is None else replace(self.view, method=method))
+
+    def _answer(self, question: Question[Answer], view: View) -> Answer:
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed."""
+        unhealthy = get_settings().unhealthy
+        try:
+            reader = self._reader
+            reader.require_health(stale_will_do=unhealthy == "serve_stale")
+            return reader.answer(question, view)
+        except FilterTooLarge as error:
+            counted = question.facet.paths if isinstance(question, CountFacet) else ()
+            declare = uncovered(self.conditions, counted)
+            hint = f"; declare {declare}" if declare else ""
+            raise FilterTooLarge(f"{error}{hint}") from None
+        except IndexUnavailable:
+            if unhealthy != "database":
+                raise
+            return SqlReader(self.index, self.conditions).answer(question, view)
+
+    @property
+    def _name(self) -> str:
+        """What is asked, in words: ``'player' where region='kantou'``."""
+        said = " and ".join(map(str, self.conditions))
+        return f"{self.index.name!r} where {said}" if said else repr(self.index.name)
+
+    def _not_ranked(self, member: Any) -> NotRanked:
+        return NotRanked(f"{member!r} is not in the index {self._name}")
