@@ -25,7 +25,7 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.checks"),
     ("django_zrank.apps", "django_zrank.rest_framework.checks"),
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
-    ("django_zrank.apps", "django_zrank.sync.triggers"),
+    ("django_zrank.apps", "django_zrank.sync.migrate"),
     # A declaration loads no Redis.
     ("django_zrank.engine", "django_zrank.engine.reader"),
     # drf-spectacular is optional.
