@@ -86,14 +86,10 @@ def require_redis() -> None:
 
 
 def require_test(what: str) -> None:
-    """Raise ``NotIsolated`` unless a test runs, with a Redis of its own."""
+    """Raise ``NotIsolated`` unless a test environment is set up."""
     if not is_testing():
-        raise NotIsolated(f"{what} is for tests: no test environment is set up (settings: {_module()}).")
-    require_redis()
-
-
-def _module() -> str:
-    return str(getattr(settings, "SETTINGS_MODULE", None) or "configured by hand")
+        module = getattr(settings, "SETTINGS_MODULE", None) or "configured by hand"
+        raise NotIsolated(f"{what} is for tests: no test environment is set up (settings: {module}).")
 
 
 def _caches() -> dict[str, Any]:

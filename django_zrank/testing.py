@@ -85,6 +85,7 @@ def settings_for(server: Any) -> dict[str, Any]:
 def empty(server: Any) -> Redis:
     """Remove what tests have left in the server, which the app uses by now. Returns the raw client."""
     isolation.require_test("Emptying a Redis")
+    isolation.require_redis()
     client: Redis = get_redis_connection(get_settings().redis_alias)
     if isinstance(server, TestLocation):
         server.empty(client)
@@ -99,6 +100,7 @@ def own_redis() -> Iterator[Redis]:
 
     The server is started where the process needs it first, and goes on to the end of the process.
     """
+    isolation.require_test("own_redis()")
     server = _server_of_process()
     with override_settings(**settings_for(server)):
         try:
@@ -175,6 +177,7 @@ def reset() -> None:
     where they have no Redis of their own.
     """
     isolation.require_test("reset()")
+    isolation.require_redis()
     breaker.reset()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
@@ -198,6 +201,7 @@ def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
     :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and where they have no Redis of their own.
     """
     isolation.require_test("sync_now()")
+    isolation.require_redis()
     for index in indexes or registry.all():
         rebuild(index.instance(), uncommitted=True)
 
