@@ -251,16 +251,21 @@ class RankIndex(Generic[Member]):
         return spelling_of(self._pk)
 
     @cached_property
+    def pk_type(self) -> type | None:
+        """The type of which every value is a primary key, if there is one: a rebuild asks a million times."""
+        return self._key.exact
+
+    @cached_property
     def has_integer_pk(self) -> bool:
         """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
-        return self._key.is_integer
+        return self._key.exact is int
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
         """A member, given as an instance or a primary key, as Redis stores it.
 
         Raises ``ValueError``, naming the ``parameter`` it came in.
         """
-        if type(member) is int and self.has_integer_pk:  # a rebuild asks a million times
+        if type(member) is self.pk_type:
             return str(member)
         try:
             if isinstance(member, models.Model):

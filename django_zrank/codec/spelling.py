@@ -35,8 +35,9 @@ class Spelling:
     """A value, or its text as any of the databases casts it, to the value as Django reads it. Raises ``ValueError``."""
 
     @property
-    def is_integer(self) -> bool:
-        return self.parse is int
+    def exact(self) -> type | None:
+        """A type whose every value has its spelling already, and can be no other: ``str(value)`` is enough."""
+        return int if self.parse is int else _EXACT.get(self.parse)
 
     @property
     def is_text(self) -> bool:
@@ -79,13 +80,16 @@ def spelling_of(field: Any) -> Spelling:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
-    value.encode()  # Lone surrogates: no database or Redis takes them
-    return str.__str__(value)  # Of an enum, what it stands for
+    if not value.isascii():
+        value.encode()  # Lone surrogates: no database or Redis takes them
+    return value if type(value) is str else str.__str__(value)  # Of an enum, what it stands for
 
 
 def _uuid(value: Any) -> UUID:
     return value if isinstance(value, UUID) else UUID(str(value))
 
+
+_EXACT: Final[dict[Any, type]] = {_uuid: UUID}
 
 _BOOLEANS: Final = {
     "true": True, "t": True, "1": True,

@@ -111,11 +111,11 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
     """What ``rows`` of ``select()`` make of members. Who can't be ranked is logged and left out."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encoder(), _pick(columns, order.paths)
-    may_lack_text = not index.has_integer_pk
+    parse, may_lack_text = index.from_text, index.pk_type is None
     for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
         try:
             if may_lack_text:
-                index.to_text(row[0])
+                parse(row[0])
             score, tie = score_of(criteria(row))
         except (Unrankable, ValueError) as error:
             logger.error(

@@ -19,7 +19,19 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.triggers import captured, install
 from django_zrank.sync.verify import verify
 from tests.sync.mirror import assert_mirrors, contents
-from tests.testapp.models import Chapter, Host, Label, Member, Nickname, Player, Switch, Tag, Ticket, Zone
+from tests.testapp.models import (
+    Chapter,
+    Code,
+    Host,
+    Label,
+    Member,
+    Nickname,
+    Player,
+    Switch,
+    Tag,
+    Ticket,
+    Zone,
+)
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -66,6 +78,7 @@ ADDRESSES = ["10.0.0.1", "10.0.0.10", "::1", "2001:db8::1:0:0:1", "::ffff:10.0.0
         (Switch, "load", [True, False]),
         (Ticket, "integer", [uuid.UUID(int=1), uuid.UUID("AB" * 16)]),
         (Nickname, "score", ["Bob", "bob2 ", "007", "ünï", "a\\b"]),
+        (Code, "load", ["bob", "x y"]),
         (Player, "level", [1, 2**31 - 1]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

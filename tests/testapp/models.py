@@ -7,6 +7,7 @@ import uuid
 from django.conf import settings
 from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class Player(models.Model):
@@ -162,6 +163,18 @@ class Switch(models.Model):
     """A key of which there are two."""
 
     is_on = models.BooleanField(primary_key=True)
+    load = models.IntegerField(null=True)
+
+
+class PaddedField(models.CharField):  # type: ignore[type-arg]
+    """``char(8)``, of which PostgreSQL fills what is left with blanks."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:
+        return f"char({self.max_length})"
+
+
+class Code(models.Model):
+    code = PaddedField(max_length=8, primary_key=True)
     load = models.IntegerField(null=True)
 
 

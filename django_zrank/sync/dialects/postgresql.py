@@ -194,7 +194,8 @@ END
         return new, f"IF {moved} THEN {old}; {new}; ELSIF {changed} THEN {new}; END IF", old
 
     def insert(self, capture: Capture, member: str, rows: str = "", conditions: Sequence[str] = ()) -> str:
-        columns, values = self.mark(capture, f"({member})::text")
+        # What a client reads: a cast to text would cut off the blanks that fill a char(10).
+        columns, values = self.mark(capture, f"concat({member})")
         if capture.column.null:
             conditions = [*conditions, f"{member} IS NOT NULL"]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
