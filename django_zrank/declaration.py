@@ -54,7 +54,8 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         )
         return
     name: Any = index.name
-    if not isinstance(name, str) or not 0 < len(name) < 256 or set(name) & set("{}/ \0"):
+    is_text = isinstance(name, str) and name.isprintable()
+    if not is_text or not 0 < len(name) < 256 or set(name) & set("{}/ "):
         hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
         yield Error(f"{cls.__name__}.name is {name!r}.", hint=hint, obj=cls, id="zrank.E013")
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
@@ -110,7 +111,7 @@ def _why_no_model(declared: Any) -> str:
     if isinstance(declared, str):
         return f": no app has {declared!r}"
     if not (isinstance(declared, type) and issubclass(declared, models.Model)):
-        return f": {declared!r} is none"
+        return f": it is of type {type(declared).__name__}"
     if declared._meta.abstract:
         return f": {declared.__name__} is abstract and has no rows"
     return f": {declared._meta.label} has been swapped for another"

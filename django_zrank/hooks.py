@@ -11,15 +11,16 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from .index import RankIndex
 
-__all__ = ["check_attributes", "check_hooks"]
+__all__ = ["SETTINGS", "check_attributes", "check_hooks"]
 
 _INTERNAL: Final = {"get_ranked"}
 
 _HOOKS: Final = {name for name in vars(RankIndex) if name.startswith("get_")} - _INTERNAL
 
-_SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {"ranking"}
+SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {"ranking"}
+"""The attributes that a subclass sets."""
 
-_STEMS: Final = sorted(_SETTINGS | {name.removeprefix("get_") for name in _HOOKS})
+_STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS})
 
 
 def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
@@ -32,7 +33,7 @@ def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         if not name.startswith("_")
     }
     for name, base in own.items():
-        if name in _SETTINGS | _HOOKS:
+        if name in SETTINGS | _HOOKS:
             continue
         meant = _meant(name)
         if hasattr(RankIndex, name):
@@ -57,7 +58,7 @@ def _meant(name: str) -> str:
     close = get_close_matches(stem, _STEMS, n=1, cutoff=0.75)
     if not close:
         return ""
-    is_hook = stem != name or close[0] not in _SETTINGS
+    is_hook = stem != name or close[0] not in SETTINGS
     return f"get_{close[0]}()" if is_hook else close[0]
 
 

@@ -73,12 +73,13 @@ class Registry:
 
 def _instance(cls: type[RankIndex]) -> RankIndex | None:
     try:
-        return cls.instance()
+        index = cls.instance()
     except AppRegistryNotReady:
         raise
     except Exception:
         logger.exception("%s can't be made: run manage.py check", cls.__name__)
         return None
+    return index if index.model is not None and isinstance(index.name, str) else None
 
 
 registry = Registry()

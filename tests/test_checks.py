@@ -16,7 +16,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import models
-from django.db.models import Avg, Exists, F, Max, OuterRef, Subquery, Window
+from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.urls import include, path
@@ -274,7 +274,7 @@ DECLARATIONS = [
     declaring("zrank.E011", "a name that is taken", "2 indexes are called 'player'", name="player"),
     *(
         declaring("zrank.E013", f"name {name[:9]!r}", "Wrong.name", get_name=lambda self, name=name: name)
-        for name in ("", "a b", "a/b", "a{b}", "n" * 256)
+        for name in ("", "a b", "a/b", "a{b}", "n" * 256, "a\nb", "\ud800")
     ),
     declaring("zrank.E014", "composite primary key", "composite", model=Seat, order=("row",)),
     *(
@@ -350,16 +350,17 @@ DECLARATIONS = [
     ),
     declaring("zrank.E020", "distinct", "distinct", get_queryset=rows(Player.objects.distinct("name"))),
     *(
-        declaring("zrank.E010", f"model {model!r}", says, model=model)
+        declaring("zrank.E010", says, says, model=model)
         for model, says in [
             ("players.Player", "no model: no app has 'players.Player'"),
             ("Nobody", "no model: no app has 'Nobody'"),
             ("a.b.c", "no model: no app has 'a.b.c'"),
             (Ghost, "no model: Ghost is abstract"),
             (Swapped, "no model: testapp.Swapped has been swapped"),
-            (Player.objects, "no model: .*Manager"),
-            (Club(pk=1), "no model: <Club"),
-            (5, "no model: 5 is none"),
+            (AVERAGE, "no model: it is of type QuerySet"),
+            (Player.objects, "no model: it is of type Manager"),
+            (Club(pk=1), "no model: it is of type Club"),
+            (5, "no model: it is of type int"),
         ]
     ),
     *(
@@ -640,6 +641,44 @@ def test_what_is_wrong_stops_no_start(case: Case, monkeypatch: pytest.MonkeyPatc
     assert {route.index.name for route in signal_handlers._routes[Player]} >= {"player", "ascending"}
     assert registry.get("player").name == "player"
     assert captured("default")
+
+
+JUNK = [
+    *(
+        None,
+        5,
+        "x",
+        "",
+        True,
+        1.5,
+        10**400,
+        Decimal("sNaN"),
+        float("nan"),
+        timedelta(1),
+        "\0",
+        "user__",
+        object(),
+    ),
+    *([], {}, {"a": 1}, (), [None], [[]], (None, None), {1, 2}, ("level", 5), [("level", "\0")], range(3)),
+    *(Player, Player.objects, F("level"), Q(), len),
+]
+
+
+@pytest.mark.parametrize("hook", [False, True], ids=["attribute", "hook"])
+@pytest.mark.parametrize("name", sorted(hooks.SETTINGS))
+def test_whatever_is_declared_is_answered_by_messages(
+    name: str, hook: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal_handlers, "_routes", defaultdict(list))
+    for value in JUNK:
+        monkeypatch.setattr(registry, "_classes", {PlayerRank: None})
+        attributes: dict[str, Any] = {"name": "wrong", "model": Player, "order": ("-level",)}
+        said = {f"get_{name}": lambda self, value=value: value} if hook else {name: value}
+        registry.register(type("Wrong", (RankIndex,), attributes | said))
+        signal_handlers.connect_all()
+        messages = checks.check_indexes(None)
+        assert all(message.id and message.hint for message in messages)
+        assert [index.name for index in registry.all()][:1] == ["player"]
 
 
 def test_a_declaration_is_named_by_its_class(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
