@@ -23,6 +23,9 @@ class ZRankConfig(AppConfig):
         from .sync.signal_handlers import connect_all
 
         remember()
+        if apps.is_installed("drf_spectacular"):
+            from .rest_framework import openapi  # noqa: F401 - registers its extensions
+
         autodiscover_modules("zrank")
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.

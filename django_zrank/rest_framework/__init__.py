@@ -1,7 +1,32 @@
 """The REST API, on Django REST framework.
 
-``path("api/", include("django_zrank.rest_framework.urls"))`` serves ``GET /api/recommendations/``.
-
-A subclass of :class:`~django_zrank.rest_framework.viewsets.RecommendationViewSet` says what a result shows
-and who may ask.
+``path("api/", include("django_zrank.rest_framework.urls"))`` serves recommendations and leaderboards. Views of your own
+subclass :class:`RecommendationViewSet` and :class:`LeaderboardViewSet`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .permissions import IsOwner
+    from .serializers import EntrySerializer
+    from .viewsets import LeaderboardViewSet, RecommendationViewSet
+
+__all__ = ["EntrySerializer", "IsOwner", "LeaderboardViewSet", "RecommendationViewSet"]
+
+_MODULES: Final = {
+    "EntrySerializer": "serializers",
+    "IsOwner": "permissions",
+    "LeaderboardViewSet": "viewsets",
+    "RecommendationViewSet": "viewsets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Not before it is asked for: views can't be imported while REST framework reads from the settings which permissions
+    # to use, and those may be this package's.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

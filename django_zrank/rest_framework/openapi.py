@@ -1,7 +1,7 @@
-"""What drf-spectacular can't read off the views by itself. Imported only where it is used.
+"""The views described for drf-spectacular. Imported only where it is installed.
 
-The query string is described by what parses it: the serializers of :mod:`.parameters`. Types come from the model:
-of the index that the view serves, or, where the path names one, of all of them.
+The query string is described by what parses it, :mod:`.parameters`. Types come from the model: of the index that the
+view serves, or, where a variable in the path names one, of all of them.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uritemplate
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.drainage import error
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension, OpenApiViewExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
@@ -21,6 +24,7 @@ from rest_framework.exceptions import NotFound
 
 from ..index import RankIndex
 from ..registry import registry
+from .examples import example_of
 from .parameters import Parameter
 from .query import RecommendationQuery
 from .schemas import (
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 
     from .viewsets import IndexViewSet
 
-__all__ = ["IndexAutoSchema"]
+__all__ = ["IndexAutoSchema", "IndexViewExtension"]
 
 
 class IndexAutoSchema(AutoSchema):
@@ -59,16 +63,16 @@ class IndexAutoSchema(AutoSchema):
         return [one for one in indexes if one.faceting] if self.viewset.action == "counts" else indexes
 
     def _get_indexes(self) -> list[RankIndex]:
-        if self.viewset.index is not None or "index" not in uritemplate.variables(self.path):
-            try:
-                return [self.viewset.get_index()]
-            except NotFound:  # No index is the default one, so the path has none to serve
-                pass
-        return registry.all()
+        if self.viewset.index is None and "index" in uritemplate.variables(self.path):
+            return registry.all()
+        try:
+            return [self.viewset.get_index()]
+        except NotFound:  # No index is the default one
+            return []
 
     def is_excluded(self) -> bool:
-        # Nothing can be counted by where no facet is declared.
-        return (self.viewset.action == "counts" and not self.get_indexes()) or super().is_excluded()
+        # Short paths without a default index answer 404. Nothing can be counted by where no facet is declared.
+        return not self.get_indexes() or super().is_excluded()
 
     def get_operation_id(self) -> str:
         operation_id = super().get_operation_id()
@@ -112,7 +116,12 @@ class IndexAutoSchema(AutoSchema):
         indexes = self.get_indexes()
         found: dict[str, dict[str, Parameter]] = {}
         for view in map(self._view_of, indexes):
-            for name, parameter in view.get_query().parameters.items():
+            try:
+                query = view.get_query()
+            except ImproperlyConfigured as problem:
+                error(str(problem))
+                continue
+            for name, parameter in query.parameters.items():
                 if not parameter.hidden:
                     found.setdefault(name, {})[view.get_index().name] = parameter
         for name, by_index in found.items():
@@ -127,6 +136,8 @@ class IndexAutoSchema(AutoSchema):
                 OpenApiParameter.QUERY,
                 required=everywhere and all(parameter.required for parameter in parameters),
                 description=description,
+                style=None if parameters[0].explode is None else "form",
+                explode=parameters[0].explode,
             )
 
     def _view_of(self, index: RankIndex) -> IndexViewSet:
@@ -146,7 +157,7 @@ class IndexAutoSchema(AutoSchema):
         if self.viewset.action not in _ACTIONS:  # One that the project has added
             return super().get_response_serializers()
         schema = _ACTIONS[self.viewset.action](self)
-        example = OpenApiExample("Example", value=self._get_example(schema))
+        example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
         failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
         return {
@@ -174,6 +185,10 @@ class IndexAutoSchema(AutoSchema):
         component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, object=name)
         self.registry.register_on_missing(component)
         return component.ref
+
+    def _get_component_schema(self, name: str) -> Schema:
+        component = ResolvedComponent(name, ResolvedComponent.SCHEMA, object=name)
+        return cast("Schema", self.registry[component].schema)
 
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         name = super().get_serializer_name(serializer, direction)
@@ -235,36 +250,6 @@ class IndexAutoSchema(AutoSchema):
             results={"type": "array", "items": self._get_result_schema()},
         )
 
-    def _get_example(self, schema: Mapping[str, Any], name: str = "") -> Any:
-        """A value that ``schema`` allows."""
-        if "$ref" in schema:
-            name = schema["$ref"].rsplit("/", 1)[-1]
-            component = self.registry[ResolvedComponent(name, ResolvedComponent.SCHEMA, object=name)]
-            return self._get_example(component.schema)
-        if "allOf" in schema:
-            parts = [self._get_example(part, name) for part in schema["allOf"]]
-            return (
-                parts[0] if len(parts) == 1 else {key: value for part in parts for key, value in part.items()}
-            )
-        for choice in ("oneOf", "anyOf"):
-            if choice in schema:
-                return self._get_example(schema[choice][0], name)
-        if "example" in schema:
-            return schema["example"]
-        if "enum" in schema:
-            return schema["enum"][0]
-        match schema.get("type"):
-            case "object":
-                properties = schema.get("properties", {})
-                return {key: self._get_example(part, key) for key, part in properties.items()}
-            case "array":
-                return [self._get_example(schema["items"], name)] * schema.get("minItems", 1)
-            case "integer" if name in _NUMBERS:
-                return _NUMBERS[name]
-            case kind:
-                formatted = _EXAMPLES.get(schema.get("format"))
-                return _EXAMPLES.get(kind, "example") if formatted is None else formatted
-
 
 _ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
     "list": IndexAutoSchema._get_list_schema,
@@ -282,18 +267,47 @@ _FAILURES: Final = (
     ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
 )
 
-_EXAMPLES: Final[Mapping[str | None, Any]] = {
-    "integer": 42,
-    "number": 12.5,
-    "boolean": True,
-    "date": "2026-03-01",
-    "date-time": "2026-03-01T12:00:00Z",
-    "uuid": "6f1c2d3e-4b5a-4c7d-8e9f-0a1b2c3d4e5f",
-    "email": "ada@example.org",
-    "uri": "https://example.org/",
-}
 
-_NUMBERS: Final = {"pk": 4711, "score": 230, "rank": 1702, "candidates": 8312, "count": 12}
+# What drf-spectacular finds by itself
+
+
+class IndexViewExtension(OpenApiViewExtension):
+    """The views of this app and their subclasses, described by :class:`IndexAutoSchema`."""
+
+    target_class = "django_zrank.rest_framework.viewsets.IndexViewSet"
+    match_subclasses = True
+
+    def view_replacement(self) -> Any:
+        """A subclass of the view whose schema, and whose annotated actions' schemas, know of the index."""
+        found: Any = type(self.target.schema)
+        if not issubclass(found, AutoSchema):
+            return self.target
+        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
+        for name in set(self.target_callback.actions.values()):
+            method = getattr(self.target, name)
+            annotated = getattr(method, "kwargs", {}).get("schema")
+            if annotated is not None:
+                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
+        return type(self.target.__name__, (self.target,), attributes)
+
+
+def _copy(method: Any, **attributes: Any) -> Any:
+    """The same method with other ``attributes``."""
+
+    @wraps(method)
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    vars(copied).update(attributes)
+    return copied
+
+
+@cache
+def _informed(found: Any) -> type[AutoSchema]:
+    """The schema class of a project, or of ``@extend_schema``, with what is known of the index beneath it."""
+    if issubclass(IndexAutoSchema, found):
+        return IndexAutoSchema
+    return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
 
 
 class KeyExtension(OpenApiSerializerFieldExtension):

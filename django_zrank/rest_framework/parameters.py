@@ -45,6 +45,9 @@ class Parameter:
     repeatable: ClassVar[bool] = False
     """Whether it may be given several times."""
 
+    explode: ClassVar[bool | None] = None
+    """Whether schemas tell to repeat it (True), or to separate values by commas (False). Either works."""
+
     required = False
     hidden = False
     """Whether it is left out of schemas: it is known only to be refused."""
@@ -147,6 +150,7 @@ class MembersParameter(MemberParameter):
     """Members, by primary keys: separated by commas, in one parameter or in several."""
 
     repeatable = True
+    explode = False  # Django takes 1,000 parameters a request
 
     def __init__(self, index: RankIndex, limit: int, help_text: Text = "") -> None:
         super().__init__(index, help_text)

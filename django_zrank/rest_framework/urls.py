@@ -1,23 +1,49 @@
 """``path("api/", include("django_zrank.rest_framework.urls"))``.
 
-The short path serves the only index or the default one, the long path any index by its name.
+The short paths serve the only index or the default one, the long ones an index by its name.
 """
 
-from django.urls import path
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import URLPattern, URLResolver, include, path
 from rest_framework.routers import SimpleRouter
 
+from ..index import RankIndex
+from ..registry import registry
 from .viewsets import LeaderboardViewSet, RecommendationViewSet
+
+__all__ = ["app_name", "get_urls", "urlpatterns"]
 
 app_name = "django_zrank"
 
-recommendations = RecommendationViewSet.as_view({"get": "list"}, name="Recommendations")
 
-router = SimpleRouter(use_regex_path=False)
-router.register("leaderboard", LeaderboardViewSet, basename="leaderboard")
-router.register("<index>/leaderboard", LeaderboardViewSet, basename="index-leaderboard")
+def get_urls() -> list[URLPattern | URLResolver]:
+    """The paths without an index, those of each registered index, and those of any name.
 
-urlpatterns = [
-    path("recommendations/", recommendations, name="recommendations"),
-    path("<index>/recommendations/", recommendations, name="index-recommendations"),
-    *router.urls,
-]
+    Paths of their own give each index a schema of its own, which tells its facets and types. The last ones answer what
+    was registered later, and unknown names; no schema shows them.
+    """
+    return [
+        *_get_paths(""),
+        *(
+            path(f"{index.name}/", include(_get_paths("index-", index=index)), {"index": index.name})
+            for index in registry.all()
+            if "<" not in index.name  # The syntax of path()
+        ),
+        path("<index>/", include(_get_paths("index-", schema=None))),
+    ]
+
+
+def _get_paths(prefix: str, **attributes: RankIndex | None) -> list[URLPattern | URLResolver]:
+    """The paths of both views. ``prefix``: of their names."""
+    draw: Any = RecommendationViewSet.as_view({"get": "list"}, name="Recommendations", **attributes)
+    documented = {"__doc__": LeaderboardViewSet.__doc__, "__module__": LeaderboardViewSet.__module__}
+    board = type(LeaderboardViewSet.__name__, (LeaderboardViewSet,), {**documented, **attributes})
+    router = SimpleRouter(use_regex_path=False)
+    router.register("leaderboard", board, basename=f"{prefix}leaderboard")
+    return [path("recommendations/", draw, name=f"{prefix}recommendations"), *router.urls]
+
+
+urlpatterns = get_urls()

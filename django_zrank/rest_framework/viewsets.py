@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from django.core.exceptions import TooManyFieldsSent
 from django.db import DataError, models
 from django.utils.translation import gettext_lazy as _
 from rest_framework.decorators import action
@@ -32,7 +33,6 @@ from .pagination import Board, get_page_parameters, get_pagination_class
 from .parameters import show_band, sides
 from .permissions import IsOwner, get_permission_classes
 from .query import AroundQuery, Asked, CountsQuery, Limits, ListQuery, Query, RecommendationQuery, get_query
-from .schema import IndexSchema
 from .serializers import EntrySerializer, combine
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet"]
@@ -71,8 +71,6 @@ class IndexViewSet(GenericViewSet[Any]):
 
     extra_parameters: Collection[str] = ()
     """Further parameters that requests may have, such as ``utm_source``, or those that code of yours reads."""
-
-    schema = IndexSchema()
 
     def get_index(self) -> RankIndex:
         """The index asked. 404 where there is none of that name, or none by default."""
@@ -179,6 +177,11 @@ class IndexViewSet(GenericViewSet[Any]):
             exc = MemberNotRanked()
         elif isinstance(exc, FilterTooLarge):
             exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [str(exc)]}, code="filter_too_large")
+        elif isinstance(
+            exc, TooManyFieldsSent
+        ):  # Django's own 400 is a page, and REST framework's debugging a 500
+            message = _("There are too many parameters.")
+            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [message]}, code="too_many")
         elif isinstance(exc, IndexUnavailable):
             logger.warning("%s", exc)
             exc = RankingUnavailable()

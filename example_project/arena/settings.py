@@ -105,7 +105,7 @@ REST_FRAMEWORK = {
 }
 if OPENAPI:
     REST_FRAMEWORK["DEFAULT_SCHEMA_CLASS"] = "drf_spectacular.openapi.AutoSchema"
-SPECTACULAR_SETTINGS = {"TITLE": "Arena", "VERSION": "1"}
+SPECTACULAR_SETTINGS = {"TITLE": "Arena", "VERSION": "1", "SERVE_INCLUDE_SCHEMA": False}
 
 LOGIN_URL = "arena"
 STATIC_URL = "static/"

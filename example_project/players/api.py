@@ -42,7 +42,7 @@ class Players(LeaderboardViewSet):
         return Player.objects.all()
 
 
-router = SimpleRouter()
+router = SimpleRouter(use_regex_path=False)  # A key with a dot is looked for, too
 router.register("opponents", Opponents, basename="opponents")
 router.register("players", Players, basename="players")
 

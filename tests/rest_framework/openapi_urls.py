@@ -10,10 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from django_zrank.rest_framework import LeaderboardViewSet
 from tests.rest_framework.urls import (
     AllValues,
     Board,
     LinkedEntry,
+    MusicianRank,
     Opponents,
     Regional,
     SameNames,
@@ -21,6 +23,7 @@ from tests.rest_framework.urls import (
     board,
     view,
 )
+from tests.testapp.zrank import NicknameRank
 
 
 @extend_schema(tags=["mine"])
@@ -37,7 +40,14 @@ router.register("opponents", Opponents, basename="opponent")
 router.register("board", Board, basename="board")
 router.register("annotated", Annotated, basename="annotated")
 
+any_index = SimpleRouter()
+any_index.register("board", LeaderboardViewSet, basename="any-board")
+
 urlpatterns = [
+    path("any/<index>/", include(any_index.urls)),
+    path("any/<index>/draw/", view()),
+    path("musicians/", board(index=MusicianRank)),
+    path("odd/", board(index=NicknameRank, allow_groups=True)),
     path("api/", include("django_zrank.rest_framework.urls")),
     path("own/", include(router.urls)),
     path("own/offset/", board(pagination_class=None, serializer_class=LinkedEntry)),

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from django.core.management import call_command
+from django.urls import path as url_path
 from drf_spectacular.management.commands.spectacular import Command
 from drf_spectacular.openapi import AutoSchema
 from rest_framework.test import APIClient
 
+from django_zrank import RankIndex
 from django_zrank.registry import Registry, registry
-from tests.rest_framework.urls import Regional
+from django_zrank.rest_framework import openapi, urls
+from django_zrank.rest_framework.query import CountsQuery, Limits
+from tests.rest_framework.urls import Regional, board
 from tests.testapp.models import Player
-from tests.testapp.zrank import ByDay, BySpan, PlayerRank
+from tests.testapp.zrank import ByDay, BySpan, CompetitorRank, PlayerRank
 
 
 class Shouting(AutoSchema):
@@ -34,20 +39,28 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _spectacular(settings: Any) -> None:
+    assert openapi.IndexViewExtension  # As in ready() where drf-spectacular is installed
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
     settings.ROOT_URLCONF = "tests.rest_framework.openapi_urls"
 
 
 def generate(folder: Path) -> Any:
     """The schema, valid and without one warning."""
-    written = folder / "schema.yml"
-    call_command(Command(), "--validate", "--fail-on-warn", "--file", str(written))
-    return yaml.safe_load(written.read_text())
+    written = folder / "schema.json"
+    json_format = ("--format", "openapi-json")
+    call_command(Command(), "--validate", "--fail-on-warn", "--file", str(written), *json_format)
+    return json.loads(written.read_text())
+
+
+_schemas: list[Any] = []
 
 
 @pytest.fixture
 def schema(tmp_path: Path) -> Any:
-    return generate(tmp_path)
+    """The schema of all paths, generated once, as it takes seconds."""
+    if not _schemas:
+        _schemas.append(generate(tmp_path))
+    return _schemas[0]
 
 
 def named(schema: Any, path: str) -> dict[str, Any]:
@@ -91,11 +104,31 @@ PATHS = {
 }
 
 
+def serve_only(some: Registry, settings: Any, monkeypatch: Any) -> None:
+    """Serve the app's own paths to these indexes and to no other."""
+    for module in ("viewsets", "openapi", "urls"):
+        monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", some)
+    settings.ZRANK = {}
+    urlconf = ModuleType("urlconf")
+    monkeypatch.setattr(urlconf, "urlpatterns", urls.get_urls(), raising=False)
+    settings.ROOT_URLCONF = urlconf
+
+
+def limits(index: type[RankIndex]) -> Limits:
+    paths = index.instance().faceting.paths
+    return Limits(index.instance(), 500, filters=tuple((path, path) for path in paths))
+
+
 def test_every_path_is_described(schema: Any) -> None:
     short = {"/api/recommendations/", "/api/leaderboard/", "/api/leaderboard/me/"}
     short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/"}
-    assert short | {path.replace("/api/", "/api/{index}/") for path in short} <= schema["paths"].keys()
+    assert short <= schema["paths"].keys()
+    for index in registry.all():
+        assert {path.replace("/api/", f"/api/{index.name}/") for path in short} <= schema["paths"].keys()
+        counts = f"/api/{index.name}/leaderboard/counts/"
+        assert (counts in schema["paths"]) is bool(index.faceting)
     assert "/api/leaderboard/counts/" not in schema["paths"]  # The index has no facet
+    assert not [path for path in schema["paths"] if path.startswith("/api/{index}")]
     assert set(PATHS.values()) <= schema["paths"].keys()
     for path, methods in schema["paths"].items():
         assert list(methods) == ["get"]
@@ -170,16 +203,16 @@ def test_types_of_the_only_index(
 ) -> None:
     only = Registry()
     only.register(index)
-    for module in ("viewsets", "openapi"):
-        monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", only)
-    settings.ZRANK = {}
-    settings.ROOT_URLCONF = "django_zrank.rest_framework.urls"
+    serve_only(only, settings, monkeypatch)
     schema = generate(tmp_path)
     name = "".join(word.capitalize() for word in index.instance().name.split("-"))
     entry = schema["components"]["schemas"][f"{name}Entry"]["properties"]
     assert entry["score"] == {**score, "readOnly": True}
     assert named(schema, "/recommendations/")["band"]["schema"]["example"] == band
-    assert named(schema, "/{index}/recommendations/")["index"]["schema"]["enum"] == [index.instance().name]
+    assert (
+        named(schema, f"/{index.instance().name}/recommendations/").keys()
+        == named(schema, "/recommendations/").keys()
+    )
 
 
 @pytest.mark.parametrize("indexes", [[], [PlayerRank, ByDay, Regional]])
@@ -187,16 +220,20 @@ def test_without_a_default_index(settings: Any, monkeypatch: Any, tmp_path: Path
     some = Registry()
     for index in indexes:
         some.register(index)
-    for module in ("viewsets", "openapi"):
-        monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", some)
-    settings.ZRANK = {}
-    settings.ROOT_URLCONF = "django_zrank.rest_framework.urls"
+    serve_only(some, settings, monkeypatch)
     schema = generate(tmp_path)
-    assert "/{index}/leaderboard/me/" in schema["paths"]
-    if indexes:
-        listed, counts = (named(schema, f"/{{index}}/leaderboard/{path}") for path in ("", "counts/"))
-        assert listed["bio"]["description"].endswith("(regional)")  # Only this one has it
-        assert counts["facet"]["schema"]["enum"] == ["bio", "is_active", "user", "bio,is_active"]
+    assert {path.split("/")[1] for path in schema["paths"]} == {index.instance().name for index in indexes}
+
+
+def test_an_index_that_the_path_names(schema: Any) -> None:
+    """In paths of the project: types that differ are alternatives, filters name the indexes that have them."""
+    listed, counts = (named(schema, f"/any/{{index}}/board/{path}") for path in ("", "counts/"))
+    assert listed["index"]["schema"]["enum"] == [index.name for index in registry.all()]
+    assert listed["region"]["description"].endswith("(competitors)")
+    assert counts["facet"]["schema"]["enum"] == list(
+        CountsQuery(limits(CompetitorRank)).parameters["facet"].choices
+    )
+    assert named(schema, "/any/{index}/draw/")["band"]["schema"]["anyOf"]
 
 
 def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Any, user: Any) -> None:
@@ -213,7 +250,8 @@ def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: An
         ("/own/offset/", {}),
         ("/own/values/", {"bio": "kantou"}),
         ("/api/leaderboard/", {"page": 1}),
-        ("/api/{index}/leaderboard/me/", {}),
+        ("/any/{index}/board/me/", {}),
+        ("/api/player/leaderboard/me/", {}),
     ):
         url = path.replace("{id}", str(regions[3].pk)).replace("{index}", "player")
         response = client.get(url, query)
@@ -269,17 +307,55 @@ def test_it_works_without(tmp_path: Path) -> None:
 
 
 def test_the_example_project(tmp_path: Path) -> None:
-    written = tmp_path / "schema.yml"
+    written = tmp_path / "schema.json"
+    command = (
+        "spectacular",
+        "--validate",
+        "--fail-on-warn",
+        "--format",
+        "openapi-json",
+        "--file",
+        str(written),
+    )
     subprocess.run(
-        [sys.executable, "manage.py", "spectacular", "--validate", "--fail-on-warn", "--file", str(written)],
+        [sys.executable, "manage.py", *command],
         check=True,
         cwd=ROOT / "example_project",
-        env={**os.environ, "ARENA_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "arena.settings"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "ARENA_VAR": str(tmp_path),
+            "DJANGO_SETTINGS_MODULE": "arena.settings",
+        },
     )
-    region = named(yaml.safe_load(written.read_text()), "/api/recommendations/")["region"]["schema"]
+    schema = json.loads(written.read_text())
+    region = named(schema, "/api/recommendations/")["region"]["schema"]
     assert "kantou" in region["items"]["enum"]
+    for path, operation in schema["paths"].items():
+        if path.startswith("/api/atp"):  # Whose facet is the country
+            assert "country" in named(schema, path)
+            assert "region" not in json.dumps(operation)
 
 
-def test_all_indexes_are_named(schema: Any) -> None:
-    listed = named(schema, "/api/{index}/leaderboard/")["index"]["schema"]["enum"]
-    assert listed == [index.name for index in registry.all()]
+def test_descriptions_name_nobody_elses_facets(schema: Any) -> None:
+    assert "kantou" not in json.dumps(schema)
+    assert "region" not in json.dumps(
+        {path: one for path, one in schema["paths"].items() if "/player/" in path}
+    )
+
+
+def test_facets_called_like_parameters(schema: Any) -> None:
+    assert {"facet_band", "facet_band__not", "facet_facet_page", "facet_page", "page"} <= named(
+        schema, "/musicians/"
+    ).keys()
+
+
+def test_a_view_that_gives_a_name_twice(settings: Any, monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    """An error of the schema that names it, and not the end of the whole schema."""
+    urlconf = ModuleType("urlconf")
+    paths = [url_path("clash/", board(get_filters=lambda view: {"n": "bio"})), url_path("good/", board())]
+    monkeypatch.setattr(urlconf, "urlpatterns", paths, raising=False)
+    settings.ROOT_URLCONF = urlconf
+    call_command(Command(), "--file", str(tmp_path / "schema.yml"))
+    assert "The filter 'n' has the name of another parameter" in capsys.readouterr().err
+    assert "/good/{id}/around/" in (tmp_path / "schema.yml").read_text()

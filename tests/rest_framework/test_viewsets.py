@@ -12,7 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from django_zrank import rest_framework
 from django_zrank.registry import Registry
+from django_zrank.rest_framework import viewsets
 from django_zrank.testing import EmbeddedServer, sync_now
 from tests.rest_framework.urls import Trained
 from tests.testapp.models import Player, Ticket
@@ -189,6 +191,15 @@ class TestProtocol:
         assert list(answer) == ["band", "candidates", "results"]
         assert len(answer["results"]) == 20
 
+    @pytest.mark.parametrize("debug", [True, False])
+    def test_too_many_parameters(self, client: APIClient, me: Player, settings: Any, debug: bool) -> None:
+        """More than Django reads: a page of its own, or a 500 while debugging."""
+        settings.DEBUG = debug
+        query = "&".join(f"exclude={number}" for number in range(1001))
+        response = client.get(f"{URL}?{query}")
+        assert response.status_code == 400
+        assert response.json() == {"non_field_errors": ["There are too many parameters."]}
+
     def test_throttles(self, client: APIClient, me: Player) -> None:
         statuses = [client.get("/throttled/").status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
@@ -344,3 +355,11 @@ def test_a_session(user: Any, me: Player, django_assert_num_queries: Any) -> Non
     assert client.login(username="ada", password="a")
     with django_assert_num_queries(4):  # The session, the user, my row, my friends
         assert client.get(URL).status_code == 200
+
+
+def test_names_of_the_package() -> None:
+    """``from django_zrank.rest_framework import RecommendationViewSet``, as the README has it."""
+    assert rest_framework.RecommendationViewSet is viewsets.RecommendationViewSet
+    assert all(getattr(rest_framework, name).__name__ == name for name in rest_framework.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        rest_framework.Nothing  # noqa: B018
