@@ -175,16 +175,16 @@ class Board(Narrowing[Member]):
         return self._ask(PageBetween(bound, Bound(), 0)).before + 1
 
     def count(self) -> int:
-        """How many members are ranked."""
+        """The number of ranked members."""
         return self._ask(Size())
 
     def count_between(self, low: Any = None, high: Any = None) -> int:
-        """How many have a score from ``low`` to ``high``, ends included; None for no bound."""
+        """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
         return self._between(low, high, 0).following
 
     def counts(self, *paths: str) -> dict[Any, int]:
-        """How many members have each value of a facet: ``counts("region")``; of a composite one, each tuple of values:
-        ``counts("region", "platform")``. Values that nobody has are left out."""
+        """The number of members of each value of a facet: ``counts("region")``; of a composite one, of each tuple of
+        values: ``counts("region", "platform")``. Values that nobody has are left out."""
         facet = self.index.faceting.of(paths)
         if facet is None:
             raise ValueError(
@@ -202,7 +202,7 @@ class Board(Narrowing[Member]):
 
     @property
     def _is_bare(self) -> bool:
-        """Whether these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
+        """True if these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
         order = self.index.ordering
         return not (order.width or order.is_wide) and self.view.ranking is not None
 

@@ -23,7 +23,7 @@ class Settings:
     """The alias in ``CACHES`` (a django-redis cache) whose server holds the indexes."""
 
     key_prefix: str = "zrank"
-    """What every key in Redis begins with."""
+    """The prefix of every key in Redis."""
 
     default_index: str | None = None
     """The index that ``GET /recommendations/`` serves when there are several."""
@@ -35,7 +35,7 @@ class Settings:
     """Seconds without a push after one has failed (the circuit breaker), and the ``Retry-After`` of a 503."""
 
     unhealthy: str = "raise"
-    """What reads do where Redis may have lost writes or can't be reached: ``"raise"`` IndexUnavailable;
+    """The behaviour of reads where Redis may have lost writes or can't be reached: ``"raise"`` IndexUnavailable;
     ``"serve_stale"``, answer with what Redis holds, if it can be reached; ``"database"``, compute the answer by SQL."""
 
     database_timeout: float = 2.0
@@ -45,10 +45,10 @@ class Settings:
     """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""
 
     auto_sync: bool = True
-    """Whether saves and deletes are pushed. ``rebuild_zrank`` works either way."""
+    """True to push saves and deletes. ``rebuild_zrank`` works either way."""
 
     capture: str = "triggers"
-    """What writes down that a row has changed: ``triggers`` in the database, which miss nothing, or model
+    """The way changes are recorded: ``triggers`` in the database, which miss nothing, or model
     ``signals``, for databases that forbid triggers."""
 
     test_location: str | None = None
@@ -57,7 +57,7 @@ class Settings:
 
 
 def raw_settings() -> Any:
-    """What the project wrote; a dictionary if it is right."""
+    """The setting as it was written; a dictionary if it is valid."""
     return getattr(settings, "ZRANK", {})
 
 

@@ -1,4 +1,4 @@
-"""What a ranking answers with."""
+"""Results: members of a ranking."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ class Recommendations(Entries[Member]):
         """The band that was used: the one asked for, or the widening step that it took."""
 
         self.candidates = candidates
-        """How many members the band held, beside the one who asked. Excluded ones are counted, and of several filters
-        that no facet covers those who pass one: telling them apart would cost a look-up each."""
+        """The number of members in the band, beside the one who asked. Excluded ones are counted, and of several
+        filters that no facet covers those who pass one: telling them apart would cost a look-up each."""

@@ -33,7 +33,7 @@ class Facet:
     """The model field behind each path; of a relation, the primary key of what it leads to."""
 
     many: bool
-    """Whether a member may have several values."""
+    """True if a member may have several values."""
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
@@ -98,7 +98,7 @@ class Facets:
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: Sequence[str | Sequence[str]]) -> Facets:
-        """What ``facets`` of an index declares. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        """Parse the ``facets`` of an index. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         if isinstance(declared, str) or not isinstance(declared, Sequence):
             raise FieldError(f'expected a sequence such as ("region",), not {declared!r}')
         facets = tuple(Facet.parse(model, one) for one in declared)
@@ -117,7 +117,7 @@ class Facets:
 
     @property
     def many(self) -> bool:
-        """Whether a member may have several values of one."""
+        """True if a member may have several values of one."""
         return any(facet.many for facet in self.all)
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> list[str]:

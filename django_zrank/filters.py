@@ -58,7 +58,7 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Which members are asked about, as sets in Redis."""
+    """The members that pass all conditions, as sets in Redis."""
 
     clauses: tuple[Clause, ...] = ()
 
@@ -78,7 +78,7 @@ class Scope:
 
 
 def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
-    """What ``filter()`` or ``exclude()`` was given. Raises ``ValueError``."""
+    """Parse the arguments of ``filter()`` or ``exclude()``. Raises ``ValueError``."""
     values: dict[str, tuple[Any, ...]] = {}
     for name, value in given.items():
         path = name.removesuffix("__in")
@@ -154,8 +154,8 @@ def _widest(
 
 
 def covering(facet: Facet, index: RankIndex, conditions: Iterable[Condition]) -> str:
-    """How the names of those rankings begin that hold, value by value of ``facet``, who meets the conditions:
-    those of a composite facet that is declared with what is filtered by first. Empty where there is none."""
+    """Return the prefix of the names of the rankings that hold, for each value of ``facet``, the members that meet the
+    conditions: those of a composite facet that begins with the paths filtered by. Empty where there is none."""
     given = _given(conditions)
     for one in index.faceting.all:
         first, rest = one.paths[: len(given)], one.paths[len(given) :]
@@ -176,7 +176,7 @@ def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
 
 
 def _declare(paths: Iterable[str]) -> str:
-    """What to write into ``facets``."""
+    """The line to declare."""
     names = tuple(path for path in paths if path != GROUP)
     return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
 
@@ -197,9 +197,9 @@ def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> s
 def as_query(
     conditions: Iterable[Condition], exactly: Callable[[str, Any], Any] = lambda path, value: value
 ) -> Iterator[models.Q]:
-    """Each condition for a queryset, to be filtered by in turn. Groups are none of the database's.
+    """Each condition for a queryset, to be filtered by in turn. Groups are not in the database.
 
-    ``exactly``: what a column is compared with in the stead of a value, by path and value.
+    ``exactly``: a function from a path and a value to what the column is compared with.
     """
     for condition in conditions:
         query = models.Q()

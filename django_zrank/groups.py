@@ -56,7 +56,7 @@ class Group:
         return self._run(remove_from_group, texts, _now()) if texts else 0
 
     def count(self) -> int:
-        """How many belong to the group, ranked or not."""
+        """The number of members, ranked or not."""
         return self._run(count_group, _now())
 
     def __contains__(self, member: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which members of an index are asked about, in which order, and who answers."""
+"""Members of an index in an order, and the way of a question to Redis or to the fallback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Narrowing(Generic[Member]):
     ) -> None:
         self.index = index
         self.conditions = tuple(conditions)
-        """What the members must pass; empty for all."""
+        """The filters that the members pass; empty for all."""
 
         self.view = View(
             index.layout,
@@ -135,7 +135,7 @@ class Narrowing(Generic[Member]):
 
     @property
     def _name(self) -> str:
-        """What is asked, in words: ``'player' where region='kantou'``."""
+        """The ranking in words: ``'player' where region='kantou'``."""
         said = " and ".join(map(str, self.conditions))
         return f"{self.index.name!r} where {said}" if said else repr(self.index.name)
 

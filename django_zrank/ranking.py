@@ -28,7 +28,7 @@ _MANY: Final = 200
 
 
 class Ranking(Board[Member]):
-    """What can be asked of an index: ``PlayerRank.ranking``; of some of its members: ``.filter(region="kantou")``.
+    """The members of an index, to be queried: ``PlayerRank.ranking``; some of them: ``.filter(region="kantou")``.
 
     A member is given as an instance of the model or as its primary key. Every method raises
     :exc:`~django_zrank.IndexUnavailable` where the index is not built or Redis can't be reached, after the
@@ -68,7 +68,7 @@ class Ranking(Board[Member]):
         and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back. It
         can't be combined with ``remember``.
 
-        Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for nonsense (n < 1, a negative band).
+        Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for an invalid parameter (n < 1, a negative band).
         """
         wish = Wish.parse(
             self.index,

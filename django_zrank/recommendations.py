@@ -1,4 +1,4 @@
-"""What ``recommend()`` is asked: checked, and put into the words of a request."""
+"""The parameters of ``recommend()``, validated and turned into a draw."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Wish", "excluding"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Whom ``recommend()`` is asked for, whoever asks: see :meth:`django_zrank.ranking.Ranking.recommend`."""
+    """The validated parameters of :meth:`~django_zrank.ranking.Ranking.recommend`, for any member."""
 
     index: RankIndex
     view: View
     draw: Draw
-    """What is drawn, for no member yet."""
+    """The draw, without a member yet."""
 
     bands: Sequence[tuple[Any, Any]]
     """The bands to try in turn, as they were given."""
@@ -66,7 +66,7 @@ class Wish:
         return cls(index, view, draw, [band for _, band in bands], list(members_of("exclude", exclude)))
 
     def by(self, member: Any, excluded: Iterable[Any] | None = None) -> Draw:
-        """The draw for ``member``; ``excluded``: what ``get_excluded()`` says of it, where that is known."""
+        """The draw for ``member``; ``excluded``: the result of the hook, where it is known."""
         text = self.index.to_text(member)
         if excluded is None:
             excluded = _excluded_by_index(self.index, member)
@@ -104,8 +104,8 @@ class Wish:
 
 
 def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:
-    """Whom not to offer to ``member``, in the form that is the cheapest to send; ``given``: members, by who excludes
-    them."""
+    """Merge the exclusions for ``member`` into the form that is the cheapest to send; ``given``: members, by the
+    parameter that excludes them."""
     excluded = list(chain.from_iterable(given.values()))
     if not excluded:
         return ()
@@ -118,7 +118,7 @@ def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]])
 
 
 def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:
-    """What ``get_excluded()`` says of the row; a primary key is looked up first."""
+    """Call the index's hook with the row of ``member``; a primary key is looked up first."""
     if not index.has_excluded:
         return ()
     (row,) = rows_of(index, [member])

@@ -1,4 +1,4 @@
-"""Which indexes there are."""
+"""The registry of indexes."""
 
 from __future__ import annotations
 

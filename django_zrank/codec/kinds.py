@@ -34,13 +34,13 @@ _INTEGER: Final = Struct(">q")
 
 
 class Kind:
-    """How one type of value becomes units and a score and back, and what a distance between two values is.
+    """One type of value: its units, its score, and distances between two of its values.
 
     This base is the kind of plain integers; the others override what differs.
     """
 
     is_wide: bool = False
-    """Whether units may lie beyond ±2**53. Where they do, the score is the nearest double, and not exact."""
+    """True if units may lie beyond ±2**53. Where they do, the score is the nearest double, and not exact."""
 
     lowest: Number = LOWEST
     """The units of the lowest value that can be ranked and that Python has; of floats, the value."""

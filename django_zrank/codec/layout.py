@@ -1,4 +1,4 @@
-"""How the members of an index are stored: what its scripts have to know. Pure data, no I/O.
+"""The layout of an index in Redis, as its scripts have to know it. Pure data, no I/O.
 
 A *stored member* is the tie bytes of :class:`~django_zrank.codec.order.Order` and then the primary key as text. It
 stands in the sorted set of the whole index and in those of its facets, with the same score in each.
@@ -12,18 +12,18 @@ __all__ = ["PLAIN", "Layout"]
 
 
 class Layout(NamedTuple):
-    """How an index is stored."""
+    """The layout of an index."""
 
     width: int = 0
-    """How many tie bytes stand before every primary key. With 0, a stored member that begins with a NUL byte
+    """The number of tie bytes before every primary key. With 0, a stored member that begins with a NUL byte
     has 9 of them, that one included: only integers beyond ±2**53 need some, and no primary key begins so."""
 
     entries: bool = False
-    """Whether a hash holds the *entry* of each member: its tie bytes, then the names of the facet rankings it
+    """True if a hash holds the *entry* of each member: its tie bytes, then the names of the facet rankings it
     stands in, sorted and joined by NUL bytes. Members with neither have no entry."""
 
     dense: bool = False
-    """Whether every ranking keeps its distinct values, in their order and with their counts: what dense ranks
+    """True if every ranking keeps its distinct values, in their order and with their counts: what dense ranks
     are read from."""
 
     def split(self, stored: bytes) -> tuple[bytes, bytes]:

@@ -27,18 +27,18 @@ class Criterion:
     """One criterion of an order."""
 
     path: str
-    """Where the value is, from the model: ``level``, ``profile__level``."""
+    """The lookup path of the value, from the model: ``level``, ``profile__level``."""
 
     descending: bool
-    """Whether a higher value ranks better."""
+    """True if a higher value ranks better."""
 
     kind: Kind
 
     nullable: bool = False
-    """Whether there may be none: the column's word, or that of a relation on the way which may be missing."""
+    """True if the column may be null, or a relation on the way may be missing."""
 
     nulls_first: bool = False
-    """Whether those that have none rank before those that have one. Never so of a first criterion: a row
+    """True if nulls rank before values. Never so of a first criterion: a row
     without it is not ranked."""
 
     @classmethod
@@ -62,7 +62,7 @@ class Criterion:
 
 
 def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
-    """What a criterion says: the path, whether it descends, whether nulls are first."""
+    """Parse a criterion: the path, true if it descends, true if nulls are first."""
     if isinstance(declared, str):
         return declared.removeprefix("-"), declared.startswith("-"), False
     if type(declared) is F:
@@ -76,7 +76,7 @@ def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
 
 
 def _may_be_missing(relation: Any) -> bool:
-    """Whether a row may have nobody at the other end. Nothing obliges the reverse of a one-to-one."""
+    """Return true if a row may have no row at the other end, as in the reverse of a one-to-one."""
     return bool(relation.null) if relation.concrete else True
 
 
@@ -112,12 +112,12 @@ class Order:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
+        """True if the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
         return self.first.kind.is_wide
 
     @cached_property
     def width(self) -> int:
-        """How many tie bytes stand before every primary key (see :class:`~django_zrank.codec.layout.Layout`): 8 for
+        """The number of tie bytes before every primary key (see :class:`~django_zrank.codec.layout.Layout`): 8 for
         each further criterion, one more where it is nullable, and 8 for the first if it is wide. None if there is
         no further criterion."""
         if len(self.criteria) == 1:
@@ -160,7 +160,7 @@ class Order:
         return tuple(values)
 
     def place_of(self, value: Any) -> tuple[float, bytes]:
-        """Where a value of the first criterion lies: its score, and the bytes with which the tie bytes of all members
+        """Return the score of a value of the first criterion, and the bytes with which the tie bytes of all members
         begin that have it and no others of the same score do; none where the score tells.
 
         Raises ``ValueError`` for what is no value of the criterion, or lies beyond 64 bits.
@@ -199,7 +199,7 @@ class Order:
 
     @cached_property
     def _codes(self) -> tuple[TieCode, ...]:
-        """What the further criteria are in tie bytes."""
+        """The further criteria as tie bytes."""
         reverse = self.first.descending
         return tuple(
             TieCode(

@@ -34,7 +34,7 @@ class Numbers:
         misses = 2 * (wanted + 17) if excluding else 0
         self._bytes = draw(6 * (wanted + misses + _SPARE))
         self.used = 0
-        """How many bytes were used so far. May be set back."""
+        """The number of bytes used so far. May be set back."""
 
     def below(self, m: int) -> int:
         """A number below ``m``, every one equally likely: what would favour the low ones is drawn again."""

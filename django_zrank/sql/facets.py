@@ -19,12 +19,12 @@ __all__ = ["count_facet", "size"]
 
 
 def size(rows: Rows, view: View, question: Size) -> int:
-    """How many members are ranked."""
+    """Count the ranked members."""
     return rows.passing.count()
 
 
 def count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, int]:
-    """How many members have each value of a facet, by the names of the values' rankings."""
+    """Count the members of each value of a facet, by the names of the values' rankings."""
     facet = question.facet
     return {facet.ranking(values).encode(): count for values, count in _counts(rows, facet).items()}
 

@@ -23,7 +23,7 @@ _RANKS: Final = {"ordinal": RowNumber, "competition": Rank, "dense": DenseRank}
 
 
 def bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
-    """How many members stand before one."""
+    """Count the members before one."""
     me = rows.find([question.member]).get(question.member)
     return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
 
@@ -90,7 +90,7 @@ def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) 
 
 
 def _count_values(rows: Rows, where: Q) -> int:
-    """How many distinct values of all criteria together the rows ``where`` have."""
+    """Count the distinct values of all criteria together of the rows ``where``."""
     names = [f"zrank_{at}" for at in range(len(rows.order.criteria))]
     ours = rows.passing.filter(where).annotate(**{name: F(name) for name in names})
     distinct: int = ours.values(*names).distinct().count()
@@ -98,7 +98,7 @@ def _count_values(rows: Rows, where: Q) -> int:
 
 
 def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dict[bytes, tuple[int, int]]]:
-    """How many rows there are; for each of ``ours`` how many stand before it, and what stands before its rank."""
+    """Count all rows; for each of ``ours`` the rows before it, and what stands before its rank."""
     counts: dict[str, Any] = {"size": Count("pk")}
     better = [rows.apart(row, higher=view.reverse, by_text=False) for row in ours]
     for at, row in enumerate(ours):
@@ -116,7 +116,7 @@ def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dic
 
 
 def number(rows: Rows, view: View, members: Iterable[str]) -> dict[bytes, tuple[int, int]]:
-    """How many rows stand before each of many members, and what stands before its rank: all rows are sorted."""
+    """Count the rows before each of many members, and what stands before its rank: all rows are sorted."""
     order = rows.best_first(view.reverse)
     position, rank = (
         Window(RowNumber(), order_by=order) - 1,

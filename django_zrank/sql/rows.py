@@ -175,7 +175,7 @@ class Rows:
         return found | equal & Q(**{f"zrank_text__{'gt' if higher else 'lt'}": me.text}) if by_text else found
 
     def key_of(self, value: Any) -> Number:
-        """What a value of the first criterion is compared and reckoned with, without a loss: its units, or a float."""
+        """Return the number that stands for a value of the first criterion, without a loss: its units, or a float."""
         return self.kind.encode(value) if isinstance(self.kind, Float) else self.kind.units(value)
 
     def than(self, key: Number, comparison: str) -> Q:
@@ -213,7 +213,7 @@ def _value_at(kind: Kind, key: Number) -> Any:
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
-    """Whether a row may come up several times, or belong to groups that a condition would change."""
+    """Return true if a row may come up several times, or belong to groups that a condition would change."""
     query = queryset.query
     fields = [getattr(join, "join_field", None) for join in query.alias_map.values()]
     many = any(field and (field.one_to_many or field.many_to_many) for field in fields)

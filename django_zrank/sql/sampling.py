@@ -42,7 +42,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
 
 
 class _Near(NamedTuple):
-    """What is near a member."""
+    """The two sides of a band round a member."""
 
     size: int
     position: int
