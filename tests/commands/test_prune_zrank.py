@@ -202,6 +202,8 @@ def _quietly(*command: Any, **options: Any) -> str:
         ["rebuild_zrank", "--dry-run"],
         ["sync_zrank"],
         ["verify_zrank"],
+        ["capture_zrank"],
+        ["capture_zrank", "--check"],
         ["prune_zrank", "--dry-run"],
         ["prune_zrank"],
     ],
