@@ -184,7 +184,7 @@ def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             f"{type(index).__name__} has no owner, so the REST API can't tell whose row is the user's.",
             hint=(
                 f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. "
-                "Where nobody owns a row, clients name one by ?member=; silence this then."
+                "Where nobody owns a row, silence this: clients name one by ?member=, if the view lets them."
             ),
             obj=type(index),
             id="zrank.W005",
