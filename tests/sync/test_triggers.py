@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from io import StringIO
 from typing import Any
 
@@ -22,7 +24,7 @@ from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import triggers
-from django_zrank.sync.dialects import DIALECTS, PREFIX
+from django_zrank.sync.dialects import DIALECTS, PREFIX, Capture, Dialect
 from django_zrank.sync.sources import sources_of
 from tests.sync.capturing import connected_as, drop_by_hand, installed, marks, migrated, only, texts
 from tests.testapp.models import (
@@ -806,6 +808,28 @@ def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> No
 
 
 @ddl
+def test_triggers_of_older_releases_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names told of the index only together with what was watched."""
+
+    def stem(self: Dialect, capture: Capture, table: str, definition: Iterable[str]) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
+        what = repr((capture.index, table, capture.via, capture.column.column))
+        parts = (what, what + "older" + "".join(definition))
+        return "_".join([PREFIX + slug, *(sha256(part.encode()).hexdigest()[:8] for part in parts)])
+
+    before = installed()
+    triggers.drop("default")
+    with monkeypatch.context() as patch:
+        patch.setattr(Dialect, "stem", stem)
+        triggers.install("default", triggers.captured("default"))
+        old = installed()
+    assert len(old) == len(before)
+    assert not old.keys() & before.keys()
+    migrated()
+    assert installed() == before
+
+
+@ddl
 def test_triggers_of_indexes_that_are_not_registered_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another project's are such, and those of an older release that still runs."""
     before = installed()
@@ -1166,7 +1190,9 @@ def test_the_command() -> None:
     with pytest.raises(CommandError, match="default"):
         command("--check")
     assert command("--check", "--database", "other") == "other: complete\n"
-    assert command("--database", "default") == f"default: {len(before)} triggers created, 0 dropped\n"
+    assert command("--database", "default", "--verbosity=0") == ""
+    assert installed() == before
+    assert command("--database", "default") == "default: 0 triggers created, 0 dropped\n"
     assert installed() == before
 
 

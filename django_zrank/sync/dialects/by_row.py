@@ -125,7 +125,8 @@ class MySQL(ByRow):
         "refuses, SET GLOBAL log_bin_trust_function_creators = 1)."
     )
     catalog = (
-        "SELECT event_object_table, trigger_name, action_statement, definer FROM information_schema.triggers"
+        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER()"
+        " FROM information_schema.triggers"
         f" WHERE trigger_schema = DATABASE() AND LEFT(trigger_name, {len(PREFIX)}) = '{PREFIX}'"
     )
     columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
@@ -157,7 +158,7 @@ class MySQL(ByRow):
     def unit(self, capture: Capture) -> Unit:
         unit = super().unit(capture)
         table = Generation._meta.db_table
-        seal = Trigger(table.lower(), next(iter(unit.create)).name.rpartition("_")[0] + "_seal")
+        seal = Trigger(table.lower(), _stem(next(iter(unit.create))) + "_seal")
         column, marked = self.quote("index"), self.text(capture.index)
         unit.create[seal] = (
             f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
@@ -167,20 +168,17 @@ class MySQL(ByRow):
         return Unit(capture, unit.owners, unit.prepare, unit.create, seal)
 
     def installed(self) -> dict[Trigger, bool]:
-        found = {trigger: definer for trigger, _, definer in self.rows()}
+        found, me = {}, ""
+        for trigger, _, definer, me in self.rows():  # noqa: B007
+            found[trigger] = definer
         seals = {
-            trigger.name.rpartition("_")[0]: definer
-            for trigger, definer in found.items()
-            if trigger.name.endswith("_seal")
+            _stem(trigger): definer for trigger, definer in found.items() if trigger.name.endswith("_seal")
         }
-        with self.connection.cursor() as cursor:
-            cursor.execute("SELECT CURRENT_USER()")
-            (me,) = cursor.fetchone()
-        # What is ours to use is ours to trust. Of another account's, the seal is tried; the others must be alike.
+        # What this account has made is in force. Of others the seals are tried, and what they have sealed is alike.
         strangers = {*found.values()} - {me}
-        works = {me} | (strangers if strangers and self.seals_work() else set())
+        trusted = {me} | (strangers if strangers and self.seals_work() else set())
         return {
-            trigger: definer in works and definer in (me, seals.get(trigger.name.rpartition("_")[0]))
+            trigger: definer in trusted and definer in (me, seals.get(_stem(trigger)))
             for trigger, definer in found.items()
         }
 
@@ -230,3 +228,8 @@ class MySQL(ByRow):
             # By its collation 'Bob' is 'bob'. A primary key is its bytes, to Redis.
             old, new = f"CAST({old} AS BINARY)", f"CAST({new} AS BINARY)"
         return f"{old} <=> {new}"
+
+
+def _stem(trigger: Trigger) -> str:
+    """What the names of a unit's triggers have in common."""
+    return trigger.name.rpartition("_")[0]

@@ -26,6 +26,9 @@ class Relation(NamedTuple):
     """With its schema, both quoted."""
 
     is_partition: bool
+    is_foreign: bool
+    """On another server: what is written there runs nothing here."""
+
     by_row: bool
     """Whether it has rows that are written by another table's name, or is partitioned."""
 
@@ -78,7 +81,7 @@ class PostgreSQL(Dialect):
                 "  UNION SELECT f.name, i.inhrelid, f.depth + 1, i.xmin::text"
                 "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
                 " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
-                " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition,"
+                " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition, c.relkind = 'f',"
                 " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
                 " f.version"
                 " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"
@@ -109,7 +112,15 @@ class PostgreSQL(Dialect):
         return [relation.name for relation in self._families({table}).get(table, [])]
 
     def unit(self, capture: Capture) -> Unit:
-        absent = Relation(0, "", capture.model._meta.db_table, is_partition=False, by_row=False, version="")
+        absent = Relation(
+            0,
+            "",
+            capture.model._meta.db_table,
+            is_partition=False,
+            is_foreign=False,
+            by_row=False,
+            version="",
+        )
         table, *parts = self.families.get(capture.model._meta.db_table, [absent])
         body = self.body(capture, self.by_row if table.by_row else self.by_statement)
         stem = self.stem(capture, table.name, [body])
@@ -131,7 +142,7 @@ class PostgreSQL(Dialect):
                 versions = [f"{part.number} {part.version}" for part in parts]
                 names["truncate"] = self.stem(capture, table.name, [body, *versions]) + "_truncate"
             elif relation is not table and relation.is_partition:
-                names = {"truncate": names["truncate"]}
+                names = {} if relation.is_foreign else {"truncate": names["truncate"]}
             for operation, name in names.items():
                 by_row = table.by_row and operation != "truncate"
                 how = "FOR EACH ROW" if by_row else f"{self._REFERENCING[operation]}FOR EACH STATEMENT"
