@@ -38,7 +38,7 @@ class Gauges:
 
 
 def read_gauges(index: RankIndex) -> Gauges:
-    """Look at an index from both sides. Three small queries, and two round trips to Redis."""
+    """Look at an index from both sides. A few small queries, and two round trips to Redis."""
     waiting = waiting_marks(index)
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     members: int | None

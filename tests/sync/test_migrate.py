@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.management.sql import emit_pre_migrate_signal
-from django.db import DatabaseError, connection, migrations, models
+from django.db import DatabaseError, connection, connections, migrations, models, transaction
 from django.db.migrations.state import ProjectState
 
 from django_zrank import RankIndex
+from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import triggers
@@ -240,6 +242,32 @@ def test_a_second_migration_that_fails_after_the_first_one_has_committed(old: An
     sync(index())
     assert examine(index()) is Verdict.HEALTHY
     assert_mirrors(type(index()))
+
+
+@only("postgresql")
+def test_a_migration_that_commits_while_triggers_are_made(old: Any) -> None:
+    """They would name a column that is gone, and fail every write."""
+    triggers.drop("default", ["old"])
+
+    def install() -> None:
+        try:
+            triggers.install("default", triggers.captured("default"))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE testapp_old RENAME COLUMN score TO level")
+            installing = thread.submit(install)
+            waiting = (0,)
+            while waiting == (0,) and not installing.done():
+                cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+                waiting = cursor.fetchone()
+        with pytest.raises(CaptureError, match="has changed while"):
+            installing.result(timeout=60)
+    assert not watching()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_old SET level = 1")
 
 
 # Undone
