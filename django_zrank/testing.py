@@ -8,6 +8,7 @@ with a key prefix of its own.
 from __future__ import annotations
 
 import atexit
+import glob
 import os
 import sys
 from collections import defaultdict
@@ -26,6 +27,7 @@ from redis import Redis
 from . import isolation
 from .conf import get_settings, raw_settings
 from .embedded import EmbeddedServer
+from .exceptions import NotIsolated
 from .index import RankIndex
 from .models import Generation
 from .registry import registry
@@ -56,7 +58,7 @@ class TestLocation:
 
     def empty(self, client: Redis) -> None:
         """Remove what tests of this process have left."""
-        for key in client.scan_iter(f"{self.key_prefix}:*", count=500):
+        for key in client.scan_iter(f"{glob.escape(self.key_prefix)}:*", count=500):
             client.unlink(key)
 
 
@@ -86,7 +88,13 @@ def empty(server: Any) -> Redis:
     """Remove what tests have left in the server, which the app uses by now. Returns the raw client."""
     isolation.require_test("Emptying a Redis")
     isolation.require_redis()
-    client: Redis = get_redis_connection(get_settings().redis_alias)
+    alias = get_settings().redis_alias
+    caches: dict[str, Any] = settings.CACHES
+    if caches[alias]["LOCATION"] != server.url:
+        raise NotIsolated(
+            f"A test sets another CACHES[{alias!r}] than the one it was given: it is not emptied."
+        )
+    client: Redis = get_redis_connection(alias)
     if isinstance(server, TestLocation):
         server.empty(client)
     else:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
-from django.test import SimpleTestCase, TestCase
+from django.test import SimpleTestCase, TestCase, override_settings
+from redis import Redis
 
 from django_zrank import IndexUnavailable, isolation
 from django_zrank.exceptions import NotIsolated
@@ -111,6 +112,27 @@ def test_options_of_the_projects_server_are_not_its_own(settings: Any) -> None:
 def test_a_mixin_that_would_do_nothing_is_refused() -> None:
     with pytest.raises(TypeError, match="before the test case"):
         type("Wrong", (TestCase, ZRankTestMixin), {})
+
+
+def test_a_redis_that_a_test_sets_by_itself_is_not_emptied(zrank_server: Any) -> None:
+    other = zrank_server.url.removesuffix("/0") + "/7"
+
+    class Overridden(ZRankTestMixin, SimpleTestCase):
+        def test(self) -> None:
+            raise AssertionError
+
+    caches = {"zrank": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": other}}
+    with Redis.from_url(other) as client:
+        client.set("kept", "1")
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(override_settings(CACHES=caches)(Overridden)).run(
+            result
+        )
+        assert not result.failures
+        ((_, report),) = result.errors
+        assert "NotIsolated: A test sets another CACHES['zrank']" in report
+        assert client.get("kept") == b"1"
+        client.flushdb()
 
 
 class TestSkipped(ZRankTestMixin, SimpleTestCase):
