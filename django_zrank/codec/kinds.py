@@ -27,7 +27,7 @@ from .units import (
     plain_number,
 )
 
-__all__ = ["Big", "Boolean", "Fixed", "Float", "Kind"]
+__all__ = ["Big", "Boolean", "Bounded", "Fixed", "Float", "Kind"]
 
 _DOUBLE: Final = Struct(">d")
 _INTEGER: Final = Struct(">q")
@@ -60,6 +60,18 @@ class Kind:
     def value(self, units: int) -> Any:
         """The value that has these units."""
         return units
+
+    def key(self, value: Any) -> Number:
+        """The number that stands for ``value``, without a loss: its units; of floats, the value."""
+        return self.units(value)
+
+    def at(self, key: Number) -> Any:
+        """The value that a key stands for."""
+        return self.value(int(key))
+
+    def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
+        """The lowest and the highest key that can be ranked; None where no column can hold others."""
+        return (EXACT_LOW, EXACT) if as_score else None
 
     def encode(self, value: Any) -> Number:
         """``value`` as a score. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
@@ -109,13 +121,20 @@ class Kind:
         return min(whole, SPAN)
 
 
-class Big(Kind):
+class Bounded(Kind):
+    """A kind of which every value in a column can be ranked."""
+
+    def limits(self, *, as_score: bool) -> None:
+        return None
+
+
+class Big(Bounded):
     """Integers of 64 bits."""
 
     is_wide = True
 
 
-class Boolean(Kind):
+class Boolean(Bounded):
     lowest, highest = 0, 1
 
     def value(self, units: int) -> bool:
@@ -138,6 +157,15 @@ class Float(Kind):
     def value(self, units: int) -> float:
         (number,) = _DOUBLE.unpack(_INTEGER.pack(units if units >= 0 else units ^ HIGHEST))
         return number  # type: ignore[no-any-return]
+
+    def key(self, value: Any) -> Number:
+        return self.encode(value)
+
+    def at(self, key: Number) -> Any:
+        return key
+
+    def limits(self, *, as_score: bool) -> tuple[Number, Number]:
+        return self.lowest, self.highest
 
     def encode(self, value: Any) -> float:
         number = float(value)
@@ -183,6 +211,9 @@ class Fixed(Kind):
 
     def value(self, units: int) -> Decimal:
         return Decimal(units).scaleb(-self.places, DECIMALS)
+
+    def limits(self, *, as_score: bool) -> tuple[Number, Number]:
+        return (EXACT_LOW, EXACT) if as_score and not self.is_wide else (self.lowest, self.highest)
 
     def check(self, value: Any) -> Decimal:
         number = plain_number(value)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from .kinds import Kind
+from .kinds import Bounded
 from .units import HIGHEST, LOWEST, Distance, Number, parse_number, parse_timespan, timespan
 
 __all__ = ["Day", "Moment", "Span"]
@@ -18,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Day(Kind):
+class Day(Bounded):
     """Dates, as days since 1970-01-01. A distance is a ``timedelta`` or a number of days."""
 
     lowest, highest = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
@@ -46,7 +46,7 @@ class Day(Kind):
             return parse_timespan(text)
 
 
-class Moment(Kind):
+class Moment(Bounded):
     """Datetimes, as microseconds since 1970 in UTC. Doubles hold them from the year 1684 to 2255."""
 
     is_wide = True
@@ -79,6 +79,9 @@ class Span(Moment):
 
     lowest: Number = LOWEST
     highest: Number = HIGHEST
+
+    def limits(self, *, as_score: bool) -> tuple[Number, Number]:  # type: ignore[override]
+        return self.lowest, self.highest
 
     def whole(self, value: timedelta) -> int:  # type: ignore[override]
         return value // _MICROSECOND

@@ -12,10 +12,9 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import Collate, Round
 
 from ..codec.fields import follow, value_field
-from ..codec.kinds import Fixed, Float, Kind
+from ..codec.kinds import Fixed
 from ..codec.order import Criterion
-from ..codec.times import Span
-from ..codec.units import EXACT, Number
+from ..codec.units import Number
 from ..filters import Condition, as_query
 from ..requests.pages import Bound
 
@@ -71,9 +70,9 @@ class Rows:
         }
         ranked = ranked.alias(**names, zrank_text=_text(self.connection.vendor))
         for name, criterion in zip(names, self.order.criteria, strict=True):
-            limits = self._limits(criterion.kind, is_first=criterion is self.order.first)
+            limits = criterion.kind.limits(as_score=criterion is self.order.first)
             if limits is not None:
-                lowest, highest = (_value_at(criterion.kind, limit) for limit in limits)
+                lowest, highest = map(criterion.kind.at, limits)
                 within = Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
                 may_be_null = criterion.nullable and criterion is not self.order.first
                 ranked = ranked.filter(within | Q(**{f"{name}__isnull": True}) if may_be_null else within)
@@ -106,15 +105,6 @@ class Rows:
         ):
             return Round(F(criterion.path), precision=criterion.kind.places)
         return F(criterion.path)
-
-    @staticmethod
-    def _limits(kind: Kind, *, is_first: bool) -> tuple[Number, Number] | None:
-        """The lowest and the highest key (see ``key_of()``) that a row may have to be ranked; None where no column
-        can hold others."""
-        if isinstance(kind, (Fixed, Float, Span)) or (is_first and type(kind) is Kind):
-            exact = is_first and not kind.is_wide and not isinstance(kind, Float)
-            return (-EXACT, EXACT) if exact else (kind.lowest, kind.highest)
-        return None
 
     @cached_property
     def ascending(self) -> list[OrderBy]:
@@ -174,24 +164,20 @@ class Rows:
                 equal &= Q(**{name: value})
         return found | equal & Q(**{f"zrank_text__{'gt' if higher else 'lt'}": me.text}) if by_text else found
 
-    def key_of(self, value: Any) -> Number:
-        """Return the number that stands for a value of the first criterion, without a loss: its units, or a float."""
-        return self.kind.encode(value) if isinstance(self.kind, Float) else self.kind.units(value)
-
     def than(self, key: Number, comparison: str) -> Q:
         """The rows whose first criterion is "lt", "lte", "gt" or "gte" than the value with this key."""
         low, high = self._edges
         if low <= key <= high:
-            return Q(**{f"zrank_0__{comparison}": _value_at(self.kind, key)})
+            return Q(**{f"zrank_0__{comparison}": self.kind.at(key)})
         return ~_NOBODY if (key < low) == comparison.startswith("gt") else _NOBODY
 
     @cached_property
     def _edges(self) -> tuple[Number, Number]:
         """The lowest and the highest key that there is a value for."""
-        return self._limits(self.kind, is_first=True) or (self.kind.lowest, self.kind.highest)
+        return self.kind.limits(as_score=True) or (self.kind.lowest, self.kind.highest)
 
     def beyond(self, bound: Bound, comparison: str) -> Q:
-        return _NOBODY if not bound.score else self.than(self.key_of(bound.value), comparison)
+        return _NOBODY if not bound.score else self.than(self.kind.key(bound.value), comparison)
 
     # Texts
 
@@ -206,10 +192,6 @@ class Rows:
         if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
             return None
         return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
-
-
-def _value_at(kind: Kind, key: Number) -> Any:
-    return key if isinstance(kind, Float) else kind.value(int(key))
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:

@@ -63,7 +63,7 @@ def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -
             _side(rows, after, last, higher, base=after),
         )
     else:
-        key = rows.key_of(me.values[0])
+        key = rows.kind.key(me.values[0])
         from_low, to_high = rows.than(key - below, "gte"), rows.than(key + above, "lte")
         counts["first"] = Count("pk", filter=rows.than(key - below, "lt"))
         counts["end"] = Count("pk", filter=to_high)
