@@ -254,10 +254,13 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.W004",
         )
-    for source in sources:
-        if problem := _key_problem(source.column):
+    leading = {
+        field for source in sources for field in (source.column, *(link.near for link in source.links[-1:]))
+    }
+    for field in sorted(leading, key=str):
+        if problem := _key_problem(field):
             yield Error(
-                f"{cls.__name__}: {source.column} leads from what is read to members, and can't: {problem}.",
+                f"{cls.__name__}: {field} leads from what is read to members, and can't: {problem}.",
                 hint=f"Keys on the way from a member can be {SUPPORTED}.",
                 obj=cls,
                 id="zrank.E034",

@@ -461,7 +461,7 @@ DECLARATIONS = [
     declaring(
         "zrank.E034",
         "a date that leads to members",
-        "Season.start leads from what is read to members, and can't: .*DateField",
+        "Result.season leads from what is read to members, and can't: .*DateField",
         model=Result,
         order=("-points",),
         get_queryset=rows(Result.objects.filter(season__is_over=False)),

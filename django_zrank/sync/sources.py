@@ -85,7 +85,7 @@ class Source:
         The links are followed when the mark is worked off, not by the trigger that wrote it: a transaction
         that gives a row another value doesn't see a member that one beside it is just leading there.
         """
-        values = list(_parse(self.links[-1].near, texts))
+        values = list(_parse(self.column, self.links[-1].near, texts))
         size = min(_BATCH, connections[using].features.max_query_params or _BATCH)
         for start in range(0, len(values), size):
             found: Any = values[start : start + size]
@@ -248,9 +248,10 @@ def _joined(table: Any) -> Sequence[tuple[models.Field[Any, Any], models.Field[A
     return pairs
 
 
-def _parse(field: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:
-    """Values of ``field`` out of text. What is none can't lead anywhere."""
-    parse = spelling_of(field).parse
+def _parse(far: models.Field[Any, Any], near: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:
+    """Values of ``near`` out of the database's text of the values of ``far``. What is none can't lead anywhere."""
+    read, parse = spelling_of(far).parse, spelling_of(near).parse
     for text in texts:
         with suppress(ValueError):
-            yield parse(text)
+            # A generic relation's columns may be of two types: a UUID, and text.
+            yield parse(str(read(text)))

@@ -151,7 +151,7 @@ class Host(models.Model):
     load = models.IntegerField(null=True)
     zone = models.ForeignKey("Zone", models.SET_NULL, null=True, to_field="gateway")
     is_hidden = models.BooleanField(default=False)
-    labels = GenericRelation("Label")
+    labels = GenericRelation("Label", related_query_name="host")
 
 
 class Zone(models.Model):
