@@ -29,7 +29,7 @@ def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: 
     transaction of its own, it would be gone where the migration fails and the old release goes on.
     """
     connection = connections[using]
-    if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).installed():
+    if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).texts():
         for migration, _ in plan:
             migration.operations = [_guarded(operation) for operation in migration.operations]  # type: ignore[misc]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
@@ -136,6 +136,12 @@ def test_who_puts_triggers_back_waits_for_no_writer_for_long(elsewhere: Callable
     sync(INDEX)
     assert believed()
     assert_mirrors(PlayerAscending)
+
+
+def test_what_a_look_costs(django_assert_num_queries: Any) -> None:
+    catalog = {"postgresql": 2, "mysql": 1, "sqlite": 1}[connection.vendor]
+    with django_assert_num_queries(catalog):
+        triggers.gaps(INDEX)
 
 
 # A release that reads more, without a migration
@@ -432,6 +438,20 @@ def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankInd
     sync(INDEX)
     assert believed()
     assert_mirrors(PlayerAscending)
+
+
+@only("mysql")
+@pytest.mark.parametrize("number", [1290, 1205])
+def test_what_can_not_be_told_is_no_cause_for_alarm(number: int) -> None:
+    """A server that is read-only for a moment, and a lock that somebody else holds."""
+
+    def refuse(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("INSERT INTO `zrank_generation`"):
+            raise OperationalError(number, "refused")
+        return execute(sql, *args)
+
+    with made_by("zrank_owner"), connection.execute_wrapper(refuse):
+        assert triggers.gaps(INDEX) == []
 
 
 @only("mysql")

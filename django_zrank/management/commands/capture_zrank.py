@@ -15,8 +15,8 @@ from ..base import ZRankCommand
 class Command(ZRankCommand):
     help = (
         "Installs the triggers that write down what changes, as migrate does, and drops those that another "
-        "declaration of the same indexes asked for. Run it with --drop before you remove the app: a trigger without "
-        "its table fails every write."
+        "declaration of the same indexes asked for. Before you remove the app, stop sync_zrank and run it with "
+        "--drop: a trigger without its table fails every write."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
