@@ -238,7 +238,7 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
 
 def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
     cls, sources, unseen = type(index), sources_of(index), unseen_tables(index)
-    own = {source.model._meta.db_table for source in sources if not source.path or source.inherited}
+    own = {source.model._meta.db_table for source in sources if not source.path}
     if tables := ", ".join(sorted(unseen & own)):
         yield Error(
             f"{cls.__name__}.get_queryset() reads other rows of {tables} in a subquery: a change of one row would move "

@@ -26,7 +26,7 @@ from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.triggers import captured
-from tests.testapp.models import Account, Club, Player, PlayerProxy, Ticket
+from tests.testapp.models import Account, Club, Employee, Person, Player, PlayerProxy, Ticket
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
 with isolate_apps("tests.testapp"):
@@ -441,6 +441,14 @@ DECLARATIONS = [
             ),
             ("by a column", Player.objects.filter(name__in=Player.objects.filter(level=1).values("name"))),
         ]
+    ),
+    declaring(
+        "zrank.W004",
+        "rows of a parent",
+        "testapp_person in a subquery",
+        model=Employee,
+        order=("-points",),
+        get_queryset=rows(Employee.objects.filter(pk__in=Person.objects.filter(points__gt=5))),
     ),
     declaring(
         "zrank.W004",
