@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, overload
 
-from .entries import Entries, Entry
+from .codec.entry import Entry, Ranked
+from .entries import Entries
 from .exceptions import NotRanked
 from .filters import covering
 from .generics import Member
@@ -130,7 +131,7 @@ class Board(Narrowing[Member]):
 
     def entry(self, member: Any) -> Entry:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
-        return self._to_entry(self._locate(member)[1])
+        return self._to_entries([self._locate(member)[1]])[0]
 
     def percentile(self, member: Any) -> float:
         """The percentage of the others that don't rank better than ``member``: 100 is best, 0 the last of all.
@@ -159,7 +160,7 @@ class Board(Narrowing[Member]):
         """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
         locations = self._ask(Locate(list(self._pks(members)))).found
         found = sorted(filter(None, locations), key=lambda location: location.position)
-        return Entries(self.index, list(map(self._to_entry, found)))
+        return Entries(self.index, self._to_entries(found))
 
     def _pks(self, members: Iterable[Any]) -> dict[str, Any]:
         """Each member as Redis stores it, and its primary key."""
@@ -211,7 +212,7 @@ class Board(Narrowing[Member]):
         if value is None and parameter != "score":
             return Bound()
         try:
-            score, exact = self.index.ordering.place_of(value)
+            score, exact = self.index.ordering.bound_of(value)
         except ValueError as error:
             hint = "" if parameter == "score" else "; None means no bound"
             raise ValueError(f"{parameter}: {error}{hint}") from None
@@ -219,8 +220,9 @@ class Board(Narrowing[Member]):
 
     def _entries(self, page: Page) -> Entries[Member]:
         """The members of a page with their ranks."""
-        to_entry, split, method = self.index.to_entry, self.index.layout.split, self.view.method
-        entries, rank, last = [], page.before + 1, None
+        split, method = self.index.layout.split, self.view.method
+        ranked: list[Ranked] = []
+        rank, last = page.before + 1, None
         for at, (stored, score) in enumerate(page.members, page.first + 1):
             value = (score, split(stored)[0])
             if method == "ordinal":
@@ -228,11 +230,11 @@ class Board(Narrowing[Member]):
             elif last is not None and value != last:
                 rank = at if method == "competition" else rank + 1
             last = value
-            entries.append(to_entry(stored, score, rank))
-        return Entries(self.index, entries)
+            ranked.append((stored, score, rank))
+        return Entries(self.index, self.index.to_entries(ranked))
 
-    def _to_entry(self, location: Location) -> Entry:
-        return self.index.to_entry(location.stored, location.score, location.before + 1)
+    def _to_entries(self, locations: Iterable[Location]) -> list[Entry]:
+        return self.index.to_entries((one.stored, one.score, one.before + 1) for one in locations)
 
 
 def _at_most(parameter: str, count: int, at_least: int = 1) -> int:

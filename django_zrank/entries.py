@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from django.db import models
 
+from .codec.entry import Entry
 from .generics import Member
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
 __all__ = ["Entries", "Entry", "Recommendations"]
-
-
-class Entry(NamedTuple):
-    """One member of a ranking."""
-
-    pk: Any
-    """The primary key, in the model's own type."""
-
-    score: Any
-    """The value of the first criterion, in the field's own type."""
-
-    rank: int | None
-    """1 is best; of members that are equal in every criterion, as ``ranking_method`` says. None where nothing tells
-    it at once: recommendations among those that pass several filters which no facet covers together."""
-
-    values: tuple[Any, ...]
-    """The values of all criteria, each in its field's own type."""
 
 
 class Entries(Sequence[Entry], Generic[Member]):

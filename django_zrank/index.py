@@ -12,11 +12,11 @@ from django.apps import apps
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
+from .codec.entry import Entry, Ranked, decoder
 from .codec.layout import Layout
 from .codec.order import Order
 from .codec.spelling import Spelling, spelling_of
 from .codec.units import Distance
-from .entries import Entry
 from .exceptions import NotRanked
 from .facets import Facets
 from .generics import Member
@@ -311,22 +311,9 @@ class RankIndex(Generic[Member]):
         return lambda member: parse(member.decode())
 
     @cached_property
-    def to_entry(self) -> Callable[[bytes, float, int | None], Entry]:
-        """A function from a stored member, its score and its rank to an entry."""
-        to_pk, order, split = self.from_bytes, self.ordering, self.layout.split
-
-        def plain(stored: bytes, score: float, rank: int | None) -> Entry:
-            value = decode(score)
-            return new(Entry, (to_pk(stored), value, rank, (value,)))
-
-        def tied(stored: bytes, score: float, rank: int | None) -> Entry:
-            tie, member = split(stored)
-            values = order.decode(score, tie)
-            return Entry(to_pk(member), values[0], rank, values)
-
-        decode = order.first.kind.decode
-        new: Callable[..., Entry] = tuple.__new__  # half the time of Entry(…), and there may be hundreds
-        return tied if order.width or order.is_wide else plain
+    def to_entries(self) -> Callable[[Iterable[Ranked]], list[Entry]]:
+        """A function from stored members, their scores and their ranks to entries."""
+        return decoder(self.ordering, self.layout, self.from_bytes)
 
     def parse_band(self, text: str) -> Distance:
         """One distance of a band out of ``text``, in the score's own type. Raises ``ValueError``."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from .codec.entry import Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
@@ -75,17 +76,20 @@ class Wish:
 
     def answer(self, sample: Sample) -> Recommendations:
         """The members of a sample, best first."""
-        to_entry, size, drawn, reverse = self.index.to_entry, sample.size, sample.drawn, self.view.reverse
+        size, drawn, reverse = sample.size, sample.drawn, self.view.reverse
+        ranked: list[Ranked]
         if size is None:
-            entries = [to_entry(who, score, None) for _, who, score in sorted(drawn, reverse=reverse)]
+            ranked = [(who, score, None) for _, who, score in sorted(drawn, reverse=reverse)]
         elif sample.before is not None:
             numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
-            entries = [to_entry(who, score, before + 1) for (_, who, score), before in numbered]
+            ranked = [(who, score, before + 1) for (_, who, score), before in numbered]
         elif reverse:
-            entries = [to_entry(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
+            ranked = [(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
         else:
-            entries = [to_entry(who, score, at + 1) for at, who, score in sorted(drawn)]
-        return Recommendations(self.index, entries, self.bands[sample.band], sample.candidates)
+            ranked = [(who, score, at + 1) for at, who, score in sorted(drawn)]
+        return Recommendations(
+            self.index, self.index.to_entries(ranked), self.bands[sample.band], sample.candidates
+        )
 
     def by_each(self, members: Iterable[Any], size: int) -> Iterator[list[tuple[Any, Draw | None]]]:
         """Each of ``members`` with its draw, None for one that has no row to ask ``get_excluded()`` of: in lists of

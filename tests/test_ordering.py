@@ -334,13 +334,13 @@ def test_the_place_of_a_value_is_that_of_a_member_that_has_it() -> None:
         for units in (0, 2**53 - 1, 2**53, 2**53 + 1, -(2**63)):
             score, tie = parsed.encoder()([units, None][: len(order)])
             exact = b"" if abs(units) < EXACT else tie if len(order) == 1 else tie[:8]
-            assert parsed.place_of(units) == (float(score), exact)
-    assert Order.parse(Player, ["level"]).place_of(EXACT + 1) == (2.0**53, b"")
-    assert Order.parse(Ticket, ["real"]).place_of(Decimal("0.5")) == (0.5, b"")
-    assert Order.parse(Ticket, ["price"]).place_of(0.29) == (29.0, b"")
-    assert Order.parse(Ticket, ["flag"]).place_of(True) == (1.0, b"")
-    assert Order.parse(Ticket, ["day"]).place_of(date(1970, 1, 2)) == (1.0, b"")
-    assert Order.parse(Ticket, ["moment"]).place_of(datetime(1970, 1, 2)) == (86_400_000_000.0, b"")
+            assert parsed.bound_of(units) == (float(score), exact)
+    assert Order.parse(Player, ["level"]).bound_of(EXACT + 1) == (2.0**53, b"")
+    assert Order.parse(Ticket, ["real"]).bound_of(Decimal("0.5")) == (0.5, b"")
+    assert Order.parse(Ticket, ["price"]).bound_of(0.29) == (29.0, b"")
+    assert Order.parse(Ticket, ["flag"]).bound_of(True) == (1.0, b"")
+    assert Order.parse(Ticket, ["day"]).bound_of(date(1970, 1, 2)) == (1.0, b"")
+    assert Order.parse(Ticket, ["moment"]).bound_of(datetime(1970, 1, 2)) == (86_400_000_000.0, b"")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_the_place_of_a_value_is_that_of_a_member_that_has_it() -> None:
 )
 def test_what_has_no_place(path: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{path}: "):
-        Order.parse(Ticket, [path]).place_of(value)
+        Order.parse(Ticket, [path]).bound_of(value)
 
 
 # The database's own ORDER BY

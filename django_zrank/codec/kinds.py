@@ -82,9 +82,8 @@ class Kind:
             return float(units)
         raise inexact(units)
 
-    def decode(self, score: float) -> Any:
-        """The value that was stored as ``score``: exactly, unless the kind is wide and it lies beyond ±2**53."""
-        return self.value(int(score))
+    decode: Callable[[float], Any] = staticmethod(int)
+    """The value that was stored as a score: exactly, unless the kind is wide and it lies beyond ±2**53."""
 
     def check(self, value: Any) -> Any:
         """``value``, if it is one of this kind that somebody may ask about. Raises ``ValueError``."""
@@ -136,6 +135,7 @@ class Big(Bounded):
 
 class Boolean(Bounded):
     lowest, highest = 0, 1
+    decode = staticmethod(bool)
 
     def value(self, units: int) -> bool:
         return bool(units)
@@ -173,8 +173,7 @@ class Float(Kind):
             raise Unrankable(f"{number} has no place in an order")
         return number + 0.0  # -0.0 becomes 0.0: equal values, one score
 
-    def decode(self, score: float) -> float:
-        return score
+    decode = staticmethod(float)
 
     def check(self, value: Any) -> Any:
         if not plain_number(value).is_finite():
@@ -211,6 +210,9 @@ class Fixed(Kind):
 
     def value(self, units: int) -> Decimal:
         return Decimal(units).scaleb(-self.places, DECIMALS)
+
+    def decode(self, score: float) -> Decimal:
+        return self.value(int(score))
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number]:
         return (EXACT_LOW, EXACT) if as_score and not self.is_wide else (self.lowest, self.highest)

@@ -100,7 +100,7 @@ class Order:
                 raise FieldError(f"{criteria[at].path} is named twice")
         return cls(criteria)
 
-    @property
+    @cached_property
     def first(self) -> Criterion:
         """The criterion whose value is the score."""
         return self.criteria[0]
@@ -110,7 +110,7 @@ class Order:
         """The lookup path of every criterion, as ``values_list()`` takes them."""
         return tuple(criterion.path for criterion in self.criteria)
 
-    @property
+    @cached_property
     def is_wide(self) -> bool:
         """True if the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
         return self.first.kind.is_wide
@@ -159,7 +159,7 @@ class Order:
             at += code.width
         return tuple(values)
 
-    def place_of(self, value: Any) -> tuple[float, bytes]:
+    def bound_of(self, value: Any) -> tuple[float, bytes]:
         """Return the score of a value of the first criterion, and the bytes with which the tie bytes of all members
         begin that have it and no others of the same score do; none where the score tells.
 

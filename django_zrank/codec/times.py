@@ -29,6 +29,9 @@ class Day(Bounded):
     def value(self, units: int) -> date:
         return date.fromordinal(units + _EPOCH_DAY)
 
+    def decode(self, score: float) -> date:
+        return self.value(int(score))
+
     def check(self, value: Any) -> date:
         if isinstance(value, datetime) or not isinstance(value, date):
             raise ValueError(f"expected a date, not {value!r}")
@@ -61,6 +64,9 @@ class Moment(Bounded):
     def value(self, units: int) -> datetime:
         moment = _EPOCH + timedelta(microseconds=units)
         return moment if settings.USE_TZ else moment.replace(tzinfo=None)
+
+    def decode(self, score: float) -> Any:
+        return self.value(int(score))
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, datetime):
