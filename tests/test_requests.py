@@ -1,0 +1,93 @@
+"""Requests are values: what becomes of the replies is told without a server. And every question has two answers."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Generator
+from importlib import import_module
+from typing import Any
+
+from django_zrank import requests
+from django_zrank.codec.layout import PLAIN
+from django_zrank.keys import Keys
+from django_zrank.requests.request import Call, Request, Several, Steps, merge
+from django_zrank.requests.view import View
+from django_zrank.sql.reader import _ANSWERS
+
+KEYS = Keys.of("zrank", "player")
+
+
+def run(request: Request[Any]) -> tuple[Any, list[list[str]]]:
+    """The answer to a request where every command is replied to by its name, and what was sent in each round."""
+    rounds = []
+    while isinstance(request, Request):
+        sent = [str(call.command) for call in request.calls]
+        rounds.append(sent)
+        request = request.parse(list(sent))
+    return request, rounds
+
+
+def ask(*commands: str, writes: bool = False, atomic: bool = False) -> Request[str]:
+    return Request(tuple(Call(command, ()) for command in commands), "".join, writes, atomic)
+
+
+def asking_on(first: str, *others: str) -> Request[str]:
+    """A request that is answered after as many rounds as there are commands."""
+    if not others:
+        return ask(first)
+    return Request(
+        (Call(first, ()),), lambda replies: asking_on(*others).then(lambda said: replies[0] + said)
+    )
+
+
+def test_what_follows_is_done_to_the_answer_of_the_last_round() -> None:
+    assert run(ask("A", "B").then(str.lower)) == ("ab", [["A", "B"]])
+    assert run(asking_on("A", "B", "C").then(str.lower)) == ("abc", [["A"], ["B"], ["C"]])
+    assert run(ask("A").then(lambda said: ask("B").then(lambda more: said + more))) == ("AB", [["A"], ["B"]])
+
+
+def test_merged_requests_share_their_rounds() -> None:
+    merged = merge([asking_on("A", "B"), ask("C", "D"), asking_on("E", "F", "G"), ask()])
+    assert run(merged) == (["AB", "CD", "EFG", ""], [["A", "C", "D", "E"], ["B", "F"], ["G"]])
+    assert run(merge([])) == ([], [[]])
+
+
+def test_a_merged_request_writes_if_one_does() -> None:
+    assert not merge([ask("A"), ask("B")]).writes
+    assert merge([ask("A"), ask("B", writes=True)]).writes
+    assert merge([ask("A", atomic=True), ask("B")]).atomic
+    assert ask("A", writes=True, atomic=True).then(len).writes
+
+
+class Question:
+    def __init__(self, *commands: str) -> None:
+        self.commands = commands
+
+    def request(self, view: View, keys: Keys) -> Request[str]:
+        return asking_on(*self.commands)
+
+
+def test_several_questions() -> None:
+    several = Several([Question("A", "B"), Question("C")])
+    assert run(several.request(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
+
+
+def test_steps_begin_anew_with_each_request() -> None:
+    def steps() -> Generator[Question, str, str]:
+        first = yield Question("A", "B")
+        second = yield Question(first.lower())
+        return f"{first} then {second}"
+
+    question = Steps(steps)
+    for _ in range(2):  # as after a swap, when all is asked once more
+        answer, rounds = run(question.request(View(PLAIN), KEYS))
+        assert (answer, rounds) == ("AB then ab", [["A"], ["B"], ["ab"]])
+
+
+def test_every_question_has_an_answer_by_sql() -> None:
+    modules = [
+        import_module(f"django_zrank.requests.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
+    ]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    questions = {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
+    assert questions - {Several, Steps} == set(_ANSWERS)
