@@ -29,7 +29,7 @@ DEFERRED = {
     # A declaration loads no Redis.
     ("django_zrank.engine", "django_zrank.engine.reader"),
     # drf-spectacular is optional.
-    ("django_zrank.apps", "django_zrank.rest_framework.openapi"),
+    ("django_zrank.apps", "django_zrank.rest_framework.extensions"),
 }
 """Imports within functions: (module, what it imports)."""
 

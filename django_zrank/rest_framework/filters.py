@@ -61,7 +61,6 @@ class ValuesParameter(Parameter):
         self.index, self.path, self.negated = index, path, negated
         self.facet = index.faceting.reading(path)
         self.field = value_field(self.facet.field(path))
-        self.choices = choices_of(self.field)
 
     def read(self, texts: Sequence[str]) -> Condition:
         parts = [part.replace("\\,", ",") for text in texts for part in _COMMA.split(text)]
@@ -73,7 +72,8 @@ class ValuesParameter(Parameter):
     def read_one(self, text: str) -> Any:
         try:
             value = self._parse(text)
-            if self.choices and value not in self.choices:
+            choices = choices_of(self.field)
+            if choices and value not in choices:
                 raise ValueError(text)
         except ValueError:
             message = _("“{value}” is not a value of {name}.")
@@ -92,8 +92,8 @@ class ValuesParameter(Parameter):
 
     def get_schema(self) -> Schema:
         items = facet_schema(self.index, self.path)
-        if self.choices:
-            items["enum"] = self.choices
+        if choices := choices_of(self.field):
+            items["enum"] = choices
         elif items == {"type": "string"}:
             items["pattern"] = r"^[^\u0000]*$"
         return {"type": "array", "items": items, "minItems": 1, "maxItems": self.limit}

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uritemplate
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.drainage import error
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension, OpenApiViewExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
@@ -35,7 +33,6 @@ from .schemas import (
     key_schema,
     object_schema,
     one_of,
-    score_schema,
 )
 from .serializers import EntrySerializer
 
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
     from .viewsets import IndexViewSet
 
-__all__ = ["IndexAutoSchema", "IndexViewExtension"]
+__all__ = ["IndexAutoSchema"]
 
 
 class IndexAutoSchema(AutoSchema):
@@ -165,7 +162,7 @@ class IndexAutoSchema(AutoSchema):
             "400": self._get_error(
                 "RankingParameterErrors",
                 invalid,
-                _("Nonsense. The body names the parameter."),
+                _("A parameter is invalid. The body names it."),
                 {"n": ["Ensure this value is greater than or equal to 1."]},
             ),
             **{
@@ -266,63 +263,3 @@ _FAILURES: Final = (
     ("404", _("No such ranked member, page or index."), "This member is not in the ranking."),
     ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
 )
-
-
-# What drf-spectacular finds by itself
-
-
-class IndexViewExtension(OpenApiViewExtension):
-    """The views of this app and their subclasses, described by :class:`IndexAutoSchema`."""
-
-    target_class = "django_zrank.rest_framework.viewsets.IndexViewSet"
-    match_subclasses = True
-
-    def view_replacement(self) -> Any:
-        """A subclass of the view whose schema, and whose annotated actions' schemas, know of the index."""
-        found: Any = type(self.target.schema)
-        if not issubclass(found, AutoSchema):
-            return self.target
-        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
-        for name in set(self.target_callback.actions.values()):
-            method = getattr(self.target, name)
-            annotated = getattr(method, "kwargs", {}).get("schema")
-            if annotated is not None:
-                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
-        return type(self.target.__name__, (self.target,), attributes)
-
-
-def _copy(method: Any, **attributes: Any) -> Any:
-    """The same method with other ``attributes``."""
-
-    @wraps(method)
-    def copied(*args: Any, **kwargs: Any) -> Any:
-        return method(*args, **kwargs)
-
-    vars(copied).update(attributes)
-    return copied
-
-
-@cache
-def _informed(found: Any) -> type[AutoSchema]:
-    """The schema class of a project, or of ``@extend_schema``, with what is known of the index beneath it."""
-    if issubclass(IndexAutoSchema, found):
-        return IndexAutoSchema
-    return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
-
-
-class KeyExtension(OpenApiSerializerFieldExtension):
-    """``pk`` of a result."""
-
-    target_class = "django_zrank.rest_framework.serializers.KeyField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return one_of(key_schema(index) for index in auto_schema.get_indexes())
-
-
-class ScoreExtension(OpenApiSerializerFieldExtension):
-    """``score`` of a result."""
-
-    target_class = "django_zrank.rest_framework.serializers.ScoreField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return one_of(score_schema(index) for index in auto_schema.get_indexes())

@@ -19,17 +19,15 @@ from rest_framework.serializers import ValidationError
 
 from ..index import Band, RankIndex
 from ..ranking import Ranking
+from .bands import BandParameter, RanksParameter, StepsParameter
 from .filters import Condition, FacetParameter, filter_parameters, narrow
 from .parameters import (
-    BandParameter,
     MemberParameter,
     MembersParameter,
     NumberParameter,
     PageParameter,
     Parameter,
-    RanksParameter,
     RefusedParameter,
-    StepsParameter,
 )
 
 __all__ = [
@@ -155,12 +153,15 @@ class Query:
 _LONGEST: Final = 50
 
 
+_PAGES: Final = {1: _("How many results on a page."), 0: _("How many results to leave out before the first.")}
+
+
 class ListQuery(Query):
     """The query string of a leaderboard: the paginator reads the pages, and is spared what isn't a number."""
 
     def get_parameters(self) -> dict[str, Parameter]:
         return {
-            name: PageParameter() if lowest is None else NumberParameter(lowest)
+            name: PageParameter() if lowest is None else NumberParameter(lowest, help_text=_PAGES[lowest])
             for name, lowest in self.limits.pages
         }
 

@@ -2,190 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
-from django.core.exceptions import TooManyFieldsSent
-from django.db import DataError, models
-from django.utils.translation import gettext_lazy as _
+from django.db import models
 from rest_framework.decorators import action
-from rest_framework.exceptions import NotFound, ValidationError
-from rest_framework.generics import get_object_or_404
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
-from rest_framework.settings import api_settings
-from rest_framework.viewsets import GenericViewSet
 
 from ..conf import get_settings
 from ..entries import Entry
-from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from ..index import Band, RankIndex
-from ..ranking import Ranking
-from ..registry import registry
-from .exceptions import MemberNotRanked, NoOwner, RankingUnavailable
-from .framework import backend_parameters, common_parameters
-from .names import RESERVED, filter_name
+from ..index import Band
+from .bands import show_band, sides
+from .base import IndexViewSet
+from .exceptions import MemberNotRanked
 from .pagination import Board, get_page_parameters, get_pagination_class
-from .parameters import show_band, sides
-from .permissions import IsOwner, get_permission_classes
-from .query import AroundQuery, Asked, CountsQuery, Limits, ListQuery, Query, RecommendationQuery, get_query
-from .serializers import EntrySerializer, combine
+from .permissions import IsOwner
+from .query import AroundQuery, CountsQuery, Limits, ListQuery, RecommendationQuery
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet"]
-
-logger = logging.getLogger(__name__)
-
-
-class IndexViewSet(GenericViewSet[Any]):
-    """Base of the views of an index: which index, which member, and what its errors become.
-
-    The docstring of a view with a path is written for its clients: REST framework shows it to them.
-    """
-
-    index: type[RankIndex] | RankIndex | None = None
-    """The index asked. Default: the one that the path names, else the project's default index."""
-
-    permission_classes = get_permission_classes()
-    """Who may ask. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
-
-    serializer_class: type[BaseSerializer[Any]] = EntrySerializer
-    """What a result shows beside ``pk``, ``score`` and ``rank``: a serializer of the index's model. Its rows
-    come from ``get_queryset()`` and the filter backends, by one query; a member that isn't there is left out.
-    With the default, or a subclass of it, no row is fetched."""
-
-    query_classes: ClassVar[Mapping[str, type[Query]]] = {}
-    """What reads the query string of each action. Default: the filters alone."""
-
-    filtered_actions: ClassVar[Collection[str]] = ("list",)
-    """The actions that the filter backends apply to, where the serializer shows rows."""
-
-    allow_groups = False
-    """Whether ``group`` may be given. Who may name any group learns who is in it."""
-
-    allow_unknown = False
-    """Whether unknown parameters are ignored. By default they are a 400."""
-
-    extra_parameters: Collection[str] = ()
-    """Further parameters that requests may have, such as ``utm_source``, or those that code of yours reads."""
-
-    def get_index(self) -> RankIndex:
-        """The index asked. 404 where there is none of that name, or none by default."""
-        if self.index is not None:
-            return self.index.instance() if isinstance(self.index, type) else self.index
-        name = self.kwargs.get("index")
-        try:
-            return registry.default() if name is None else registry.get(name)
-        except LookupError as error:
-            if name is not None:
-                raise NotFound(_("There is no index called “{name}”.").format(name=name)) from error
-            logger.warning("%s", error)  # It names a setting, which is not for clients
-            raise NotFound(_("No ranking is served here. Name an index in the path.")) from error
-
-    def get_ranking(self) -> Ranking:
-        """The ranking asked, before the filters of the query string: narrow it here for what everybody is
-        held to."""
-        return self.get_index().ranking
-
-    def get_filters(self) -> Mapping[str, str]:
-        """Parameter → path of the facet that it filters by. Default: every path of a facet, by its own name, or
-        ``facet_band`` where ``band`` is another parameter."""
-        paths = self.get_index().faceting.paths
-        taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
-        taken.update(common_parameters(self), backend_parameters(self))
-        return {filter_name(path, taken, paths): path for path in paths}
-
-    def get_limits(self) -> Limits:
-        """What clients may ask of this action."""
-        others = {*common_parameters(self), *self.extra_parameters}
-        if self.action in self.filtered_actions and self.shows_rows():
-            others.update(backend_parameters(self))
-        return Limits(
-            index=self.get_index(),
-            max_n=get_settings().max_n,
-            filters=tuple(self.get_filters().items()),
-            allow_groups=self.allow_groups,
-            allow_unknown=self.allow_unknown,
-            others=frozenset(others),
-        )
-
-    def get_query_class(self) -> type[Query]:
-        """What reads the query string of this action."""
-        return self.query_classes.get(self.action or "", Query)
-
-    def get_query(self) -> Query:
-        """The reader of this action's query string, for what its clients may ask."""
-        query_class: Any = self.get_query_class()  # mypy doesn't take a class for hashable
-        return get_query(query_class, self.get_limits())
-
-    def get_asked(self) -> Asked:
-        """What the query string asks for. 400 for what this view doesn't take."""
-        return self.get_query().read(self.request.query_params)
-
-    def shows_rows(self) -> bool:
-        """Whether results show rows of the model, rather than the ranking's own values alone."""
-        return not issubclass(self.get_serializer_class(), EntrySerializer)
-
-    def get_queryset(self) -> models.QuerySet[Any]:
-        """The rows that the results, and a member asked as by ``?member=``, are taken from."""
-        if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
-            return super().get_queryset()
-        return self.get_index().model._default_manager.all()  # type: ignore[no-any-return]
-
-    def get_own_member(self) -> Any:
-        """The row of the user. 401 or 403 where nobody has signed in, 404 where the user has none.
-
-        The index says that it is the user's, so no object permission is asked.
-        """
-        user = self.request.user
-        if not (user and user.is_authenticated):
-            self.permission_denied(self.request)
-        index = self.get_index()
-        by_owner = type(index).get_member is RankIndex.get_member
-        if by_owner and index.get_owner() is None and not isinstance(user, index.model):
-            raise NoOwner(index.name)
-        return index.get_member(user)
-
-    def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:
-        """The member asked as, or about: the row ``pk``, where the permissions allow it, or else the user's own."""
-        if pk is None:
-            return self.get_own_member()
-        try:
-            member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
-        except (OverflowError, DataError) as error:  # An id beyond what the column holds
-            raise NotFound from error
-        self.check_object_permissions(self.request, member)
-        return member
-
-    def get_results(
-        self, entries: Sequence[Entry], rows: Mapping[Any, models.Model] | None = None
-    ) -> list[dict[str, Any]]:
-        """What is shown of each of ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
-        if not self.shows_rows():
-            return list(self.get_serializer(entries, many=True).data)
-        if rows is None:
-            rows = self.filter_queryset(self.get_queryset()).in_bulk([entry.pk for entry in entries])
-        entries = [entry for entry in entries if entry.pk in rows]
-        shown = self.get_serializer([rows[entry.pk] for entry in entries], many=True)
-        return combine(self.get_index(), entries, shown)
-
-    def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, NotRanked):
-            exc = MemberNotRanked()
-        elif isinstance(exc, FilterTooLarge):
-            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [str(exc)]}, code="filter_too_large")
-        elif isinstance(
-            exc, TooManyFieldsSent
-        ):  # Django's own 400 is a page, and REST framework's debugging a 500
-            message = _("There are too many parameters.")
-            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [message]}, code="too_many")
-        elif isinstance(exc, IndexUnavailable):
-            logger.warning("%s", exc)
-            exc = RankingUnavailable()
-        return super().handle_exception(exc)
 
 
 class RecommendationViewSet(IndexViewSet):

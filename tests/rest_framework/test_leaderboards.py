@@ -421,6 +421,21 @@ class TestNamesOfParameters:
         counts = ask(client, f"{board}counts/", facet="facet_band")["results"]
         assert counts[0] == {"values": {"facet_band": "abba"}, "count": 2}
 
+    def test_choices(self, client: APIClient, musicians: list[Musician]) -> None:
+        """What a field with choices may not have is refused, as the schema says; rows may have it."""
+        for genre in ("", "jazz"):
+            Musician.objects.create(level=5, genre=genre)
+        sync_now(MusicianRank)
+        board = "/musicians/board/"
+        for query, count in (("genre=pop", 3), ("genre=", 1), ("genre=pop,", 4), ("genre__not=rock", 5)):
+            assert client.get(f"{board}?{query}").json()["count"] == count
+        for query in ("genre=jazz", "genre__not=jazz", "genre=Pop", "genre=pop,jazz"):
+            response = client.get(f"{board}?{query}")
+            assert response.status_code == 400
+            assert "is not a value of genre" in next(iter(response.json().values()))[0]
+        counts = ask(client, f"{board}counts/", facet="genre")["results"]
+        assert {one["values"]["genre"]: one["count"] for one in counts} == {"pop": 3, "": 1, "jazz": 1}
+
     def test_check_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         only = Registry()
         monkeypatch.setattr("django_zrank.rest_framework.checks.registry", only)

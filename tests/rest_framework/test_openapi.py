@@ -20,7 +20,7 @@ from rest_framework.test import APIClient
 
 from django_zrank import RankIndex
 from django_zrank.registry import Registry, registry
-from django_zrank.rest_framework import openapi, urls
+from django_zrank.rest_framework import extensions, urls
 from django_zrank.rest_framework.query import CountsQuery, Limits
 from tests.rest_framework.urls import Regional, board
 from tests.testapp.models import Player
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _spectacular(settings: Any) -> None:
-    assert openapi.IndexViewExtension  # As in ready() where drf-spectacular is installed
+    assert extensions.IndexViewExtension  # As in ready() where drf-spectacular is installed
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
     settings.ROOT_URLCONF = "tests.rest_framework.openapi_urls"
 
@@ -106,7 +106,7 @@ PATHS = {
 
 def serve_only(some: Registry, settings: Any, monkeypatch: Any) -> None:
     """Serve the app's own paths to these indexes and to no other."""
-    for module in ("viewsets", "openapi", "urls"):
+    for module in ("base", "openapi", "urls"):
         monkeypatch.setattr(f"django_zrank.rest_framework.{module}.registry", some)
     settings.ZRANK = {}
     urlconf = ModuleType("urlconf")
@@ -348,6 +348,15 @@ def test_facets_called_like_parameters(schema: Any) -> None:
     assert {"facet_band", "facet_band__not", "facet_facet_page", "facet_page", "page"} <= named(
         schema, "/musicians/"
     ).keys()
+
+
+def test_choices(schema: Any) -> None:
+    assert named(schema, "/musicians/")["genre"]["schema"]["items"] == {
+        "type": "string",
+        "enum": ["pop", "rock", ""],
+    }
+    shown = content(schema, "/musicians/counts/")["schema"]["properties"]["results"]["items"]
+    assert shown["properties"]["values"]["properties"]["genre"] == {"type": "string", "nullable": True}
 
 
 def test_a_view_that_gives_a_name_twice(settings: Any, monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
+from django_zrank.rest_framework.bands import BandParameter, RanksParameter, StepsParameter
 from django_zrank.rest_framework.filters import GroupParameter, NullParameter, ValuesParameter
 from django_zrank.rest_framework.parameters import (
-    BandParameter,
     MemberParameter,
     MembersParameter,
     NumberParameter,
     Parameter,
-    RanksParameter,
-    StepsParameter,
 )
 from tests.rest_framework.urls import Regional
 from tests.testapp.zrank import ByDay, ByMoment, BySpan, NicknameRank

@@ -74,7 +74,7 @@ class MusicianRank(RankIndex):
     order = ("-level",)
     band = 10
     owner = "user"
-    facets = ("band", "page", "facet_page")
+    facets = ("band", "page", "facet_page", "genre")
 
 
 class PlayerSerializer(serializers.ModelSerializer[Player]):

@@ -37,6 +37,7 @@ class Musician(models.Model):
     band = models.CharField(max_length=40, default="")
     page = models.IntegerField(default=1)
     facet_page = models.IntegerField(default=2)
+    genre = models.CharField(max_length=40, default="pop", blank=True, choices={"pop": "Pop", "rock": "Rock"})
 
 
 class Person(models.Model):

@@ -1,0 +1,71 @@
+"""What drf-spectacular finds by itself once this is imported, as ``ready()`` does where it is installed."""
+
+from __future__ import annotations
+
+from functools import cache, wraps
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension, OpenApiViewExtension
+from drf_spectacular.openapi import AutoSchema
+
+from .openapi import IndexAutoSchema
+from .schemas import Schema, key_schema, one_of, score_schema
+
+__all__ = ["IndexViewExtension", "KeyExtension", "ScoreExtension"]
+
+
+class IndexViewExtension(OpenApiViewExtension):
+    """The views of this app and their subclasses, described by :class:`IndexAutoSchema`."""
+
+    target_class = "django_zrank.rest_framework.base.IndexViewSet"
+    match_subclasses = True
+
+    def view_replacement(self) -> Any:
+        """A subclass of the view whose schema, and whose annotated actions' schemas, know of the index."""
+        found: Any = type(self.target.schema)
+        if not issubclass(found, AutoSchema):
+            return self.target
+        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
+        for name in set(self.target_callback.actions.values()):
+            method = getattr(self.target, name)
+            annotated = getattr(method, "kwargs", {}).get("schema")
+            if annotated is not None:
+                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
+        return type(self.target.__name__, (self.target,), attributes)
+
+
+def _copy(method: Any, **attributes: Any) -> Any:
+    """The same method with other ``attributes``."""
+
+    @wraps(method)
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    vars(copied).update(attributes)
+    return copied
+
+
+@cache
+def _informed(found: Any) -> type[AutoSchema]:
+    """The schema class of a project, or of ``@extend_schema``, with what is known of the index beneath it."""
+    if issubclass(IndexAutoSchema, found):
+        return IndexAutoSchema
+    return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
+
+
+class KeyExtension(OpenApiSerializerFieldExtension):
+    """``pk`` of a result."""
+
+    target_class = "django_zrank.rest_framework.serializers.KeyField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
+        return one_of(key_schema(index) for index in auto_schema.get_indexes())
+
+
+class ScoreExtension(OpenApiSerializerFieldExtension):
+    """``score`` of a result."""
+
+    target_class = "django_zrank.rest_framework.serializers.ScoreField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
+        return one_of(score_schema(index) for index in auto_schema.get_indexes())
