@@ -1,6 +1,7 @@
 """What can go wrong, by name."""
 
 __all__ = [
+    "Busy",
     "CaptureError",
     "FilterTooLarge",
     "IndexUnavailable",
@@ -44,6 +45,10 @@ class FilterTooLarge(ZRankError, ValueError):
 
 class RebuildSuperseded(ZRankError):
     """Another rebuild of the same index began, and this one gave way."""
+
+
+class Busy(ZRankError):
+    """Another process holds the row of the index's generation. Nothing was changed, and what waits goes on waiting."""
 
 
 class CaptureError(ZRankError):

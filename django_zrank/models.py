@@ -82,18 +82,24 @@ class Batch(models.Model):
     index = ExactCharField(max_length=255)
     """The name of the index."""
 
-    place = models.BigIntegerField()
-    """The place, among all writes to Redis, of the one that worked them off."""
+    term = models.BigIntegerField(default=0)
+    """The term of the server that they were written to."""
+
+    version = models.BigIntegerField()
+    """The version of the write that worked them off."""
+
+    at = models.DateTimeField(db_default=Clock())
+    """When, by the database's clock."""
 
     marks = models.JSONField()
     """``via`` and ``member`` of each mark, those that say the same once: ``[[null, "17"], …]``."""
 
     class Meta:
         default_permissions = ()
-        indexes = [models.Index(fields=["index", "place"], name="zrank_batch_place")]
+        indexes = [models.Index(fields=["index", "term", "version"], name="zrank_batch_version")]
 
     def __str__(self) -> str:
-        return f"{self.index}: {len(self.marks)} marks at {self.place}"
+        return f"{self.index}: {len(self.marks)} marks at {self.version} of term {self.term}"
 
 
 class Generation(models.Model):
@@ -108,11 +114,27 @@ class Generation(models.Model):
     building = models.CharField(max_length=32, default="")
     """The generation that a rebuild is about to put in place."""
 
-    run = models.CharField(max_length=40, default="")
-    """The ``run_id`` of the server that holds it: what another one has taken works off no mark."""
+    owner = models.CharField(max_length=32, default="")
+    """A random name of this database's side of the index. Redis holds it, too: a build that another database made is
+    replaced by nothing but ``rebuild_zrank``."""
+
+    server = models.CharField(max_length=96, default="")
+    """The identity of the server that holds it: ``run_id/master_replid``."""
+
+    term = models.BigIntegerField(default=0)
+    """Rises with every server, or history of one, that is accepted, as in Raft. What is written under another term
+    works off no mark."""
+
+    purged_term = models.BigIntegerField(default=0)
+    """With ``purged`` the highest term and version of a batch that was deleted: a server that has lost it can't be
+    replayed."""
 
     purged = models.BigIntegerField(default=0)
-    """The highest place of a batch that was deleted: a server that has lost it can't be replayed."""
+
+    replayed_from = models.BigIntegerField(default=0)
+    """With ``replayed_to`` the ids between which the marks lie that the last replay set waiting."""
+
+    replayed_to = models.BigIntegerField(default=0)
 
     class Meta:
         default_permissions = ()

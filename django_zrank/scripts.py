@@ -32,6 +32,7 @@ __all__ = [
     "SAMPLE_NEARBY",
     "START_REBUILD",
     "SWAP_REBUILT",
+    "UNLINK_GENERATION",
     "Script",
 ]
 
@@ -81,3 +82,4 @@ SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")
+UNLINK_GENERATION: Final = Script("unlink_generation")

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from redis import Redis
-from redis.exceptions import RedisClusterException, RedisError
 
 from . import scripts
 from .codec.layout import PLAIN, Layout
@@ -36,7 +35,11 @@ LOAD_LIMIT: Final = 3500
 """The most rows that one ``load_rows()`` takes: Lua's ``unpack`` fails at 8,000 values."""
 
 _WINDOW: Final = 600
-"""Seconds for which the place of a member's newest write is remembered; a write that took longer is refused."""
+"""Seconds for which the version of a member's newest write is remembered at least; a write that took twice as long is
+refused."""
+
+_UNLINKED: Final = 100
+"""How many facet rankings of an old generation are unlinked in one call: about a millisecond."""
 
 _LEASE: Final = 600
 """Seconds without a sign of life after which a rebuild counts as dead."""
@@ -49,17 +52,17 @@ class Epoch(NamedTuple):
     building: str
 
     token: str
-    """A place among all writes. Members whose newest write has a higher one are refused."""
+    """The version of a write. Members whose newest write has a higher one are refused."""
 
-    run: str
-    """The ``run_id`` of the server."""
+    term: str
+    """Under which the server was accepted."""
 
 
 class Applied(NamedTuple):
     """What became of a write."""
 
-    place: int
-    """Its place among all writes, which only grows: a token for what is read from now on."""
+    version: int
+    """The number of the write, which only grows: a token for what is read from now on."""
 
     refused: list[bytes]
     """The members that were written by others since the token was taken: to be read once more."""
@@ -82,8 +85,8 @@ class Standing(NamedTuple):
     score: float | None
     """None where it isn't ranked."""
 
-    place: float | None
-    """Of its newest write. A member with the same place as before was not written in between."""
+    version: float | None
+    """Of its newest write. A member with the same version as before was not written in between."""
 
     entry: bytes = b""
 
@@ -98,21 +101,38 @@ class Health(NamedTuple):
     building: str
 
     behind: str
-    """A replay that is not finished, or "rebuild" where only a rebuild will do."""
+    """The term of a replay that is not finished, or "rebuild" where only a rebuild will do."""
 
     applied: str
-    """The place up to which writes have been applied."""
+    """The version up to which writes have been applied."""
 
-    run: str
-    """The ``run_id`` of the server that was written to."""
+    accepted: str
+    """The identity of the server that was accepted."""
+
+    term: str
+    """Under which it was."""
+
+    owner: str
+    """The database whose build it is, by the name in its row of the generation."""
 
     server: str
-    """The ``run_id`` of the server that answers."""
+    """The identity of the server that answers: its process and its replication history."""
+
+    is_first: str
+    """"1" where its history has no predecessor: it was never promoted, nor fully resynchronised with another."""
+
+    intact: str
+    """"0" where keys are missing that nobody removed: they were evicted."""
 
     @property
-    def same_server(self) -> bool:
-        """Whether it is the server that was written to, and has not restarted since."""
-        return self.run == self.server
+    def is_accepted(self) -> bool:
+        """Whether it is the server that was accepted, and has neither restarted nor begun another history since."""
+        return self.accepted == self.server
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The term and the version up to which it has what was written: batches beyond it are lost."""
+        return int(self.term or 0), int(self.applied or 0)
 
 
 class Store(Executor):
@@ -126,10 +146,7 @@ class Store(Executor):
         """A script, or a method of the client, with Redis's errors as ours."""
         if isinstance(command, Script):
             return self.send(Request((Call(command, *args),), list))[0]
-        try:
-            return command(self.client, *args)
-        except (RedisError, RedisClusterException) as error:
-            raise self._translated(error) from error
+        return self.guard(lambda client: command(client, *args))
 
     def size(self) -> int:
         """How many members are ranked."""
@@ -145,7 +162,7 @@ class Store(Executor):
     def begin_write(self) -> Epoch:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
-        reply = self._call(scripts.BEGIN_WRITE, (keys.shadow, keys.meta), (_LEASE,))
+        reply = self._call(scripts.BEGIN_WRITE, (keys.meta, keys.doomed), (_LEASE,))
         if reply is None:
             raise self.not_built()
         return Epoch(*map(bytes.decode, reply))
@@ -161,8 +178,9 @@ class Store(Executor):
             texts = ((member, _text(score), entry) for member, score, entry in changes)
         else:
             texts = ((member, _text(score)) for member, score, _ in changes)
+        roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
         args = (*epoch, _WINDOW, _LEASE, *self._layout, *chain.from_iterable(texts))
-        reply = self._call(scripts.APPLY_CHANGES, (keys.live, keys.shadow, keys.recent, keys.meta), args)
+        reply = self._call(scripts.APPLY_CHANGES, (*roots, keys.recent, keys.meta), args)
         return None if reply is None else Applied(int(reply[0]), reply[1:])
 
     # Verifying
@@ -170,7 +188,7 @@ class Store(Executor):
     def scores(self, members: Iterable[str | bytes]) -> list[float | None]:
         """The score of each member, None for one that isn't ranked. One round trip."""
         asked = list(members)
-        found: list[float | None] = self._call(Redis.zmscore, self.keys.live, asked) if asked else []
+        found: list[float | None] = self._call(Redis.zmscore, self.live.root, asked) if asked else []
         return found
 
     def scan(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
@@ -180,18 +198,18 @@ class Store(Executor):
         Those that are there from the beginning to the end are among them, whatever comes and goes meanwhile,
         unless another generation takes their place.
         """
-        return self._scan(Redis.zscan, self.keys.ranking(ranking), size)
+        return self._scan(Redis.zscan, self.live.ranking(ranking), size)
 
     def scan_entries(self, size: int) -> Iterator[list[bytes]]:
         """The members that have an entry (primary keys as text), as ``scan()`` does."""
-        return self._scan(Redis.hscan, self.keys.part("entries"), size)
+        return self._scan(Redis.hscan, self.live.part("entries"), size)
 
     def scan_names(self, size: int) -> Iterator[list[bytes]]:
         """The names of the facet rankings that are registered, and then of those that there are, or traces of."""
-        yield from self._scan(Redis.zscan, self.keys.part("rankings"), size)
-        cursor, ended, prefix = 0, False, self.keys.part("").encode()
+        yield from self._scan(Redis.zscan, self.live.part("rankings"), size)
+        cursor, ended, prefix = 0, False, self.live.part("").encode()
         while not ended:
-            cursor, found = self._call(Redis.scan, cursor, _escape(self.keys.part("")) + "*", size)
+            cursor, found = self._call(Redis.scan, cursor, _escape(self.live.part("")) + "*", size)
             names = (key.removeprefix(prefix) for key in found)
             # A value has no plain colon in it: what follows one behind the name is a part of the ranking.
             yield [b":".join(name.split(b":")[:2]) for name in names if b":" in name]
@@ -199,8 +217,8 @@ class Store(Executor):
 
     def scan_values(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
         """The distinct values that are counted or listed for a facet ranking, by default for the whole index."""
-        yield from self._scan(Redis.hscan, self.keys.part("counts", ranking), size)
-        yield from self._scan(Redis.zscan, self.keys.part("values", ranking), size)
+        yield from self._scan(Redis.hscan, self.live.part("counts", ranking), size)
+        yield from self._scan(Redis.zscan, self.live.part("values", ranking), size)
 
     def _scan(self, command: Callable[..., Any], key: str, size: int) -> Iterator[list[bytes]]:
         cursor, ended = 0, False
@@ -216,7 +234,7 @@ class Store(Executor):
         """
         keys, layout = self.keys, self.layout
         args = (generation, layout.width, int(layout.entries), *members)
-        reply = self._call(scripts.READ_MEMBERS, (keys.live, keys.recent, keys.meta), args)
+        reply = self._call(scripts.READ_MEMBERS, (keys.at(generation).root, keys.recent, keys.meta), args)
         if reply is None:
             return None
         stride = 4 if layout.entries else 2
@@ -234,7 +252,7 @@ class Store(Executor):
         """
         keys, layout = self.keys, self.layout
         args = (generation, layout.width, int(layout.dense), int(mend), *chain.from_iterable(places))
-        reply = self._call(scripts.FIND_STRAYS, (keys.live, keys.meta), args)
+        reply = self._call(scripts.FIND_STRAYS, (keys.at(generation).root, keys.meta), args)
         return None if reply is None else [None if score is None else float(score) for score in reply]
 
     def check_names(
@@ -245,7 +263,9 @@ class Store(Executor):
         None: the server holds another generation, or is not the one that was written to.
         """
         keys = self.keys
-        reply = self._call(scripts.CHECK_NAMES, (keys.live, keys.meta), (generation, int(mend), *names))
+        reply = self._call(
+            scripts.CHECK_NAMES, (keys.at(generation).root, keys.meta), (generation, int(mend), *names)
+        )
         return None if reply is None else [name for name, wrong in zip(names, reply, strict=True) if wrong]
 
     def check_counts(
@@ -259,7 +279,7 @@ class Store(Executor):
         """
         keys = self.keys
         args = (generation, self.layout.width, int(mend), ranking, int(members), *texts)
-        reply = self._call(scripts.CHECK_COUNTS, (keys.live, keys.meta), args)
+        reply = self._call(scripts.CHECK_COUNTS, (keys.at(generation).root, keys.meta), args)
         return None if reply is None else list(zip(reply[::3], reply[1::3], reply[2::3], strict=True))
 
     def eviction_policy(self) -> str | None:
@@ -273,13 +293,23 @@ class Store(Executor):
     # Health
 
     def check_health(self) -> Health:
-        """What this server holds, and whether it can be believed."""
-        return Health(*map(bytes.decode, self._call(scripts.CHECK_HEALTH, (self.keys.meta,), (_LEASE,))))
+        """What this server holds, and whether it can be believed. A second round trip after another generation was put
+        in place."""
+        live = self.live
+        while True:
+            args = (live.generation, _LEASE)
+            health = Health(
+                *map(bytes.decode, self._call(scripts.CHECK_HEALTH, (live.root, live.meta), args))
+            )
+            if health.generation == live.generation:
+                return health
+            live = self.believe(health.generation)
 
-    def adopt_server(self, generation: str, applied: str, server: str) -> bool:
-        """Accept a server that restarted or took over. False: it holds something else by now."""
+    def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
+        """Accept a server, or a history, that was found in this state. False: it holds something else by now."""
         keys = self.keys
-        return bool(self._call(scripts.ADOPT_SERVER, (keys.shadow, keys.meta), (generation, applied, server)))
+        state = (health.generation, health.applied, health.term, health.server, term, int(behind))
+        return bool(self._call(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state))
 
     def finish_replay(self, behind: str) -> bool:
         """Note that the replay named ``behind`` is done. False: another has begun."""
@@ -287,12 +317,12 @@ class Store(Executor):
 
     # Rebuilding
 
-    def start_rebuild(self, building: str, *, polite: bool = False) -> bool:
+    def start_rebuild(self, building: str, *, owner: str, term: int, polite: bool = False) -> bool:
         """Begin to build the generation ``building``. Another rebuild that is running gives way; or, where
         this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
-        args = (building, "1" if polite else "0", _LEASE)
-        return bool(self._call(scripts.START_REBUILD, (keys.shadow, keys.recent, keys.meta), args))
+        args = (building, owner, term, "1" if polite else "0", _LEASE)
+        return bool(self._call(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args))
 
     def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:
         """Add up to ``LOAD_LIMIT`` members (each a :class:`Change`, its member as text) to what is being built.
@@ -305,20 +335,31 @@ class Store(Executor):
         else:
             texts = [part for member, score, _ in rows for part in (repr(score), member)]
         args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)
-        reply = self._call(scripts.LOAD_ROWS, (keys.shadow, keys.recent, keys.meta), args)
+        reply = self._call(scripts.LOAD_ROWS, (keys.at(building).root, keys.recent, keys.meta), args)
         return bool(reply)
 
     def swap_rebuilt(self, building: str) -> bool:
-        """Put what was built in place. False: it was superseded."""
-        keys = self.keys
-        reply = self._call(scripts.SWAP_REBUILT, (keys.live, keys.shadow, keys.meta), (building,))
-        return bool(reply)
+        """Put what was built in the place of the live generation. False: it was superseded."""
+        live, built = self.learn(), self.keys.at(building)
+        keys = (live.root, built.root, live.meta, live.doomed)
+        swapped = bool(self._call(scripts.SWAP_REBUILT, keys, (building, live.generation)))
+        if swapped:
+            self.believe(building)
+        return swapped
 
     def abandon_rebuild(self, building: str) -> bool:
-        """Clear what was built so far. False: it was superseded."""
+        """Give up what was built so far. False: it was superseded."""
         keys = self.keys
-        reply = self._call(scripts.ABANDON_REBUILD, (keys.shadow, keys.meta), (building,))
-        return bool(reply)
+        return bool(self._call(scripts.ABANDON_REBUILD, (keys.meta, keys.doomed), (building,)))
+
+    def unlink_doomed(self) -> None:
+        """Unlink the keys of generations that were replaced or given up, in pieces."""
+        keys = self.keys
+        for name in self._call(Redis.smembers, keys.doomed):
+            doomed = keys.at(name.decode())
+            where = (doomed.root, doomed.meta, doomed.doomed)
+            while self._call(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
+                pass
 
     # Pruning
 
@@ -329,7 +370,7 @@ class Store(Executor):
 
     def scan_keys(self, size: int) -> Iterator[list[bytes]]:
         """Every key of the index, in batches of about ``size``, perhaps one twice."""
-        pattern, cursor, ended = _escape(self.keys.meta.removesuffix("meta")) + "*", 0, False
+        pattern, cursor, ended = _escape(f"{self.keys.tag}:") + "*", 0, False
         while not ended:
             cursor, found = self._call(Redis.scan, cursor, pattern, size)
             if found:

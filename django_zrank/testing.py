@@ -36,8 +36,13 @@ from .sync.breaker import breaker
 from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
+from .sync.trust import TESTS
 
 __all__ = ["EmbeddedServer", "ZRankTestMixin", "disable_sync", "own_redis", "reset", "sync_now"]
+
+
+_TERM = 2**53
+"""Of the servers of tests: above that of any index which was built on them before."""
 
 
 class TestLocation:
@@ -190,10 +195,12 @@ def reset() -> None:
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
         store, building = Store(index.name, index.layout), index.new_generation()
-        store.start_rebuild(building)
+        store.start_rebuild(building, owner=TESTS, term=_TERM)
         store.swap_rebuilt(building)
+        store.unlink_doomed()
         forget(index)
-        note = Generation(index=index.name, generation=building, run=store.check_health().run)
+        server = store.check_health().server
+        note = Generation(index=index.name, generation=building, owner=TESTS, server=server, term=_TERM)
         built[index.get_using()].append(note)
     for using, notes in built.items():
         # Django and pytest-django raise these where a test may not use a database.

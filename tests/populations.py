@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -10,6 +11,7 @@ from uuid import uuid4
 from django_zrank import RankIndex
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync.rows import encode as encode_rows
+from tests.builds import accept, start
 
 
 def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
@@ -17,9 +19,9 @@ def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
     store, building = Store(index.instance().name, index.instance().layout), uuid4().hex
     encode, to_text = index.instance().ordering.encoder(), index.instance().to_text
     rows = [Change(to_text(pk), encode((score,))[0]) for pk, score in scores.items()]
-    store.start_rebuild(building)
-    for start in range(0, len(rows), LOAD_LIMIT):
-        assert store.load_rows(building, rows[start : start + LOAD_LIMIT])
+    start(store, building)
+    for at in range(0, len(rows), LOAD_LIMIT):
+        assert store.load_rows(building, rows[at : at + LOAD_LIMIT])
     assert store.swap_rebuilt(building)
     return store
 
@@ -30,7 +32,7 @@ def load(index: type[RankIndex], rows: Iterable[Sequence[Any]]) -> Store:
     instance = index.instance()
     store, building = Store(instance.name, instance.layout), uuid4().hex
     changes = (Change(str(pk), score, entry) for pk, score, entry in encode_rows(instance, rows))
-    store.start_rebuild(building)
+    start(store, building)
     while batch := list(islice(changes, LOAD_LIMIT)):
         assert store.load_rows(building, batch)
     assert store.swap_rebuilt(building)
@@ -45,8 +47,9 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
     """
     instance = index.instance()
     store, layout = Store(instance.name, instance.layout), instance.layout
-    client, live = store.client, store.keys.live
-    if old := [*client.scan_iter(f"{live}*"), *client.scan_iter(f"{store.keys.narrowed('')[:-40]}*")]:
+    client, generation = store.client, uuid4().hex
+    live = store.keys.at(generation).root
+    if old := [*client.scan_iter(f"{glob.escape(store.keys.tag)}:*")]:
         client.delete(*old)
     encode, pipeline = instance.ordering.encoder(), client.pipeline()
     for pk, row in rows.items():
@@ -68,8 +71,6 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
                 value = tie + f"{score:.17g}".encode()
                 pipeline.zadd(f"{key}:values", {value: score})
                 pipeline.hincrby(f"{key}:counts", value, 1)
-    generation = uuid4().hex
-    run = client.info("server")["run_id"]
-    pipeline.hset(store.keys.meta, mapping={"generation": generation, "run": run, "token": 1})
     pipeline.execute()
+    accept(store, generation)
     return store

@@ -9,6 +9,7 @@ from django.test import override_settings
 
 from django_zrank.conf import Settings, get_settings
 from django_zrank.store import Change, Store
+from tests.builds import start
 
 
 def test_every_key_has_a_default(settings: Any) -> None:
@@ -57,7 +58,7 @@ def test_the_prefix_is_what_every_key_begins_with(settings: Any) -> None:
 def test_two_prefixes_are_two_indexes(zrank: Any, settings: Any) -> None:
     settings.ZRANK = {"KEY_PREFIX": "staging"}
     store = Store("player")
-    store.start_rebuild("first")
+    start(store, "first")
     store.load_rows("first", [Change("1", 5)])
     store.swap_rebuilt("first")
     assert store.size() == 1
@@ -69,7 +70,7 @@ def test_the_alias_says_which_server(zrank: Any, settings: Any) -> None:
     cache = settings.CACHES["zrank"]
     settings.CACHES = {**settings.CACHES, "ranks": {**cache, "LOCATION": cache["LOCATION"][:-1] + "5"}}
     settings.ZRANK = {"REDIS_ALIAS": "ranks"}
-    Store("player").start_rebuild("first")
+    start(Store("player"), "first")
     Store("player").swap_rebuilt("first")
     assert Store("player").client.keys() == [b"zrank:{player}:meta"]
     assert Store("player").client is not zrank

@@ -467,7 +467,7 @@ class TestSettings:
         distrust()
 
     def restart(self, zrank: Redis) -> None:
-        zrank.hset(indexes.PlayerAscending.ranking.store.keys.meta, "run", "the server before")
+        zrank.hset(indexes.PlayerAscending.ranking.store.keys.meta, "server", "the server before")
 
     @pytest.mark.parametrize("unhealthy", ["raise", "serve_stale", "database"])
     def test_a_healthy_index_is_read(self, settings: Any, unhealthy: str) -> None:
@@ -528,7 +528,7 @@ class TestSettings:
 
     def test_an_iterator_of_exclusions_is_heeded(self, zrank: Redis, settings: Any) -> None:
         settings.ZRANK = {"UNHEALTHY": "database"}
-        zrank.delete(indexes.PlayerAscending.ranking.store.keys.live)
+        zrank.delete(indexes.PlayerAscending.ranking.store.live.root)
         zrank.delete(indexes.PlayerAscending.ranking.store.keys.meta)
         drawn = indexes.PlayerAscending.ranking.recommend(5, band=100, exclude=iter(range(1, 11)))
         assert [entry.pk for entry in drawn] == [11]

@@ -19,6 +19,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.store import Change, Store
+from tests.builds import start
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same, rows
 
 PKS = st.integers(1, 30)
@@ -84,7 +85,7 @@ class Life(RuleBasedStateMachine):
     def start(self) -> None:
         """Half a rebuild: what is written from here on goes to both sides."""
         self.building = uuid4().hex
-        assert self.store.start_rebuild(self.building)
+        assert start(self.store, self.building)
         changes = [change(self.index, pk, row) for pk, row in self.rows.items()]
         assert not changes or self.store.load_rows(self.building, changes)
 

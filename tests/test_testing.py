@@ -21,6 +21,7 @@ from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.testing import EmbeddedServer, disable_sync, reset, sync_now
+from tests.builds import start
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Player, Remote
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank, RemoteRank
@@ -147,12 +148,12 @@ def test_the_fixture_leaves_nothing_of_the_test_before(test: int, zrank: Any) ->
     assert not zrank.exists("stray")
     assert PlayerRank.ranking.count() == 0
     zrank.set("stray", test)
-    zrank.zadd(Store("player").keys.live, {"1": 1})
+    zrank.zadd(Store("player").live.root, {"1": 1})
 
 
 def test_reset_empties_every_index(zrank: Any) -> None:
-    zrank.zadd(Store("player").keys.live, {"1": 1})
-    Store("nickname").start_rebuild("unfinished")
+    zrank.zadd(Store("player").live.root, {"1": 1})
+    start(Store("nickname"), "unfinished")
     reset()
     assert PlayerRank.ranking.count() == NicknameRank.ranking.count() == 0
     assert not zrank.hexists(Store("nickname").keys.meta, "building")

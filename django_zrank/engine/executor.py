@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django_redis import get_redis_connection
 from redis import Redis
-from redis.exceptions import RedisClusterException, RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
 from ..conf import get_settings
-from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt, ZRankError
+from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..isolation import require_redis
 from ..keys import Keys
-from ..requests.request import Request
+from ..requests.request import Call, Request, Swapped
 from .sending import send, send_all
 
 __all__ = ["Executor"]
 
 Answer = TypeVar("Answer")
+
+_SWAPS: Final = 3
+"""How often is asked again because another generation is live by now."""
+
+_live: dict[Keys, Keys] = {}
+"""By the keys of an index: those of the generation that this process believes to be live."""
 
 
 class Executor:
@@ -41,27 +47,68 @@ class Executor:
         client: Redis = get_redis_connection(get_settings().redis_alias)
         return client
 
+    @property
+    def live(self) -> Keys:
+        """The keys of the generation that this process believes to be live. Scripts refuse another one."""
+        keys = self.keys
+        return _live.get(keys) or self.learn()
+
+    def learn(self) -> Keys:
+        """Ask Redis which generation is live, '' for none, and return its keys."""
+        keys = self.keys
+        (found,) = self.send(Request((Call("HGET", (keys.meta,), ("generation",)),), list))
+        return self.believe(found.decode() if found else "")
+
+    def believe(self, generation: str) -> Keys:
+        """Take a generation for the live one, and return its keys."""
+        keys = self.keys
+        live = _live[keys] = keys.at(generation)
+        return live
+
     def run(self, ask: Callable[[Keys], Request[Answer]]) -> Answer:
-        """The answer to what ``ask`` requests of these keys: one round trip a request."""
-        answer: Answer | Request[Answer] = ask(self.keys)
-        while isinstance(answer, Request):
-            answer = answer.parse(self.send(answer))
-        return answer
+        """The answer to what ``ask`` requests of the live generation's keys: one round trip a request.
+
+        Where another generation is live by now, it is asked again.
+        """
+        for _ in range(_SWAPS):
+            try:
+                answer: Answer | Request[Answer] = ask(self.live)
+                while isinstance(answer, Request):
+                    answer = answer.parse(self.send(answer))
+                return answer
+            except Swapped:
+                if not self.learn().generation:
+                    raise self.not_built() from None
+        raise IndexUnavailable(f"Index {self.name!r}: rebuilds came too often for it to be read")
 
     def send(self, request: Request[Any]) -> list[Any]:
         """The replies to a request."""
+        if len(request.calls) == 1:
+            return self.guard(lambda client: [send(client, request.calls[0])])
+        return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))
+
+    def guard(self, use: Callable[[Redis], Answer]) -> Answer:
+        """What ``use`` makes of the client, with Redis's errors as ours.
+
+        After a planned failover behind one address, open connections lead to what is a replica now: they are closed,
+        and new ones opened, once.
+        """
         try:
             client = self.client
-            if len(request.calls) == 1:
-                return [send(client, request.calls[0])]
-            return send_all(client, request.calls, atomic=request.atomic)
+            try:
+                return use(client)
+            except ReadOnlyError:
+                client.connection_pool.disconnect()
+                return use(self.client)
         except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
             raise self._translated(error) from error
 
-    def _translated(self, error: Exception) -> ZRankError:
+    def _translated(self, error: Exception) -> Exception:
         if not isinstance(error, ResponseError):
             return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
         match str(error).split():
+            case ["SWAPPED", *_]:
+                return Swapped()
             case ["NOTBUILT", *_]:
                 return self.not_built()
             case ["UNHEALTHY", *_]:

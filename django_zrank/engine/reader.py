@@ -10,6 +10,7 @@ from ..exceptions import IndexUnhealthy, NotBuilt
 from ..requests.request import Question
 from ..requests.view import View
 from ..store import Store
+from ..sync.trust import may_be_believed
 from .executor import Executor
 
 if TYPE_CHECKING:
@@ -50,6 +51,6 @@ class Reader(Executor):
                 f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
                 "builds it anew"
             )
-        if not stale_will_do and health.generation and (health.behind or not health.same_server):
+        if not stale_will_do and health.generation and not may_be_believed(self.index, health):
             raise IndexUnhealthy(f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them")
         self.until = now + _TRUST

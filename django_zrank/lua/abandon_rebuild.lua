@@ -1,18 +1,17 @@
--- uses: clear
--- Clears what a failed rebuild has filled. The live side stays as it is.
+-- Gives up a rebuild: what it has filled is doomed. The live generation stays as it is.
 --
--- KEYS  shadow    sorted set that the rebuild was filling, and root of what belongs to it
---       meta      hash of the index
+-- KEYS  meta      hash of the index
+--       doomed    set of the generations whose keys are to be unlinked
 -- ARGV  building  the generation being built
 -- Returns 1, or 0 with nothing changed where another rebuild began.
--- Cost  O(facet rankings in the shadow).
+-- Cost  O(1).
 
-local shadow, meta = KEYS[1], KEYS[2]
+local meta, doomed = KEYS[1], KEYS[2]
 local building = unpack(ARGV)
 
 if redis.call('HGET', meta, 'building') ~= building then
   return 0
 end
-clear(shadow)
+redis.call('SADD', doomed, building)
 redis.call('HDEL', meta, 'building', 'seen')
 return 1

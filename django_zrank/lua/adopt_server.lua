@@ -1,24 +1,30 @@
--- uses: server, clear
--- Accepts a server that restarted or took over, once the marks that it may have lost are waiting again.
+-- uses: server
+-- Accepts a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
--- KEYS  shadow      sorted set that a rebuild was filling, and root of what belongs to it; it may have lost rows, so it
---                   goes
---       meta        hash of the index
+-- KEYS  meta        hash of the index
+--       doomed      set of the generations whose keys are to be unlinked: what a rebuild has filled may have lost rows
 -- ARGV  generation  that the server must hold
---       applied     the place up to which it had applied writes when the marks were set waiting
---       server      its run_id then
+--       applied     the version up to which it had applied writes when the marks were set waiting
+--       old         its term then, '' for none
+--       server      its identity then
+--       term        the new term
+--       behind      '1' where marks were set waiting: the index is behind until they are worked off
 -- Returns 1, or 0 with nothing changed where it holds something else by now.
--- Cost  O(1), and O(facet rankings in the shadow).
+-- Cost  O(1).
 
-local shadow, meta = KEYS[1], KEYS[2]
-local generation, applied, server = unpack(ARGV)
+local meta, doomed = KEYS[1], KEYS[2]
+local generation, applied, old, server, term, behind = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'applied')
-if state[1] ~= generation or (state[2] or '') ~= applied
-  or run_id() ~= server then
+local state = redis.call('HMGET', meta, 'generation', 'applied', 'term', 'building')
+if state[1] ~= generation or (state[2] or '') ~= applied or (state[3] or '') ~= old or identity() ~= server then
   return 0
 end
-clear(shadow)
-redis.call('HDEL', meta, 'building', 'seen')
-redis.call('HSET', meta, 'run', server, 'behind', string.format('%.0f', clock()))
+if state[4] then
+  redis.call('SADD', doomed, state[4])
+  redis.call('HDEL', meta, 'building', 'seen')
+end
+redis.call('HSET', meta, 'server', server, 'term', term)
+if behind == '1' then
+  redis.call('HSET', meta, 'behind', term)
+end
 return 1

@@ -1,18 +1,37 @@
 -- uses: server
 -- Says whether the index on this server can be believed.
 --
--- KEYS  meta  hash of the index
--- ARGV  lease  seconds after which a silent rebuild counts as dead, and as none
--- Returns {generation, building, behind, applied, run_id of the server that was written to, run_id of this one};
---         '' for what there is not.
+-- KEYS  root        of the generation that the client believes to be live
+--       meta        hash of the index
+-- ARGV  generation  that generation, '' for none
+--       lease       seconds after which a silent rebuild counts as dead, and as none
+-- Returns {generation, building, behind, applied, the server that was accepted, its term, the
+--         owner, this server, '1' where its history has no predecessor, is the root intact}; '' for what there is not. The last is '1', '0' where keys
+--         are missing that nobody removed (they were evicted), '' where another generation is live. The error READONLY on
+--         a replica.
 -- Cost  O(1).
 
-local meta = KEYS[1]
-local lease = unpack(ARGV)
+local root, meta = KEYS[1], KEYS[2]
+local generation, lease = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'run', 'seen')
-local building = state[2] or ''
-if building ~= '' and is_silent(state[6], lease) then
+local server, is_replica, is_first = identity()
+if is_replica then
+  return redis.error_reply('READONLY the server is a replica')
+end
+local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present')
+local live, building = state[1] or '', state[2] or ''
+if building ~= '' and is_silent(state[8], lease) then
   building = ''
 end
-return {state[1] or '', building, state[3] or '', state[4] or '', state[5] or '', run_id()}
+local intact = ''
+if live ~= '' and live == generation then
+  intact = state[9] and not is_evicted(root, state[9]) and '1' or '0'
+  -- Of the facet rankings some are looked at: one that was evicted is found sooner or later.
+  for _, name in ipairs(redis.call('ZRANDMEMBER', root .. ':rankings', 4)) do
+    if redis.call('EXISTS', root .. ':' .. name) == 0 then
+      intact = '0'
+    end
+  end
+end
+return {live, building, state[3] or '', state[4] or '', state[5] or '', state[6] or '', state[7] or '', server,
+  is_first and '1' or '', intact}

@@ -32,4 +32,7 @@ for i = FIRST, #ARGV do
   end
   reply[#reply + 1] = wrong and 1 or 0
 end
+if mend == '1' then
+  redis.call('HSET', meta, 'present', present(live))
+end
 return reply

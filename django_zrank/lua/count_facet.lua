@@ -4,7 +4,8 @@
 -- KEYS  ranking  sorted set whose members are counted
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+-- ARGV  generation that the client believes to be live
+--       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       facet    its name and a colon, as rankings of its values are called; of the whole index, also more of a name
 --       limit    how many members of a narrowed ranking are counted one by one
 -- Returns name of a value's ranking, number of members, of each; those that nobody has are left out. The error TOOLARGE with the size
@@ -12,13 +13,13 @@
 -- Cost  O(values) for the whole index, else O(members of ranking).
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local width, facet, limit = unpack(ARGV)
+local generation, width, facet, limit = unpack(ARGV)
 local call = redis.call
 width = tonumber(width)
 
-local missing = not_built(meta)
-if missing then
-  return missing
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
 end
 local reply = {}
 if ranking == live then

@@ -38,4 +38,7 @@ for i = FIRST, #ARGV, 2 do
   end
   reply[#reply + 1] = score
 end
+if mend == '1' then
+  redis.call('HSET', meta, 'present', present(live))
+end
 return reply

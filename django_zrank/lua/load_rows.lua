@@ -1,8 +1,9 @@
 -- uses: server, ties, standing
 -- Adds rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
--- KEYS  shadow    sorted set that the rebuild is filling, and root of the names of all that belongs to it
---       recent    sorted set, member -> place of its newest write; since start_rebuild.lua, none is forgotten
+-- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
+--                 that belongs to it
+--       recent    sorted set, member -> version of its newest write; since start_rebuild.lua, none is forgotten
 --       meta      hash of the index
 -- ARGV  building  the generation being built
 --       width     of the tie bytes
@@ -23,7 +24,7 @@ width, entries, dense = tonumber(width), entries == '1', dense == '1'
 if not holds(meta, 'building', building) then
   return 0
 end
-redis.call('HSET', meta, 'seen', string.format('%.0f', clock()))
+redis.call('HSET', meta, 'seen', integer(clock()))
 
 rows = cjson.decode(rows)
 local stride = entries and 3 or 2

@@ -1,10 +1,12 @@
--- uses: server, ties, tests
+-- uses: server, built, ties, tests
 -- Makes the ranking of those who pass several tests, for a few seconds. One that is there already stays.
 --
 -- KEYS  narrowed  sorted set to make, stored member -> score
 --       live      sorted set of the whole index
+--       meta      hash of the index
 --       …         the sorted sets that 'tests' are about
--- ARGV  width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
+-- ARGV  generation that the client believes to be live
+--       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       ties      '1' where a member's tie bytes stand in the hash of entries
 --       dense     '1' where a ranking keeps its distinct values
 --       tests     what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
@@ -14,12 +16,16 @@
 -- Returns how many members it has; or the error TOOLARGE with the size of the smallest test.
 -- Cost  O(limit * log(limit) * sets).
 
-local narrowed, live = KEYS[1], KEYS[2]
-local width, ties, dense, tests, limit, seconds = unpack(ARGV)
-local FIRST_TEST = 3
+local narrowed, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local generation, width, ties, dense, tests, limit, seconds = unpack(ARGV)
+local FIRST_TEST = 4
 local call = redis.call
 width, limit = tonumber(width), tonumber(limit)
 
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
+end
 if call('EXISTS', narrowed) == 1 then
   return call('ZCARD', narrowed)
 end

@@ -1,14 +1,14 @@
 -- uses: server, standing
--- Reads where members stand, with the place of their newest write: whoever reads twice knows whether one came between.
+-- Reads where members stand, with the version of their newest write: whoever reads twice knows whether one came between.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
---       recent      sorted set, member -> place of its newest write
+--       recent      sorted set, member -> version of its newest write
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
 --       entries     '1' where members have entries
 --       …           then members: primary keys as text
--- Returns of each in turn: score and place, nil for what there is not; where members have entries, also the entry,
+-- Returns of each in turn: score and version, nil for what there is not; where members have entries, also the entry,
 --         '' for none, and those of its facet rankings where the member does not stand with that score, joined
 --         by NUL bytes. Nil where the server holds another generation, or is not the one that was written to.
 -- Cost  O(members * (1 + rankings that a member stands in)).

@@ -4,7 +4,8 @@
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+-- ARGV  generation that the client believes to be live
+--       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       entries  '1' where a hash holds the entries of members
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
@@ -16,21 +17,21 @@
 --                between to leave out
 -- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
 --         before the first one's rank, {stored member, score of each}}; {'not ranked'} where the member is not in the
---         ranking; the error NOTBUILT where the index was never built.
+--         ranking; the errors of lib/built.lua.
 -- Cost  O(log(size) + count); ties of several criteria log(ties) look-ups more.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local width, entries, reverse, method, count, from = unpack(ARGV, 1, 6)
-local FIRST = 7
+local generation, width, entries, reverse, method, count, from = unpack(ARGV, 1, 7)
+local FIRST = 8
 local call = redis.call
 local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
 count = tonumber(count)
 
-local size = call('ZCARD', ranking)
-local missing = size == 0 and not_built(meta)
-if missing then
-  return missing
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
 end
+local size = call('ZCARD', ranking)
 
 local first, last = 0, size
 if from == 'position' then

@@ -4,7 +4,8 @@
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+-- ARGV  generation that the client believes to be live
+--       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       entries  '1' where a hash holds the entries of members
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
@@ -14,16 +15,16 @@
 -- Cost  O(members * log(size)); ties of several criteria log(ties) look-ups more for each.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local width, entries, reverse, method = unpack(ARGV, 1, 4)
-local FIRST = 5
+local generation, width, entries, reverse, method = unpack(ARGV, 1, 5)
+local FIRST = 6
 local call = redis.call
 local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
 
-local size = call('ZCARD', ranking)
-local missing = size == 0 and not_built(meta)
-if missing then
-  return missing
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
 end
+local size = call('ZCARD', ranking)
 local reply = {size}
 for i = FIRST, #ARGV do
   local stored, score = find(live, ARGV[i], order)

@@ -15,6 +15,7 @@
 --                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
+--       generation that the client believes to be live
 --       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       entries   '1' where a hash holds the entries of members
 --       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
@@ -26,13 +27,13 @@
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
 --         {position, stored member, score of each drawn}, {what stands before the rank of each}; '' for an ordinal rank}.
 --         Positions count from 0 at the lowest score. {'not ranked'} where the member is not in live; {'out of patience'}
---         where too many failed the tests; the error NOTBUILT where the index was never built.
+--         where too many failed the tests; the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
 local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local member, wanted, reverse, bands, excluded, numbers, width, entries, measure, method, tests, patience,
-  remember = unpack(ARGV)
+local member, wanted, reverse, bands, excluded, numbers, generation, width, entries, measure, method, tests,
+  patience, remember = unpack(ARGV)
 local FIRST_TEST = 5
 local call = redis.call
 wanted, remember = tonumber(wanted), tonumber(remember)
@@ -40,7 +41,7 @@ local layout = {width = tonumber(width), entries = entries == '1', reverse = rev
 
 local me, score = find(live, member, layout)
 if not score then
-  return not_built(meta) or {'not ranked'}
+  return not_live(meta, generation) or {'not ranked'}
 end
 local now = (remember or tests ~= '') and clock()
 local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0}

@@ -11,19 +11,20 @@
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
+--       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
 --         {position, member, score of each drawn}, ''}. Positions count from 0 at the lowest score. {'not ranked'} where
---         the member is not in live; the error NOTBUILT where the index was never built.
+--         the member is not in live; the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
 local live, meta = KEYS[1], KEYS[2]
-local member, wanted, reverse, bands, excluded, numbers = unpack(ARGV)
+local member, wanted, reverse, bands, excluded, numbers, generation = unpack(ARGV)
 local call = redis.call
 
 local score = call('ZSCORE', live, member)
 if not score then
-  return not_built(meta) or {'not ranked'}
+  return not_live(meta, generation) or {'not ranked'}
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
 local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted)}

@@ -1,32 +1,40 @@
--- uses: server, clear
+-- uses: server
 -- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
--- KEYS  shadow    sorted set to fill, and root of what belongs to it; what a killed rebuild left is cleared
---       recent    sorted set, member -> place of its newest write
+-- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index
+--       doomed    set of the generations whose keys are to be unlinked: what a killed rebuild left is added
 -- ARGV  building  the new generation
+--       owner     name of the database's side
+--       term      under which the database knows this server
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
--- Returns the rebuild's token: members written from now on have a higher place. Nil where it did not begin.
--- Cost  O(facet rankings that a killed rebuild left).
+-- Returns 1, or 0 with nothing changed where another one is alive, or a later term is known here.
+-- Cost  O(1).
 
-local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building, polite, lease = unpack(ARGV)
+local recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
+local building, owner, term, polite, lease = unpack(ARGV)
 
-local run = run_id()
-local known, seen = unpack(redis.call('HMGET', meta, 'run', 'seen'))
-if polite == '1' and seen and known == run and not is_silent(seen, lease) then
-  return false
+local server = identity()
+local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
+local accepted, known, seen, applied, other, generation = unpack(state)
+local is_same = accepted == server and known == term
+if tonumber(known or 0) > tonumber(term) then
+  return 0
 end
-local last = redis.call('HGET', meta, 'token')
-local token = next_place(last or 0)
-
+if polite == '1' and other and is_same and not is_silent(seen, lease) then
+  return 0
+end
+if other then
+  redis.call('SADD', doomed, other)
+end
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
-clear(shadow)
 redis.call('UNLINK', recent)
--- The live index of a server that has lost writes takes new ones from now on, but is not to be believed.
-if known and known ~= run then
+-- The live generation of a server that has lost writes takes new ones from now on, but is not to be believed.
+if generation and not is_same then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end
-redis.call('HSET', meta, 'run', run, 'building', building, 'started', token, 'seen', token, 'token', token)
-return token
+local started = next_version(applied)
+redis.call('HSET', meta, 'owner', owner, 'server', server, 'term', term, 'building', building, 'started', started,
+  'applied', started, 'seen', integer(clock()))
+return 1

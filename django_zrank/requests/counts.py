@@ -9,7 +9,7 @@ from .. import scripts
 from ..facets import Facet
 from ..keys import Keys
 from .pages import PageAt
-from .request import Call, Request
+from .request import Request
 from .view import ALL, View
 
 __all__ = ["CountFacet", "Size"]
@@ -19,14 +19,10 @@ class Size(NamedTuple):
     """How many members are ranked."""
 
     def request(self, view: View, keys: Keys) -> Request[int]:
-        intersected = view.ranking is None
-        call = view.narrow(keys) if intersected else Call("ZCARD", (keys.ranking(view.ranking or ""),))
-
-        def parse(replies: list[int]) -> int | Request[int]:
-            # The script tells a ranking without members from an index that is not there.
-            return replies[0] or PageAt(0, 0).request(view, keys).then(lambda page: page.size)
-
-        return Request((call,), parse, writes=intersected)
+        if view.ranking is None:
+            return Request((view.narrow(keys),), lambda replies: replies[0], writes=True)
+        # The script tells a ranking without members from an index that is not there.
+        return view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
 
 
 class CountFacet(NamedTuple):
@@ -48,4 +44,6 @@ class CountFacet(NamedTuple):
             names = (own.encode() + name.removeprefix(found.encode()) for name in reply[::2])
             return dict(zip(names, reply[1::2], strict=True))
 
-        return view.read(keys, scripts.COUNT_FACET, (view.layout.width, found, view.LIMIT), parse)
+        return view.read(
+            keys, scripts.COUNT_FACET, (keys.generation, view.layout.width, found, view.LIMIT), parse
+        )

@@ -61,7 +61,7 @@ class PageAround(NamedTuple):
     limit: int
 
     def request(self, view: View, keys: Keys) -> Request[Page | None]:
-        arguments = (*view.order, self.limit, "member", self.member)
+        arguments = (keys.generation, *view.order, self.limit, "member", self.member)
         return view.read(keys, scripts.READ_PAGE, arguments, _parse)
 
 
@@ -78,7 +78,7 @@ class PageBetween(NamedTuple):
 
 
 def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Page]:
-    return view.read(keys, scripts.READ_PAGE, (*view.order, count, *start), _parse)  # type: ignore[arg-type]
+    return view.read(keys, scripts.READ_PAGE, (keys.generation, *view.order, count, *start), _parse)  # type: ignore[arg-type]
 
 
 def _parse(reply: Any) -> Page | None:

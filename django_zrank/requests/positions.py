@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import Call, Request
+from .request import Request
 from .view import View
 
 __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
@@ -40,7 +40,7 @@ class Locate(NamedTuple):
     members: Sequence[str]
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
-        return view.read(keys, scripts.READ_RANKS, (*view.order, *self.members), _parse)
+        return view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *self.members), _parse)
 
 
 class BarePosition(NamedTuple):
@@ -50,16 +50,8 @@ class BarePosition(NamedTuple):
 
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"
-        call = Call(command, (keys.ranking(view.ranking or ""),), (self.member,))
-
-        def parse(replies: list[Any]) -> int | Request[int | None] | None:
-            position: int | None = replies[0]
-            if position is not None:
-                return position
-            # The script tells a member that is not ranked from an index that is not there.
-            return Locate([self.member]).request(view, keys).then(_position)
-
-        return Request((call,), parse)
+        # The script tells a member that is not ranked from an index that is not there.
+        return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_position)
 
 
 class BareScore(NamedTuple):
@@ -68,15 +60,7 @@ class BareScore(NamedTuple):
     member: str
 
     def request(self, view: View, keys: Keys) -> Request[float | None]:
-        call = Call("ZSCORE", (keys.ranking(view.ranking or ""),), (self.member,))
-
-        def parse(replies: list[Any]) -> float | Request[float | None] | None:
-            score: float | None = replies[0]
-            if score is not None:
-                return score
-            return Locate([self.member]).request(view, keys).then(_score)
-
-        return Request((call,), parse)
+        return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_score)
 
 
 def _parse(reply: Any) -> Locations:

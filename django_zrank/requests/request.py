@@ -13,10 +13,14 @@ from ..scripts import Script
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["Call", "Question", "Request", "Several", "Steps", "merge"]
+__all__ = ["Call", "Question", "Request", "Several", "Steps", "Swapped", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
+
+
+class Swapped(Exception):
+    """Another generation is live than the one whose keys were asked."""
 
 
 class Call(NamedTuple):

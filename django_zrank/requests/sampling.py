@@ -82,7 +82,7 @@ class Draw(NamedTuple):
         """One round trip; two where a combination of filters leaves so few that they are intersected first."""
         if view.ranking is None:
             return self._testing(view, keys)
-        arguments = self._arguments(view)
+        arguments = self._arguments(view, keys)
         if view.is_plain and self.measure == "score" and not self.remember:
             plain = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments)
             return Request((plain,), lambda replies: _parse(replies[0], view))
@@ -105,7 +105,7 @@ class Draw(NamedTuple):
         """From the smallest ranking that holds all of those who pass several filters; from their intersection where
         too many of it don't pass."""
         patience = self._patience(view)
-        arguments = self._arguments(view, patience)
+        arguments = self._arguments(view, keys, patience)
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             if replies[0][0] != b"out of patience":
@@ -121,7 +121,7 @@ class Draw(NamedTuple):
         call = Call(scripts.SAMPLE_ANYWHERE, read, (*arguments, *tests))
         return Request((call,), parse, writes=bool(self.remember))
 
-    def _arguments(self, view: View, patience: int = 0) -> tuple[Any, ...]:
+    def _arguments(self, view: View, keys: Keys, patience: int = 0) -> tuple[Any, ...]:
         """What both scripts that sample take."""
         misses = 2 * (self.wanted + 17) if self.excluded or self.remember else 0
         return (
@@ -131,6 +131,7 @@ class Draw(NamedTuple):
             self._packed_bands(),
             _packed(self.excluded),
             self.numbers()(6 * (self.wanted + misses + patience + _SPARE_NUMBERS)),
+            keys.generation,
         )
 
     def _how(self, view: View) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from .. import scripts
 from ..codec.layout import PLAIN, Layout
 from ..filters import Scope
 from ..keys import Keys
-from .request import Call, Request
+from .request import Call, Question, Request, Swapped
 
 __all__ = ["ALL", "METHODS", "View"]
 
@@ -75,10 +75,37 @@ class View:
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments)
         return Request((call,), lambda replies: parse(replies[0]), writes)
 
+    def bare(
+        self,
+        keys: Keys,
+        command: str,
+        *arguments: Any,
+        otherwise: Question[Any],
+        then: Callable[[Any], Answer],
+    ) -> Request[Answer]:
+        """A request for what a plain command says of a ranking; where it finds nothing, for what ``then`` makes of the
+        answer to another question.
+
+        The key of all members goes with its generation, so what is found there is live. The others go a moment later.
+        """
+        call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
+        live = (Call("HGET", (keys.meta,), ("generation",)),) if self.ranking else ()
+
+        def parse(replies: list[Any]) -> Answer | Request[Answer]:
+            if live and (replies[1] or b"").decode() != keys.generation:
+                raise Swapped
+            if replies[0]:
+                return replies[0]  # type: ignore[no-any-return]
+            return otherwise.request(self, keys).then(then)
+
+        return Request((call, *live), parse)
+
     def narrow(self, keys: Keys) -> Call:
         """The call that intersects several filters."""
-        arguments = (*map(int, self.layout), str(self.scope), self.LIMIT, _NARROWED)
-        return Call(scripts.NARROW, (self._narrowed(keys), keys.root, *self.tested(keys)), arguments)
+        arguments = (keys.generation, *map(int, self.layout), str(self.scope), self.LIMIT, _NARROWED)
+        return Call(
+            scripts.NARROW, (self._narrowed(keys), keys.root, keys.meta, *self.tested(keys)), arguments
+        )
 
     def _narrowed(self, keys: Keys) -> str:
         return keys.narrowed("\0".join((str(self.scope), *self.tested(keys))))

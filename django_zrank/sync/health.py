@@ -7,10 +7,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..exceptions import CaptureError
-from ..models import Generation
+from ..models import Batch, Generation
 from ..signals import mended
 from ..store import Health, Store
 from .marks import replay
+from .notes import is_accepted, noted
 from .rebuild import rebuild
 from .triggers import gaps, restore
 
@@ -29,8 +30,9 @@ class Verdict(Enum):
     BEHIND = "a replay is being drained"
     BUILDING = "the first build is running"
     UNNOTED = "a rebuild was put in place, and killed before the database had noted it"
-    RESTARTED = "Redis restarted or failed over, and may have lost its newest writes"
+    RESTARTED = "Redis restarted, failed over or began another history, and may have lost its newest writes"
     EMPTY = "Redis holds no build of it: never built, or emptied"
+    EVICTED = "keys are missing that nobody removed: Redis evicted them"
     CHANGED = "the index was declared otherwise when it was built"
     FOREIGN = "Redis holds another build than the database knows"
     LOST = "Redis has lost more than marks are kept for"
@@ -39,13 +41,13 @@ class Verdict(Enum):
     @property
     def wants_rebuild(self) -> bool:
         """Whether nothing but a rebuild will do."""
-        return self in (Verdict.EMPTY, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
+        return self in (Verdict.EMPTY, Verdict.EVICTED, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
 
 
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
-    noted = _noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
-    verdict = _examine(index, Store(index.name, index.layout).check_health(), noted)
+    row = noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
+    verdict = _examine(index, Store(index.name, index.layout).check_health(), row)
     return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
 
 
@@ -70,50 +72,55 @@ def _recapture(index: RankIndex) -> bool:
     return bool(made)
 
 
-def _noted(index: RankIndex) -> Generation:
-    found = Generation.objects.using(index.get_using()).filter(index=index.name).first()
-    return found or Generation(index=index.name)
-
-
-def _examine(index: RankIndex, health: Health, noted: Generation) -> Verdict:
+def _examine(index: RankIndex, health: Health, row: Generation) -> Verdict:
     if not health.generation:
-        return Verdict.BUILDING if health.building and health.same_server else Verdict.EMPTY
-    if health.generation != noted.generation:
-        return Verdict.UNNOTED if health.generation == noted.building else Verdict.FOREIGN
+        return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
+    if health.generation != row.generation:
+        return Verdict.UNNOTED if health.generation == row.building else Verdict.FOREIGN
     if not index.declares(health.generation):
         return Verdict.CHANGED
     if health.behind == "rebuild":  # whatever has happened since
         return Verdict.LOST
-    if not health.same_server:
-        return Verdict.LOST if int(health.applied or 0) < noted.purged else Verdict.RESTARTED
+    if health.intact == "0":
+        return Verdict.EVICTED
+    if not (is_accepted(health, row) and _has_all(index, health)):
+        purged = row.purged_term, row.purged
+        return Verdict.LOST if health.position < purged else Verdict.RESTARTED
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
+
+
+def _has_all(index: RankIndex, health: Health) -> bool:
+    """Whether the server has every batch of its own term, whatever its identity says."""
+    term, version = health.position
+    batches = Batch.objects.using(index.get_using()).filter(index=index.name, term=term)
+    return not batches.filter(version__gt=version).exists()
 
 
 def mend(index: RankIndex, *, look: bool = True) -> Verdict:
     """Do what it takes for draining to make the index right. Returns what was found.
 
-    A server loses the newest of its writes and never one from the middle: so of the marks that were worked off,
-    only those whose place lies beyond what it has applied wait again. Where that is not enough the index is built
-    anew, unless a rebuild is running already. ``look``: at its triggers, too, before rows are read. Raises
-    ``IndexUnavailable``.
+    A server loses the newest of its writes and never one from the middle, and nothing of the terms before its own: so
+    of the marks that were worked off, only those wait again whose term and version lie beyond its own. Where that is
+    not enough the index is built anew, unless a rebuild is running already. ``look``: at its triggers, too, before
+    rows are read. Raises ``IndexUnavailable``.
     """
     recaptured = look and _recapture(index)
     store, using = Store(index.name, index.layout), index.get_using()
-    noted = _noted(index)  # first: whoever mends after this is noticed below
+    row = noted(index)  # first: whoever mends after this is noticed below
     health = store.check_health()
-    verdict = _examine(index, health, noted)
+    verdict = _examine(index, health, row)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return Verdict.UNCAPTURED if recaptured else verdict
     logger.warning("Index %r: %s", index.name, verdict.value)
     if verdict is Verdict.UNNOTED:
         Generation.objects.using(using).filter(index=index.name, building=health.generation).update(
-            generation=health.generation, building="", run=health.run
+            generation=health.generation, building=""
         )
     elif verdict is Verdict.RESTARTED:
         # The marks first: killed in between, they are worked off once more, which does no harm.
-        applied = int(health.applied or 0)
-        if replay(index, applied, generation=health.generation, old=noted.run, new=health.server):
-            store.adopt_server(health.generation, health.applied, health.server)
+        replayed = replay(index, health.position, noted=row, server=health.server)
+        if replayed is not None:
+            store.adopt_server(health, row.term + 1, behind=replayed > 0)
     else:
         rebuild(index, polite=True)
     mended.send(index, verdict=verdict)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, transaction
-from django.db.models import Max, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models import Max, Q, QuerySet
+from django.db.models.functions import Now
 
 from ..models import Batch, Generation, Mark
+from .patience import PATIENCE, Busy, briefly
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Seen",
     "forget_batches",
+    "newest_mark",
     "next_marks",
     "replay",
+    "replayed_marks",
     "retire",
     "unmark",
     "waiting_ids",
@@ -38,10 +43,10 @@ def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
     return Mark.objects.using(index.get_using()).filter(index=index.name)
 
 
-def next_marks(index: RankIndex, after: int, limit: int, *, everybody: bool = True) -> list[Seen]:
-    """The first marks beyond the id ``after`` that wait, up to ``limit`` of them; without ``everybody``, none that
-    is for all members."""
-    marks = waiting_marks(index).filter(id__gt=after)
+def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybody: bool = True) -> list[Seen]:
+    """The first marks beyond the id ``after`` that wait, up to the id ``until`` and ``limit`` of them; without
+    ``everybody``, none that is for all members."""
+    marks = waiting_marks(index).filter(id__gt=after, id__lte=until)
     if not everybody:
         marks = marks.filter(member__isnull=False)
     first = marks.order_by("id").values_list("id", "via", "member")[:limit]
@@ -55,81 +60,153 @@ def next_marks(index: RankIndex, after: int, limit: int, *, everybody: bool = Tr
         return list(first)
 
 
+def newest_mark(index: RankIndex) -> int:
+    """The highest id of the marks that wait, of any index: what is committed later may yet have a lower one."""
+    return _newest_id(index)
+
+
 def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
     """The ids of the marks that wait, up to ``limit`` of them, the first ones first: 8 bytes each."""
     ids = waiting_marks(index).order_by("id").values_list("id", flat=True)[:limit]
     return array("q", ids.iterator())
 
 
-def unmark(index: RankIndex, marks: Collection[Seen], place: int, *, generation: str, run: str) -> bool:
-    """Take away ``marks``, which the write at ``place`` has worked off, and keep what they said.
+def unmark(
+    index: RankIndex,
+    marks: Collection[Seen],
+    version: int,
+    *,
+    generation: str,
+    term: int,
+    patience: float = PATIENCE,
+) -> bool:
+    """Take away ``marks``, which the write ``version`` has worked off, and keep what they said.
 
-    False, with nothing changed, where the database knows of another build or server by now: what a server took that
+    False, with nothing changed, where the database knows of another build or term by now: what a server took that
     was cut off and replaced must take away no mark that its successor needs. The row of the generation is locked:
     either ``replay()`` finds the batch, or this finds that row changed, and the marks wait on.
+
+    Raises :exc:`~django_zrank.sync.patience.Busy` where somebody else keeps it locked.
     """
     using = index.get_using()
-    with transaction.atomic(using):
-        if not _lock(index, generation, run):
+
+    def work() -> bool:
+        if not _lock(index, generation, term):
             return False
         # Those that another drain has taken away since are in a batch of its own, and may well be in this one too.
         ids = [pk for pk, _, _ in marks]
         if sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
             said = dict.fromkeys((via, member) for _, via, member in marks)
-            Batch.objects.using(using).create(index=index.name, place=place, marks=list(said))
-    return True
+            Batch.objects.using(using).create(index=index.name, term=term, version=version, marks=list(said))
+        return True
+
+    return briefly(using, work, patience=patience)
 
 
-def retire(index: RankIndex, ids: Sequence[int], *, generation: str, run: str) -> None:
+def retire(index: RankIndex, ids: Sequence[int], *, generation: str, term: int) -> None:
     """Take away marks that were seen before ``generation`` was begun, for good: a server that holds it has what
-    they led to, and one that has lost it is built anew."""
+    they led to, and one that has lost it is built anew. Those that somebody else keeps locked are drained instead."""
     using = index.get_using()
     for start in range(0, len(ids), _CHUNK):
-        with transaction.atomic(using):
-            if not _lock(index, generation, run):
+
+        def work(chunk: Sequence[int] = ids[start : start + _CHUNK]) -> bool:
+            return _lock(index, generation, term) and _delete(using, chunk) >= 0
+
+        try:
+            if not briefly(using, work):
                 return
-            _delete(using, ids[start : start + _CHUNK])
+        except Busy:
+            return
 
 
-def replay(index: RankIndex, applied: int, *, generation: str, old: str, new: str) -> bool:
-    """Let marks wait again, under new ids, that were worked off by a write beyond ``applied``, which the server
-    ``new`` has not got from the server ``old``.
+def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
+    """Begin the term of a server that has what was written up to ``position``, a term and a version: let marks wait
+    again, under new ids, that were worked off by a write beyond it. Returns how many, or 1 where those of an earlier
+    replay still wait.
 
-    False, with nothing changed, where the database knows of another build or server by now, or where marks of
-    such writes have been forgotten.
+    That is whatever any history took that was abandoned for this one, and what this one has lost of its own. None, with
+    nothing changed, where the database knows of another build or term than was ``noted``, or where batches beyond the
+    position were deleted.
     """
     using = index.get_using()
-    noted = Generation.objects.using(using).filter(
-        index=index.name, generation=generation, run=old, purged__lte=applied
+    term, version = position
+    row = Generation.objects.using(using).filter(
+        index=index.name, generation=noted.generation, term=noted.term
     )
-    lost = Batch.objects.using(using).filter(index=index.name, place__gt=applied)
-    with transaction.atomic(using):
-        if not noted.update(run=new):
-            return False
+    kept = Q(purged_term__lt=term) | Q(purged_term=term, purged__lte=version)
+    batches = Batch.objects.using(using).filter(index=index.name)
+    lost = batches.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
+
+    def work() -> int | None:
+        if not row.filter(kept).update(term=noted.term + 1, server=server):
+            return None
+        # An unfinished replay goes on: what it set waiting is part of this one.
+        unfinished = waiting_marks(index).filter(id__range=(noted.replayed_from, noted.replayed_to)).exists()
+        before = _newest_id(index)
+        number = 0
         for batch in lost.iterator(chunk_size=20):
-            Mark.objects.using(using).bulk_create(
-                Mark(index=index.name, via=via, member=member) for via, member in batch.marks
-            )
+            marks = [Mark(index=index.name, via=via, member=member) for via, member in batch.marks]
+            Mark.objects.using(using).bulk_create(marks)
+            number += len(marks)
         lost._raw_delete(using)
-    return True
+        if number:
+            Generation.objects.using(using).filter(index=index.name).update(
+                replayed_from=noted.replayed_from if unfinished else before + 1, replayed_to=_newest_id(index)
+            )
+        return number or int(unfinished)
+
+    return briefly(using, work)
 
 
-def forget_batches(index: RankIndex, before: int) -> None:
-    """Delete the batches whose place is lower than ``before``."""
+def replayed_marks(index: RankIndex) -> QuerySet[Mark]:
+    """The marks that wait among those that the last replay has set waiting."""
+    noted = Generation.objects.using(index.get_using()).filter(index=index.name).first()
+    bounds = (noted.replayed_from, noted.replayed_to) if noted else (0, 0)
+    return waiting_marks(index).filter(id__range=bounds)
+
+
+def forget_batches(index: RankIndex, seconds: float) -> None:
+    """Delete the batches that are older than so many seconds, by the database's clock."""
     using = index.get_using()
-    old = Batch.objects.using(using).filter(index=index.name, place__lt=before)
-    newest = old.aggregate(newest=Max("place"))["newest"]
+    old = Batch.objects.using(using).filter(index=index.name, at__lt=Now() - timedelta(seconds=seconds))
+    newest = old.order_by("term", "version").values_list("term", "version").last()
+    if newest is None:
+        return
+    term, version = newest
+    row = Generation.objects.using(using).filter(index=index.name)
+
+    def work() -> None:
+        noted = row.select_for_update(nowait=_can_refuse(using)).first()
+        if noted is None:
+            return
+        purged_term, purged = max((noted.purged_term, noted.purged), newest)
+        row.update(purged_term=purged_term, purged=purged)
+        # Another server may have been accepted since: what is kept are the newest ones, by term and version.
+        gone = Q(term__lt=term) | Q(term=term, version__lte=version)
+        Batch.objects.using(using).filter(gone, index=index.name)._raw_delete(using)
+
+    with suppress(Busy):
+        briefly(using, work, patience=0)
+
+
+def _newest_id(index: RankIndex) -> int:
+    newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
+    return newest or 0
+
+
+def _lock(index: RankIndex, generation: str, term: int) -> bool:
+    """Lock what is noted, till the transaction ends; fail where somebody else has. Whether it is this build, under this
+    term."""
+    using = index.get_using()
     noted = Generation.objects.using(using).filter(index=index.name)
-    if newest is not None:
-        with transaction.atomic(using):
-            if noted.update(purged=Greatest("purged", newest)):
-                old.filter(place__lte=newest)._raw_delete(using)
+    if _can_refuse(using):
+        found = noted.select_for_update(nowait=True).first()
+        return found is not None and (found.generation, found.term) == (generation, term)
+    return bool(noted.filter(generation=generation, term=term).update(term=term))
 
 
-def _lock(index: RankIndex, generation: str, run: str) -> bool:
-    """Lock what is noted, till the transaction ends. Whether it is this build on this server."""
-    noted = Generation.objects.using(index.get_using())
-    return bool(noted.filter(index=index.name, generation=generation, run=run).update(run=run))
+def _can_refuse(using: str) -> bool:
+    return connections[using].features.has_select_for_update_nowait
 
 
 def _delete(using: str, ids: Collection[int]) -> int:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 
-from ..exceptions import IndexUnavailable, NotBuilt
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed
 from ..store import Epoch, Number, Store
-from . import rows
+from . import notes, rows
 from .breaker import breaker
+from .notes import is_noted
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["forget", "push", "read", "try_push"]
+__all__ = ["begin", "forget", "push", "read", "try_push"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -28,70 +28,72 @@ _UNRANKED: Final = (None, b"")
 _ATTEMPTS: Final = 10
 """How often a write is tried while rebuilds begin and end."""
 
-_REFUSALS: Final = 3
-"""How often a member is refused before it is left alone. The write that refused attempt 3 read its row after the write
-that refused attempt 2 was applied, and so after attempt 1 was refused: it has the change."""
-
-_FRESH: Final = 1.0
-"""Seconds for which the place of this process's last write is a token. In a longer time, members are too likely to have
-been written by another process."""
-
-_newest: dict[str, tuple[float, Epoch]] = {}
-"""By the key of an index: when this process wrote last, and the epoch for its next write."""
+_REFUSALS: Final = 2
+"""How often a member is refused before it is left alone. The write that refused attempt 2 replaced the one that refused
+attempt 1, so its token, and its row after that, were taken when the change was committed: it has the change."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
-    The order is what makes it right: a token, a place among all writes, is known before the rows are read, and Redis
-    refuses a member that was written since: it is read once more. So of two writes of one member, the later one has
-    read later than the other was written. (Who is refused again and again, see ``_REFUSALS``, leaves it to the others.)
+    The order is what makes it right: a token, the version of the newest write, is known before the rows are read, and
+    Redis refuses a member that was written since: it is read once more. So of two writes of one member, the later one
+    has read later than the other was written. After two refusals a newer write has won (see ``_REFUSALS``).
 
-    Returns the epoch of the first write, and the place of the last one among all.
-    Raises :exc:`~django_zrank.IndexUnavailable`.
+    Returns the epoch of the first write, and the version of the last one.
+    Raises :exc:`~django_zrank.IndexUnavailable`, and :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a
+    build that the database doesn't know.
     """
-    store, first, place = Store(index.name, index.layout), None, 0
-    limit = connections[index.get_using()].features.max_query_params or _BATCH
-    pks, size = list(pks), min(_BATCH, limit)
-    for start in range(0, max(len(pks), 1), size):  # no members: still a write, for unmark() needs its place
-        epoch, place = _write(index, store, pks[start : start + size])
-        first = first or epoch
-    return first, place  # type: ignore[return-value]  # at least one was written
+    store, pks = Store(index.name, index.layout), list(pks)
+    size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
+    first = epoch = begin(index, store)
+    for start in range(
+        0, max(len(pks), 1), size
+    ):  # no members: still a write, for unmark() needs its version
+        epoch = _write(index, store, pks[start : start + size], epoch)
+        if start == 0:
+            first = epoch
+    return first, int(epoch.token)
 
 
-def _write(index: RankIndex, store: Store, pks: list[Any]) -> tuple[Epoch, int]:
-    """One batch, until all of it is written, or by others."""
-    epoch, first, refusals = _recall(store), None, 0
+def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> Epoch:
+    """Write one batch, until all of it is written, or by others. Returns the epoch of the next one, whose token is the
+    version of this write."""
+    refusals = 0
     for _ in range(_ATTEMPTS):
-        epoch = epoch or store.begin_write()
-        if not (index.declares(epoch.generation) and index.declares(epoch.building)):
-            raise NotBuilt(
-                f"Index {index.name!r} is being built, or was, by processes with another declaration"
-            )
         applied = store.apply_changes(epoch, read(index, pks))
         if applied is None:
-            epoch, refusals = None, 0
+            epoch, refusals = begin(index, store), 0
             continue
-        first = first or epoch
-        epoch = epoch._replace(token=str(applied.place))
-        _newest[store.keys.live] = monotonic(), epoch
+        epoch = epoch._replace(token=str(applied.version))
         refusals += 1
         if not applied.refused or refusals == _REFUSALS:
-            return first, applied.place
+            return epoch
         pks = list(map(index.from_bytes, applied.refused))
     raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
 
 
-def _recall(store: Store) -> Epoch | None:
-    """What this process was told by its last write, if that is not long ago: one round trip less."""
-    written, epoch = _newest.get(store.keys.live, (0.0, None))
-    return epoch if monotonic() < written + _FRESH else None
+def begin(index: RankIndex, store: Store) -> Epoch:
+    """Return the epoch of a write whose rows are about to be read.
+
+    A write is accepted only where the database knows the build in Redis, and has accepted its server: else a test, or a
+    staging system with a copy of the settings, would write into the index of another database.
+    """
+    epoch = store.begin_write()
+    if not (index.declares(epoch.generation) and index.declares(epoch.building)):
+        raise NotBuilt(f"Index {index.name!r} is being built, or was, by processes with another declaration")
+    if not is_noted(index, epoch.generation, epoch.building, epoch.term):
+        raise IndexUnhealthy(
+            f"Index {index.name!r}: Redis holds a build that database {index.get_using()!r} doesn't know, or on a "
+            "server that it has not accepted. sync_zrank settles it, unless the two don't belong together"
+        )
+    return epoch
 
 
 def forget(index: RankIndex) -> None:
-    """Let the next push to an index that was rebuilt ask what it refers to, and which rows are ranked."""
-    _newest.pop(Store(index.name).keys.live, None)
+    """Let the next push to an index that was rebuilt ask the database again."""
     rows.forget(index)
+    notes.forget(index)
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
@@ -101,7 +103,7 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
     try:
         push(index, pks)
     except IndexUnavailable as error:
-        if isinstance(error, NotBuilt):  # the server is there, and has nothing
+        if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             breaker.reset()
             logger.warning("Not pushed. %s", error)
         else:

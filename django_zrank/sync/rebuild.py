@@ -8,15 +8,17 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..exceptions import IndexUnavailable, RebuildSuperseded
+from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..models import Generation
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
+from .notes import is_accepted, noted
 from .overlap import overlap
 from .push import forget
 from .rows import encode, select
@@ -65,14 +67,15 @@ def rebuild(
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
     store, building, members = Store(index.name, index.layout), index.new_generation(), 0
+    owner, term = _enter(index, store, polite=polite)
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
     covered = waiting_ids(index, _RETIRED)
-    if not store.start_rebuild(building, polite=polite):
+    if not store.start_rebuild(building, owner=owner, term=term, polite=polite):
         raise _superseded(index)
     try:
-        noted = Generation.objects.using(using)
-        noted.update_or_create(index=index.name, defaults={"building": building})
+        rows = Generation.objects.using(using)
+        rows.update_or_create(index=index.name, defaults={"building": building})
         # An exception keeps its frames alive, and these an open query.
         with closing(_batches(index, connection, batch_size)) as batches:
             for batch, loaded in overlap(partial(store.load_rows, building), batches):
@@ -82,16 +85,41 @@ def rebuild(
                 progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
+        rows.filter(index=index.name, building=building).update(generation=building, building="")
         forget(index)
-        run = store.check_health().run
-        noted.filter(index=index.name, building=building).update(generation=building, building="", run=run)
-        retire(index, covered, generation=building, run=run)
+        retire(index, covered, generation=building, term=term)
     except BaseException:
         with suppress(IndexUnavailable):
             store.abandon_rebuild(building)
         raise
+    finally:
+        with suppress(IndexUnavailable):
+            store.unlink_doomed()
     rebuilt.send(index, members=members)
     return members
+
+
+def _enter(index: RankIndex, store: Store, *, polite: bool) -> tuple[str, int]:
+    """The name of this database's side, and the term under which it knows this server: a new one where that is another
+    than was accepted last."""
+    health, row = store.check_health(), noted(index)
+    rows = Generation.objects.using(index.get_using()).filter(index=index.name)
+    if polite and health.generation and health.owner != row.owner:
+        raise IndexUnhealthy(
+            f"Index {index.name!r}: Redis holds a build of another database. If this one is to take its place, run "
+            f"rebuild_zrank {index.name}; else give it a Redis, or a KEY_PREFIX, of its own"
+        )
+    if row._state.adding:
+        row.owner = uuid4().hex
+        row.save(using=index.get_using(), force_insert=True)
+    elif not row.owner:
+        row.owner = uuid4().hex
+        rows.update(owner=row.owner)
+    if is_accepted(health, row):
+        return row.owner, row.term
+    if not rows.filter(term=row.term).update(term=row.term + 1, server=health.server):
+        raise _superseded(index)
+    return row.owner, row.term + 1
 
 
 def _superseded(index: RankIndex) -> RebuildSuperseded:

@@ -22,7 +22,7 @@ from .gauges import read_gauges
 from .health import Verdict, examine
 from .marks import waiting_marks
 from .overlap import ahead, overlap
-from .push import read
+from .push import begin, read
 from .report import CaptureState, Example, Report
 from .rows import Row, encode, select
 from .sources import every_row
@@ -176,7 +176,7 @@ class _Comparison:
         if layout.entries or layout.dense:
             self.check_rankings()
         health = self.store.check_health()
-        if health.generation != self.generation or not health.same_server:
+        if health.generation != self.generation or not health.is_accepted:
             raise _Replaced
 
     def look_up_rows(self, balance: Balance) -> None:
@@ -438,7 +438,7 @@ class _Comparison:
         texts = (self.index.to_text(pk) for pk in guilty.values() if pk is not None)
         Mark.objects.using(self.using).bulk_create(Mark(index=self.index.name, member=text) for text in texts)
         impossible = [(member, None, b"") for member, pk in guilty.items() if pk is None]
-        if impossible and self.store.apply_changes(self.store.begin_write(), impossible) is None:
+        if impossible and self.store.apply_changes(begin(self.index, self.store), impossible) is None:
             raise _Replaced
         places = [place for member in guilty for place in self.strays.get(member, ())]
         if places:

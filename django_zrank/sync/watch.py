@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from .drain import drain
 from .health import Verdict, mend
+from .patience import retry
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -37,9 +39,9 @@ def sync(index: RankIndex, *, look: bool = True) -> int:
     Raises :exc:`~django_zrank.IndexUnavailable`, and ``RebuildSuperseded`` where somebody else is at it.
     """
     for _ in range(_STEPS):
-        if mend(index, look=look) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        if retry(partial(mend, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    return drain(index)
+    return retry(partial(drain, index))
 
 
 def watch(

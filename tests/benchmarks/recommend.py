@@ -41,7 +41,7 @@ def main() -> None:
         caches = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": server.url}}
         with override_settings(CACHES=caches):
             store = fill(Dense, {pk: pk for pk in range(options.members)})
-            client, key, ranking = store.client, store.keys.live, Dense.ranking
+            client, key, ranking = store.client, store.live.root, Dense.ranking
             half = options.band_holds // 2
             rng = random.Random(1)
             friends = [rng.randrange(options.members) for _ in range(1000)]

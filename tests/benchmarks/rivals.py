@@ -171,7 +171,7 @@ def measure(
     with ExitStack() as stack:
         began = perf_counter()
         ranking = fill(size)
-        client, key = ranking.store.client, ranking.store.keys.live
+        client, key = ranking.store.client, ranking.store.live.root
         fill_spread(client, "spread", size)
         asking = askers(client, key)
         holds = ranking.recommend(asking[0], WANTED, band=BAND).candidates + 1
@@ -468,7 +468,7 @@ def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequen
 
 def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
     """Those who draw very many: by one call, by many calls, and by many calls in few round trips."""
-    client, key = ranking.store.client, ranking.store.keys.live
+    client, key = ranking.store.client, ranking.store.live.root
     pks, times = list(map(int, asking)), AT_ONCE // FEW
     with override_settings(ZRANK={**getattr(settings, "ZRANK", {}), "MAX_N": AT_ONCE}):
         at_once = ours(ranking, asking, AT_ONCE)

@@ -15,6 +15,7 @@ from redis import Redis
 from django_zrank.registry import registry
 from django_zrank.store import LOAD_LIMIT, Store
 from django_zrank.testing import disable_sync
+from tests.builds import start
 from tests.sync.mirror import assert_mirrors, contents
 from tests.sync.processes import manage, on_terminal
 from tests.testapp.models import Nickname, Player, Remote
@@ -136,7 +137,7 @@ def test_superseded_it_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     load_rows: Callable[..., bool] = Store.load_rows
 
     def overtaken(store: Store, *args: Any) -> bool:
-        store.start_rebuild("another")
+        start(store, "another")
         return load_rows(store, *args)
 
     monkeypatch.setattr(Store, "load_rows", overtaken)

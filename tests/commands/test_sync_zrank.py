@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from tests.builds import start
 from tests.sync.mirror import assert_mirrors
 from tests.sync.processes import manage
 from tests.testapp.models import Nickname
@@ -52,7 +53,7 @@ def test_an_emptied_server_is_built_anew(zrank: Any) -> None:
 
 def test_an_index_that_is_not_in_step_is_a_failure() -> None:
     INDEX.ranking.store.client.flushall()
-    INDEX.ranking.store.start_rebuild("running")
+    start(INDEX.ranking.store, "running")
     with pytest.raises(CommandError, match="Not every index is in step"):
         sync("nickname")
 

@@ -33,8 +33,6 @@ pytestmark = [
     pytest.mark.usefixtures("zrank"),
 ]
 
-LIVE = Store("ascending").keys.live
-
 
 @pytest.fixture(autouse=True)
 def _at_rest(zrank: Redis) -> None:
@@ -53,8 +51,8 @@ def faults(zrank: Redis) -> list[int]:
     """One missing, one extra and two different members of ``ascending``: their primary keys."""
     pks = list(Player.objects.order_by("pk").values_list("pk", flat=True))
     extra = pks[-1] + 1
-    zrank.zrem(LIVE, pks[0])
-    zrank.zadd(LIVE, {extra: 3, pks[1]: 10.5, pks[2]: "inf"})
+    zrank.zrem(Store("ascending").live.root, pks[0])
+    zrank.zadd(Store("ascending").live.root, {extra: 3, pks[1]: 10.5, pks[2]: "inf"})
     return [pks[0], extra, pks[1], pks[2]]
 
 
@@ -104,7 +102,7 @@ def test_drift(faults: list[int]) -> None:
 
 
 def test_examples_are_a_few(zrank: Redis) -> None:
-    zrank.delete(LIVE)
+    zrank.delete(Store("ascending").live.root)
     said = printed("ascending", fails="Not right")
     assert said.startswith("ascending: 10 missing: ")
     assert said.endswith(", …\n")

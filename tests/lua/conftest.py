@@ -22,7 +22,7 @@ def store(zrank: Redis) -> Store:
 def live(zrank: Redis, store: Store) -> Any:
     """A function that reads the live sorted set."""
     return lambda: {
-        member.decode(): score for member, score in zrank.zrange(store.keys.live, 0, -1, withscores=True)
+        member.decode(): score for member, score in zrank.zrange(store.live.root, 0, -1, withscores=True)
     }
 
 

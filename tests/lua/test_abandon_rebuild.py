@@ -3,20 +3,22 @@ from __future__ import annotations
 from redis import Redis
 
 from django_zrank.store import Change, Store
+from tests.builds import shadow, start
 
 
 def test_clears_what_was_filled(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("failed")
+    start(store, "failed")
     store.load_rows("failed", [Change("7", 7)])
     assert store.abandon_rebuild("failed")
-    assert not zrank.exists(store.keys.shadow)
+    store.unlink_doomed()
+    assert not zrank.exists(shadow(store, "failed"))
     assert store.begin_write().building == ""
     assert store.size() == 3
 
 
 def test_leaves_a_later_rebuild_alone(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("older")
-    store.start_rebuild("newer")
+    start(store, "older")
+    start(store, "newer")
     store.load_rows("newer", [Change("7", 7)])
     assert not store.abandon_rebuild("older")
-    assert zrank.zcard(store.keys.shadow) == 1
+    assert zrank.zcard(shadow(store, "newer")) == 1

@@ -5,11 +5,12 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.store import Change, Store
+from tests.builds import TERM, identity, shadow, start
 
 
 @pytest.fixture(autouse=True)
 def restarted(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "run", "the server before")
+    zrank.hset(store.keys.meta, "server", "the server before")
 
 
 def test_until_then_nothing_is_written(store: Store) -> None:
@@ -19,35 +20,48 @@ def test_until_then_nothing_is_written(store: Store) -> None:
 
 def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
     health = store.check_health()
-    assert store.adopt_server(health.generation, health.applied, health.server)
+    assert store.adopt_server(health, TERM + 1, behind=True)
     assert store.apply_changes(store.begin_write(), [Change("1", 10)])
     health = store.check_health()
-    assert health.same_server
-    assert health.behind
+    assert health.is_accepted
+    assert health.term == health.behind == str(TERM + 1)
+
+
+def test_where_nothing_was_lost_it_is_believed_at_once(store: Store) -> None:
+    assert store.adopt_server(store.check_health(), TERM + 1, behind=False)
+    assert store.check_health().behind == ""
 
 
 def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     store.load_rows("next", [Change("1", 1)])
-    zrank.hset(store.keys.meta, "run", "the server before")
+    zrank.hset(store.keys.meta, "server", "the server before")
     assert not store.load_rows("next", [Change("2", 2)])
     assert not store.swap_rebuilt("next")
     health = store.check_health()
-    assert store.adopt_server(health.generation, health.applied, health.server)
-    assert not zrank.exists(store.keys.shadow)
+    assert store.adopt_server(health, TERM + 1, behind=True)
+    store.unlink_doomed()
+    assert not zrank.exists(shadow(store, "next"))
     assert store.check_health().building == ""
 
 
 def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
     health = store.check_health()
-    assert not store.adopt_server("another", health.applied, health.server)
-    assert not store.adopt_server(health.generation, "1", health.server)
-    assert not store.adopt_server(health.generation, health.applied, "another server")
-    assert not store.check_health().same_server
+    for field in ("generation", "applied", "term", "server"):
+        assert not store.adopt_server(health._replace(**{field: "7"}), TERM + 1, behind=True)
+    assert not store.check_health().is_accepted
 
 
 def test_a_write_that_began_before_the_restart_is_refused(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "run", zrank.info("server")["run_id"])
+    zrank.hset(store.keys.meta, "server", identity(zrank))
     epoch = store.begin_write()
-    zrank.hset(store.keys.meta, "run", "the server before")
+    zrank.hset(store.keys.meta, "server", "the server before")
     assert store.apply_changes(epoch, [Change("1", 10)]) is None
+
+
+def test_a_write_of_an_earlier_term_is_refused(zrank: Redis, store: Store) -> None:
+    zrank.hset(store.keys.meta, "server", identity(zrank))
+    epoch = store.begin_write()
+    assert store.adopt_server(store.check_health(), TERM + 1, behind=False)
+    assert store.apply_changes(epoch, [Change("1", 10)]) is None
+    assert store.apply_changes(store.begin_write(), [Change("1", 10)])

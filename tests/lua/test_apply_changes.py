@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from redis import Redis
 
 from django_zrank.store import Change, Store
+from tests.builds import start
 
 Live = Callable[[], dict[str, float]]
 
@@ -16,16 +18,11 @@ def test_sets_and_removes(store: Store, live: Live) -> None:
     assert live() == {"1": 10, "2": 2, "4": 4.5}
 
 
-def test_places_only_grow(store: Store) -> None:
+def test_versions_count(store: Store) -> None:
     epoch = store.begin_write()
-    places = [store.apply_changes(epoch, [Change(str(number), 1)]).place for number in range(100)]  # type: ignore[union-attr]
-    assert places == sorted(set(places))
-
-
-def test_places_grow_past_a_clock_that_was_set_back(zrank: Redis, store: Store) -> None:
-    ahead = 2**52
-    zrank.hset(store.keys.meta, "token", ahead)
-    assert store.apply_changes(store.begin_write(), [Change("1", 10)]) == (ahead + 2, [])
+    versions = [store.apply_changes(epoch, [Change(str(number), 1)]).version for number in range(100)]  # type: ignore[union-attr]
+    first = int(epoch.token) + 1
+    assert versions == list(range(first, first + 100))
 
 
 def test_refuses_members_that_were_written_since_the_token_was_taken(store: Store, live: Live) -> None:
@@ -37,13 +34,13 @@ def test_refuses_members_that_were_written_since_the_token_was_taken(store: Stor
     assert live() == {"1": 20, "3": 10}
 
 
-def test_the_place_of_a_write_is_a_token_for_the_next(store: Store, live: Live) -> None:
+def test_the_version_of_a_write_is_a_token_for_the_next(store: Store, live: Live) -> None:
     epoch = store.begin_write()
     for score in range(5):
         applied = store.apply_changes(epoch, [Change("1", score)])
         assert applied
         assert applied.refused == []
-        epoch = epoch._replace(token=str(applied.place))
+        epoch = epoch._replace(token=str(applied.version))
     assert live()["1"] == 4
 
 
@@ -52,28 +49,24 @@ def test_what_is_refused_counts_as_no_write(store: Store, live: Live) -> None:
     first = store.apply_changes(epoch, [Change("1", 10)])
     assert first
     assert store.apply_changes(epoch, [Change("1", 20)])
-    assert store.apply_changes(epoch._replace(token=str(first.place)), [Change("1", 30)])
+    assert store.apply_changes(epoch._replace(token=str(first.version)), [Change("1", 30)])
     assert live()["1"] == 30
 
 
-def test_a_write_of_which_all_is_refused_has_a_place_that_the_server_knows(
-    zrank: Redis, store: Store
-) -> None:
+def test_a_write_of_which_all_is_refused_has_a_version_that_the_server_knows(store: Store) -> None:
     """It may be a token, and what a drain notes: whoever is replayed to must not believe that it lacks nothing."""
     epoch = store.begin_write()
     assert store.apply_changes(epoch, [Change("1", 10)])
-    zrank.hset(store.keys.meta, "token", 2**52)
-    epoch = epoch._replace(token=str(2**52 - 1))
-    assert store.apply_changes(epoch, [Change("1", 20)]) == (2**52 + 1, [])
+    first = int(epoch.token) + 1
     refused = store.apply_changes(epoch, [Change("1", 30)])
-    assert refused == (2**52 + 2, [b"1"])
-    assert store.check_health().applied == str(refused.place)
-    assert store.apply_changes(epoch, [Change("2", 30)]) == (2**52 + 3, [])
+    assert refused == (first + 1, [b"1"])
+    assert store.check_health().applied == str(refused.version)
+    assert store.apply_changes(epoch, [Change("2", 30)]) == (first + 2, [])
 
 
 def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store: Store) -> None:
     """Else who goes on from write to write would fill what it left for ever."""
-    store.start_rebuild("dead")
+    start(store, "dead")
     epoch = store.begin_write()
     assert store.apply_changes(epoch, [Change("1", 10)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
@@ -83,7 +76,7 @@ def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store:
 
 def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
     epoch = store.begin_write()
-    store.start_rebuild("next")
+    start(store, "next")
     assert not store.apply_changes(epoch, [Change("1", 10)])
     epoch = store.begin_write()
     store.swap_rebuilt("next")
@@ -92,7 +85,7 @@ def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
 
 
 def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     store.load_rows("next", [Change("1", 1), Change("2", 2)])
     assert store.apply_changes(store.begin_write(), [Change("1", 10), Change("2", None)])
     assert live() == {"1": 10, "3": 3}
@@ -102,31 +95,59 @@ def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
 
 def test_a_first_build_shows_nothing_before_it_is_complete(zrank: Redis, store: Store, live: Live) -> None:
     zrank.flushall()
-    store.start_rebuild("first")
+    start(store, "first")
     assert store.apply_changes(store.begin_write(), [Change("1", 10)])
-    assert not zrank.exists(store.keys.live)
+    assert not zrank.exists(store.live.root)
     store.swap_rebuilt("first")
     assert live() == {"1": 10}
 
 
+def age(zrank: Redis, store: Store, seconds: int = 601) -> None:
+    """Let so many seconds pass since the guard last looked at the clock."""
+    zrank.hincrby(store.keys.meta, "checked", -seconds * 10**6)
+
+
+def write(store: Store, member: str) -> None:
+    assert store.apply_changes(store.begin_write(), [Change(member, 10)])
+
+
 def test_refuses_what_is_older_than_the_guard_remembers(zrank: Redis, store: Store, live: Live) -> None:
     slow = store.begin_write()
-    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
+    for member in "456":
+        write(store, member)
+        age(zrank, store)
     assert not store.apply_changes(slow, [Change("1", 10)])
-    assert live() == {"1": 1, "2": 2, "3": 3}
+    assert live()["1"] == 1
 
 
-def test_the_guard_forgets_after_its_window(zrank: Redis, store: Store) -> None:
-    store.apply_changes(store.begin_write(), [Change("1", 10)])
-    assert zrank.zcard(store.keys.recent) == 1
-    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
-    store.apply_changes(store.begin_write(), [Change("2", 10)])
-    assert zrank.zrange(store.keys.recent, 0, -1) == [b"2"]
+def test_the_guard_forgets_after_one_window_or_two(zrank: Redis, store: Store) -> None:
+    write(store, "1")  # looks at the clock
+    write(store, "2")
+    age(zrank, store)
+    write(store, "3")
+    assert set(zrank.zrange(store.keys.recent, 0, -1)) == {b"2", b"3"}
+    age(zrank, store)
+    write(store, "4")
+    assert zrank.zrange(store.keys.recent, 0, -1) == [b"4"]
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_clock_that_was_wrong_once_keeps_the_guard_from_nothing(
+    zrank: Redis, store: Store, years: int
+) -> None:
+    write(store, "1")
+    zrank.hincrby(store.keys.meta, "checked", years * 365 * 86400 * 10**6)
+    for member in "23":
+        write(store, member)
+        age(zrank, store)
+    write(store, "4")
+    assert b"1" not in zrank.zrange(store.keys.recent, 0, -1)
 
 
 def test_the_guard_forgets_few_at_a_time(zrank: Redis, store: Store) -> None:
     """What a drain of millions has written must not be forgotten in one call: the server would stand still."""
     zrank.zadd(store.keys.recent, {f"old{number}": 1 for number in range(5000)})
+    zrank.hset(store.keys.meta, mapping={"checkpoint": 1, "checked": 1})
     kept = []
     for member in range(5):
         store.apply_changes(store.begin_write(), [Change(str(member), 10)])
@@ -135,18 +156,19 @@ def test_the_guard_forgets_few_at_a_time(zrank: Redis, store: Store) -> None:
 
 
 def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     store.apply_changes(store.begin_write(), [Change("1", 10)])
-    zrank.hincrby(store.keys.meta, "token", 601 * 10**6)
-    store.apply_changes(store.begin_write(), [Change("2", 10)])
-    assert set(zrank.zrange(store.keys.recent, 0, -1)) == {b"1", b"2"}
+    for member in "2345":
+        age(zrank, store)
+        write(store, member)
+    assert set(zrank.zrange(store.keys.recent, 0, -1)) == {b"1", b"2", b"3", b"4", b"5"}
 
 
 def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, live: Live) -> None:
     """The rebuild forgot the places of what was written before it, so nothing guards against this one."""
     earlier = store.begin_write()
     store.apply_changes(store.begin_write(), [Change("1", 20)])
-    store.start_rebuild("next")
+    start(store, "next")
     store.abandon_rebuild("next")
     assert store.apply_changes(earlier, [Change("1", 10)]) is None
     assert live()["1"] == 20

@@ -7,6 +7,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
+from tests.builds import start
 from tests.keyspace import everything, expected
 
 LAYOUTS = [Layout(dense=True), Layout(8, entries=True, dense=True), Layout(entries=True, dense=True)]
@@ -19,10 +20,10 @@ TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
 def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie: bytes) -> None:
     members = {str(n): (n % 5 or 0.1, tie if layout.entries else b"") for n in range(40)}
     store = Store("counts", layout)
-    store.start_rebuild("built")
+    start(store, "built")
     store.load_rows("built", [Change(member, *what) for member, what in members.items()])
     store.swap_rebuilt("built")
-    live = store.keys.live
+    live = store.live.root
     whole = everything(zrank, live)
     assert whole == expected(live, members, layout)
 

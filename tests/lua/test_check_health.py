@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import pytest
 from redis import Redis
 
+from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Health, Store
+from tests.builds import OWNER, TERM, identity, start
 
 
-def test_a_built_index(store: Store) -> None:
+def test_a_built_index(zrank: Redis, store: Store) -> None:
     health = store.check_health()
-    assert health == Health(health.generation, "", "", health.applied, health.server, health.server)
-    assert health.same_server
+    first = {"owner": OWNER, "is_first": "1", "intact": "1"}
+    state = {"generation": health.generation, "building": "", "behind": "", "applied": health.applied}
+    servers = {"accepted": health.server, "server": identity(zrank), "term": str(TERM)}
+    assert health == Health(**state, **servers, **first)
+    assert health.is_accepted
     assert len(health.generation) == 32
     assert int(health.applied) > 0
 
@@ -16,27 +22,42 @@ def test_a_built_index(store: Store) -> None:
 def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     health = store.check_health()
-    assert health == Health("", "", "", "", "", health.server)
-    assert not health.same_server
+    assert health == Health("", "", "", "", "", "", "", health.server, "1", "")
+    assert not health.is_accepted
 
 
 def test_a_server_that_restarted(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "run", "another server")
-    assert not store.check_health().same_server
+    zrank.hset(store.keys.meta, "server", "another server")
+    assert not store.check_health().is_accepted
 
 
 def test_a_running_rebuild(store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     assert store.check_health().building == "next"
 
 
 def test_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("dead")
+    start(store, "dead")
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
     assert store.check_health().building == ""
 
 
-def test_the_place_of_a_write(store: Store) -> None:
+def test_the_version_of_a_write(store: Store) -> None:
     applied = store.apply_changes(store.begin_write(), [Change("1", 10)])
     assert applied
-    assert store.check_health().applied == str(applied.place)
+    assert store.check_health().applied == str(applied.version)
+
+
+@pytest.mark.parametrize("part", ["", ":entries", ":rankings", ":region:kantou"])
+def test_a_key_that_was_evicted(zrank: Redis, store: Store, part: str) -> None:
+    store = Store(store.name, Layout(entries=True))
+    assert store.apply_changes(store.begin_write(), [Change("1", 5, b"region:kantou")])
+    assert store.check_health().intact == "1"
+    zrank.delete(f"{store.live.root}{part}")
+    assert store.check_health().intact == "0"
+
+
+def test_an_index_that_became_empty_is_intact(zrank: Redis, store: Store) -> None:
+    assert store.apply_changes(store.begin_write(), [Change(member, None) for member in "123"])
+    assert not zrank.exists(store.live.root)
+    assert store.check_health().intact == "1"

@@ -4,16 +4,17 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
+from tests.builds import start
 
 
 def test_the_registry_against_the_rankings(zrank: Redis) -> None:
     store = Store("names", Layout(entries=True))
-    store.start_rebuild("built")
+    start(store, "built")
     store.load_rows("built", [Change("1", 1, b"a:1\0a:2\0b:1"), Change("2", 2, b"a:3")])
     store.swap_rebuilt("built")
     names = [b"a:1", b"a:2", b"a:3", b"b:1", b"gone:1", b"never:1"]
     assert store.check_names("built", names) == []
-    rankings = f"{store.keys.live}:rankings"
+    rankings = f"{store.live.root}:rankings"
     zrank.zrem(rankings, "a:1")
     zrank.zadd(rankings, {"a:2": 3, "gone:1": 0})
     wrong = [b"a:1", b"a:2", b"gone:1"]

@@ -24,6 +24,7 @@ from django_zrank.requests.request import Call
 from django_zrank.requests.sampling import Draw
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
+from tests.builds import start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
@@ -37,7 +38,7 @@ TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live
 
 
 CALLS: dict[str, Callable[[Store], Any]] = {
-    "adopt_server": lambda store: store.adopt_server("a", "1", "s"),
+    "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
     "check_counts": lambda store: store.check_counts("a", [b"1"], ranking="region:x", members=True),
     "check_names": lambda store: store.check_names("a", [b"region:x"]),
     "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
@@ -58,7 +59,8 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         store, Draw("1", 3, [(1, 2)], excluded=["2"], remember=10**6), scope=TESTED
     ),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], excluded=["2"])),
-    "start_rebuild": lambda store: store.start_rebuild("b"),
+    "start_rebuild": lambda store: start(store, "b"),
+    "unlink_generation": lambda store: store.unlink_doomed(),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),
 }
 
@@ -136,7 +138,10 @@ def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
 def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout) -> None:
     fill(PlayerAscending, {1: 1, 2: 2})
     store = Store(PlayerAscending.instance().name, layout)
-    store.start_rebuild("b")
+    start(store, "b")
+    store.unlink_doomed()
+    store.client.sadd(store.keys.doomed, "a")
+    generations = {store.check_health().generation}
     calls: list[Call] = []
     send, send_all = executor.send, executor.send_all
 
@@ -157,9 +162,12 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
             assert len(given) >= len(listed)
         else:
             assert len(given) == len(listed)
-    names = {"ranking": "live", "seen": "seen:1"}
+    roots = {"live", "shadow", "root", "ranking"}
+    names = {"seen": "seen:1"}
     for key, name in zip(keys, header(script, "KEYS"), strict=False):
-        if name not in ("…", "narrowed"):
+        if name in roots:
+            assert key.partition("}:")[2] in {*generations, "a", "b", ""}
+        elif name not in ("…", "narrowed"):
             assert key.partition("}:")[2] == names.get(name, name)
 
 

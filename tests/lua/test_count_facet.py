@@ -8,6 +8,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.facets import Facet
 from django_zrank.requests.counts import CountFacet
 from django_zrank.store import Change, Store
+from tests.builds import start
 
 from .conftest import ask
 
@@ -16,7 +17,7 @@ REGION, NOTHING = (Facet((path,), (), many=False) for path in ("region", "nothin
 
 def test_the_reply(zrank: Redis) -> None:
     store = Store("counted", Layout(entries=True))
-    store.start_rebuild("b")
+    start(store, "b")
     rows = [
         Change("1", 5, b"region,x:a,b\0region:a"),
         Change("2", 6, b"region:a"),

@@ -5,6 +5,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
+from tests.builds import start
 from tests.keyspace import everything, expected
 
 LAYOUT = Layout(8, entries=True, dense=True)
@@ -15,14 +16,14 @@ MEMBERS = {"1": (5, TIE + b"region:a\0tag:x"), "2": (5, TIE + b"region:b"), "3":
 @pytest.fixture
 def store(zrank: Redis) -> Store:
     store = Store("strays", LAYOUT)
-    store.start_rebuild("built")
+    start(store, "built")
     store.load_rows("built", [Change(member, *what) for member, what in MEMBERS.items()])
     store.swap_rebuilt("built")
     return store
 
 
 def is_whole(zrank: Redis, store: Store) -> bool:
-    return everything(zrank, store.keys.live) == expected(store.keys.live, MEMBERS, LAYOUT)
+    return everything(zrank, store.live.root) == expected(store.live.root, MEMBERS, LAYOUT)
 
 
 def test_who_stands_where_the_entry_says_is_none(zrank: Redis, store: Store) -> None:
@@ -37,7 +38,7 @@ def test_nor_is_who_does_not_stand_there(store: Store) -> None:
 
 
 def test_who_stands_elsewhere_is_told_and_taken_out(zrank: Redis, store: Store) -> None:
-    live = store.keys.live
+    live = store.live.root
     places = [
         ("region:b", TIE + b"1"),
         ("", OTHER + b"1"),
@@ -59,11 +60,11 @@ def test_who_stands_elsewhere_is_told_and_taken_out(zrank: Redis, store: Store) 
 
 
 def test_a_member_without_its_entry_stands_nowhere_rightly(zrank: Redis, store: Store) -> None:
-    zrank.hdel(f"{store.keys.live}:entries", "1")
+    zrank.hdel(f"{store.live.root}:entries", "1")
     places = [("", TIE + b"1"), ("region:a", TIE + b"1")]
     assert store.find_strays("built", places, mend=True) == [5, 5]
-    assert not zrank.exists(f"{store.keys.live}:region:a")
-    assert zrank.zscore(f"{store.keys.live}:rankings", "region:a") is None
+    assert not zrank.exists(f"{store.live.root}:region:a")
+    assert zrank.zscore(f"{store.live.root}:rankings", "region:a") is None
 
 
 def test_another_generation(store: Store) -> None:

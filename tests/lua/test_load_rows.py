@@ -5,33 +5,34 @@ from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import LOAD_LIMIT, Change, Store
+from tests.builds import shadow, start
 
 
 def test_takes_as_many_rows_as_it_says(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     assert store.load_rows("next", [Change(str(n), n) for n in range(LOAD_LIMIT)])
-    assert zrank.zcard(store.keys.shadow) == LOAD_LIMIT
+    assert zrank.zcard(shadow(store, "next")) == LOAD_LIMIT
 
 
 def test_a_member_written_since_the_start_stays_as_written(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     store.apply_changes(store.begin_write(), [Change("1", 10), Change("2", None)])
     assert store.load_rows("next", [Change("1", 1), Change("2", 2), Change("3", 3)])
-    assert zrank.zrange(store.keys.shadow, 0, -1) == [b"3", b"1"]
+    assert zrank.zrange(shadow(store, "next"), 0, -1) == [b"3", b"1"]
 
 
 def test_gives_way_to_a_later_rebuild(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("older")
-    store.start_rebuild("newer")
+    start(store, "older")
+    start(store, "newer")
     assert not store.load_rows("older", [Change("1", 1)])
-    assert not zrank.exists(store.keys.shadow)
+    assert not zrank.exists(shadow(store, "older"), shadow(store, "newer"))
 
 
 def test_is_a_sign_of_life(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("next")
+    start(store, "next")
     zrank.hset(store.keys.meta, "seen", 1)
     store.load_rows("next", [Change("1", 1)])
-    assert int(zrank.hget(store.keys.meta, "seen")) >= int(zrank.hget(store.keys.meta, "started"))
+    assert int(zrank.hget(store.keys.meta, "seen")) > 10**15
 
 
 @pytest.mark.parametrize(
@@ -45,14 +46,14 @@ def test_scores_members_and_entries_arrive_as_they_are(zrank: Redis, store: Stor
     if not layout.entries:
         entries = [b""] * 10
     store = Store(store.name, layout)
-    store.start_rebuild("next")
+    start(store, "next")
     assert store.load_rows("next", list(map(Change, members, scores, entries)))
-    shadow = store.keys.shadow
+    root = shadow(store, "next")
     stored = [tie + member.encode() for member in members]
-    assert zrank.zmscore(shadow, stored) == scores
-    assert zrank.zcard(shadow) == 10
+    assert zrank.zmscore(root, stored) == scores
+    assert zrank.zcard(root) == 10
     for text, member, entry, score in zip(stored, members, entries, scores, strict=True):
         if entry:
-            assert zrank.hget(f"{shadow}:entries", member) == entry
+            assert zrank.hget(f"{root}:entries", member) == entry
         for name in filter(None, entry[len(tie) :].split(b"\0")):
-            assert zrank.zscore(shadow.encode() + b":" + name, text) == score
+            assert zrank.zscore(root.encode() + b":" + name, text) == score

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import Change, Standing, Store
+from tests.builds import TERM, shadow, start
 from tests.keyspace import entry_of, everything, expected
 
 LAYOUTS = {
@@ -71,7 +73,8 @@ class Model:
         self.shadow: dict[str, tuple[float, bytes]] = {}
         self.written: set[str] = set()
         self.snapshot: list[Change] | None = None
-        self.store.start_rebuild("first")
+        self.building = ""
+        start(self.store, "first")
         self.store.swap_rebuilt("first")
 
     def write(self, changes: list[Change]) -> None:
@@ -85,7 +88,8 @@ class Model:
             self.written.add(str(member))
 
     def start(self) -> None:
-        assert self.store.start_rebuild("next")
+        self.building = uuid4().hex
+        assert start(self.store, self.building)
         self.snapshot = [Change(member, *rest) for member, rest in self.live.items()]
         self.shadow, self.written = {}, set()
 
@@ -95,7 +99,7 @@ class Model:
         batch = self.snapshot[:rows]
         if batch:
             for _ in range(1 + again):  # as where an answer was lost, and the client asks once more
-                assert self.store.load_rows("next", batch)
+                assert self.store.load_rows(self.building, batch)
         for member, score, entry in batch:
             if member not in self.written:
                 self.shadow[str(member)] = (score or 0, entry)
@@ -103,15 +107,15 @@ class Model:
 
     def swap(self) -> None:
         if self.snapshot is None:
-            assert not self.store.swap_rebuilt("next")
+            assert not self.store.swap_rebuilt(self.building)
             return
         self.load(100)
-        assert self.store.swap_rebuilt("next")
+        assert self.store.swap_rebuilt(self.building)
         assert self.shadow == self.live
         self.snapshot, self.shadow = None, {}
 
     def abandon(self) -> None:
-        assert self.store.abandon_rebuild("next") == (self.snapshot is not None)
+        assert self.store.abandon_rebuild(self.building) == (self.snapshot is not None)
         self.snapshot, self.shadow = None, {}
 
     def dead(self) -> None:
@@ -122,9 +126,13 @@ class Model:
             self.snapshot, self.shadow = None, {}
 
     def compare(self) -> None:
-        keys, layout = self.store.keys, self.layout
-        assert everything(self.client, keys.live) == expected(keys.live, self.live, layout)
-        assert everything(self.client, keys.shadow) == expected(keys.shadow, self.shadow, layout)
+        self.store.unlink_doomed()
+        live, layout = self.store.live.root, self.layout
+        assert everything(self.client, live) == expected(live, self.live, layout)
+        if self.building:
+            root = shadow(self.store, self.building)
+            held = self.live if root == live else self.shadow
+            assert everything(self.client, root) == expected(root, held, layout)
         generation = self.store.check_health().generation
         found = self.store.read_members(generation, self.live)
         assert found is not None
@@ -151,10 +159,11 @@ def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> 
 
 
 def build(layout: Layout, *members: Change) -> Store:
-    store = Store("model", layout)
-    store.start_rebuild("first")
-    assert store.load_rows("first", members)
-    assert store.swap_rebuilt("first")
+    store, building = Store("model", layout), uuid4().hex
+    start(store, building)
+    assert store.load_rows(building, members)
+    assert store.swap_rebuilt(building)
+    store.unlink_doomed()
     return store
 
 
@@ -164,30 +173,31 @@ FACETS = Layout(entries=True, dense=True)
 def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
     build(FACETS, Change("1", 5, b"region:kantou"), Change("2", 6, b"region:kansai"))
     store = build(PLAIN, Change("1", 5))
-    assert everything(zrank, store.keys.live) == {store.keys.live: {b"1": 5}}
+    assert everything(zrank, store.live.root) == {store.live.root: {b"1": 5}}
 
 
 def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
     store = build(FACETS, Change("1", 5, b"region:kantou"))
-    store.start_rebuild("next")
+    start(store, "next")
     store.load_rows("next", [Change("1", 5, b"region:kantou")])
-    zrank.hset(store.keys.meta, "run", "the server before")
+    zrank.hset(store.keys.meta, "server", "the server before")
     health = store.check_health()
-    assert store.adopt_server(health.generation, health.applied, health.server)
-    assert everything(zrank, store.keys.shadow) == {}
-    assert len(everything(zrank, store.keys.live)) == 8
+    assert store.adopt_server(health, TERM + 1, behind=True)
+    store.unlink_doomed()
+    assert everything(zrank, shadow(store, "next")) == {}
+    assert len(everything(zrank, store.live.root)) == 8
 
 
 @pytest.mark.parametrize("score", [0.1, 1 / 3, 1e20, -1e-7, 5e-324, 123456789012.125])
 def test_the_text_of_a_value_is_no_matter_of_the_server_s_version(zrank: Redis, score: float) -> None:
     store = build(FACETS, Change("1", score, b"region:kantou"))
-    assert zrank.hgetall(f"{store.keys.live}:counts") == {f"{score:.17g}".encode(): b"1"}
+    assert zrank.hgetall(f"{store.live.root}:counts") == {f"{score:.17g}".encode(): b"1"}
     store.apply_changes(store.begin_write(), [Change("1", None)])
-    assert everything(zrank, store.keys.live) == {}
+    assert everything(zrank, store.live.root) == {}
 
 
 def hurt(zrank: Redis, store: Store, fault: Callable[[str], Any]) -> Standing:
-    fault(store.keys.live)
+    fault(store.live.root)
     found = store.read_members(store.check_health().generation, ["1"])
     assert found is not None
     return found[0]
@@ -203,19 +213,25 @@ def test_where_a_member_does_not_stand_is_told(zrank: Redis) -> None:
     assert standing == Standing(5, None, b"", b"")
 
 
+def under(store: Store) -> dict[str, Any]:
+    """What stands under the live root, by what follows it in the names of keys."""
+    root = store.live.root
+    return {key.removeprefix(root): held for key, held in everything(store.client, root).items()}
+
+
 def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
     one = Change("1", 5, b"guild:a\0region:kantou")
     store = build(FACETS, one, Change("2", 6, b"guild:a"))
-    whole = everything(zrank, store.keys.live)
+    whole = under(store)
     for fault in (
         lambda live: zrank.zrem(f"{live}:region:kantou", "1"),
         lambda live: zrank.hdel(f"{live}:entries", "1"),
         lambda live: zrank.zrem(live, "1"),
     ):
-        fault(store.keys.live)
-        assert everything(zrank, store.keys.live) != whole
+        fault(store.live.root)
+        assert under(store) != whole
         store.apply_changes(store.begin_write(), [one])
-        found = everything(zrank, store.keys.live)
+        found = under(store)
         for key in list(found):
             if key.endswith((":counts", ":values")):  # these count what is done through the scripts
                 del found[key]
@@ -225,9 +241,9 @@ def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
 
 def test_more_members_than_a_stack_holds(zrank: Redis) -> None:
     store = Store("model", FACETS)
-    store.start_rebuild("first")
+    start(store, "first")
     rows = [Change(str(n), n % 7, b"region:%d" % (n % 3)) for n in range(3500)]
     assert store.load_rows("first", rows)
     assert store.swap_rebuilt("first")
     members = {str(row.member): (row.score or 0, row.entry) for row in rows}
-    assert everything(zrank, store.keys.live) == expected(store.keys.live, members, FACETS)
+    assert everything(zrank, store.live.root) == expected(store.live.root, members, FACETS)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from redis import Redis
 
 from django_zrank.store import Change, Standing, Store
+from tests.builds import start
 
 
 def generation(store: Store) -> str:
@@ -12,7 +13,7 @@ def generation(store: Store) -> str:
 def write(store: Store, changes: list[Change]) -> int:
     applied = store.apply_changes(store.begin_write(), changes)
     assert applied
-    return applied.place
+    return applied.version
 
 
 def test_scores_and_places_of_members_that_are_there_or_not(store: Store) -> None:
@@ -44,14 +45,14 @@ def test_places_are_not_rounded(store: Store) -> None:
 
 def test_another_generation(store: Store) -> None:
     before = generation(store)
-    store.start_rebuild("next")
+    start(store, "next")
     assert store.read_members(before, ["1"]) is not None
     store.swap_rebuilt("next")
     assert store.read_members(before, ["1"]) is None
 
 
 def test_a_server_that_restarted(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "run", "another server")
+    zrank.hset(store.keys.meta, "server", "another server")
     assert store.read_members(generation(store), ["1"]) is None
 
 

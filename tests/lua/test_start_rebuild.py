@@ -3,27 +3,40 @@ from __future__ import annotations
 from redis import Redis
 
 from django_zrank.store import Change, Store
+from tests.builds import OWNER, TERM, shadow, start
 
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
-    store.start_rebuild("killed")
+    start(store, "killed")
     store.load_rows("killed", [Change("1", 1)])
     store.apply_changes(store.begin_write(), [Change("7", 7)])
-    store.start_rebuild("next")
-    assert not zrank.exists(store.keys.shadow, store.keys.recent)
-    assert zrank.zcard(store.keys.live) == 4
+    start(store, "next")
+    store.unlink_doomed()
+    assert not zrank.exists(shadow(store, "killed"), shadow(store, "next"), store.keys.recent)
+    assert zrank.zcard(store.live.root) == 4
 
 
 def test_its_token_lies_above_every_earlier_one(zrank: Redis, store: Store) -> None:
     earlier = int(store.begin_write().token)
-    store.start_rebuild("next")
-    assert earlier < int(zrank.hget(store.keys.meta, "started")) < int(store.begin_write().token)
+    start(store, "next")
+    assert earlier < int(zrank.hget(store.keys.meta, "started")) == int(store.begin_write().token)
 
 
 def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Store) -> None:
-    assert store.start_rebuild("running")
-    assert not store.start_rebuild("polite", polite=True)
+    assert start(store, "running")
+    assert not start(store, "polite", polite=True)
     assert store.load_rows("running", [Change("1", 1)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
-    assert store.start_rebuild("polite", polite=True)
+    assert start(store, "polite", polite=True)
     assert not store.load_rows("running", [Change("1", 1)])
+
+
+def test_one_of_an_earlier_term_does_not_begin(store: Store) -> None:
+    assert not store.start_rebuild("late", owner=OWNER, term=TERM - 1)
+    assert store.check_health().building == ""
+
+
+def test_a_clock_that_was_ahead_keeps_nobody_from_beginning(zrank: Redis, store: Store) -> None:
+    assert start(store, "died")
+    zrank.hincrby(store.keys.meta, "seen", 365 * 86400 * 10**6)
+    assert start(store, "polite", polite=True)

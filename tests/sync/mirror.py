@@ -20,7 +20,7 @@ __all__ = ["assert_mirrors", "contents", "keys", "ranked", "standing"]
 def contents(index: type[RankIndex]) -> dict[str, float]:
     """Member -> score, as Redis holds them, lowest first."""
     store = Store(index.instance().name)
-    members: Any = store.client.zrange(store.keys.live, 0, -1, withscores=True)
+    members: Any = store.client.zrange(store.live.root, 0, -1, withscores=True)
     width = index.instance().layout.width
     return {member[width:].decode(): score for member, score in members}
 
@@ -62,8 +62,11 @@ def _walk(row: models.Model, path: str) -> list[Any]:
 def keys(index: type[RankIndex]) -> set[str]:
     """Every key of an index that there is, by the last part of its name."""
     store = Store(index.instance().name)
-    found: Any = store.client.keys(f"*{{{index.instance().name}}}*")
-    return {key.decode().rpartition(":")[2] for key in found}
+    found: Any = store.client.keys(f"{store.keys.tag}:*")
+    state: Any = store.client.hmget(store.keys.meta, "generation", "building")
+    names = dict(zip(state, ("live", "shadow"), strict=True))
+    parts = (key.rpartition(b":")[2] for key in found)
+    return {names.get(part, part.decode()) for part in parts}
 
 
 def assert_mirrors(*indexes: type[RankIndex]) -> None:
@@ -71,5 +74,5 @@ def assert_mirrors(*indexes: type[RankIndex]) -> None:
     for index in indexes or [type(index) for index in registry.all()]:
         instance = index.instance()
         store = Store(instance.name, instance.layout)
-        must = expected(store.keys.live, standing(instance), instance.layout)
-        assert everything(store.client, store.keys.live) == must, index.__name__
+        must = expected(store.live.root, standing(instance), instance.layout)
+        assert everything(store.client, store.live.root) == must, index.__name__

@@ -15,6 +15,7 @@ from django.db import transaction
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.signals import push_failed
+from django_zrank.store import Store
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
@@ -164,7 +165,7 @@ def test_a_save_that_has_nothing_to_push_ends_no_outage(
 def test_an_error_reply_opens_the_breaker_too(
     zrank: Any, clock: Clock, round_trips: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    zrank.set("zrank:{nickname}:live", "not a sorted set")
+    zrank.set(Store("nickname").live.root, "not a sorted set")
     for nick in "ab":
         Nickname.objects.create(nick=nick, score=1)
     assert round_trips == ["begin_write", "apply_changes"]

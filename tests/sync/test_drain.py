@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable
+from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.signals import drained
@@ -127,7 +129,7 @@ def test_worked_off_marks_remember_where(players: list[Player]) -> None:
     drain(INDEX)
     first, second = Batch.objects.order_by("id")
     assert first.index == second.index == "ascending"
-    assert first.place < second.place == int(INDEX.ranking.store.check_health().applied)
+    assert first.version < second.version == int(INDEX.ranking.store.check_health().applied)
     assert first.marks == [[None, str(player.pk)] for player in players[:10]]
     assert second.marks == [[None, str(player.pk)] for player in players[10:]]
 
@@ -252,14 +254,16 @@ def test_killed_before_unmarking_they_still_wait(
 def test_a_server_that_was_replaced_eats_no_marks(players: list[Player]) -> None:
     """Partitioned away, it still takes writes; but the database knows of a newer generation by now."""
     Generation.objects.filter(index="ascending").update(generation="of its successor")
-    assert drain(INDEX) == 0
+    with pytest.raises(IndexUnhealthy):
+        drain(INDEX)
     assert waiting_marks(INDEX).count() == 20
 
 
 def test_a_server_that_was_replaced_by_its_own_copy_eats_none_either(players: list[Player]) -> None:
-    """A replica that took over holds the same generation, under another run_id."""
-    Generation.objects.filter(index="ascending").update(run="of its successor")
-    assert drain(INDEX) == 0
+    """A replica that took over holds the same generation, under another term."""
+    Generation.objects.filter(index="ascending").update(term=F("term") + 1)
+    with pytest.raises(IndexUnhealthy):
+        drain(INDEX)
     assert waiting_marks(INDEX).count() == 20
 
 
@@ -403,7 +407,7 @@ def test_whoever_pushes_drains_the_later_the_longer_it_takes(monkeypatch: pytest
 
     monkeypatch.setattr(drain_module, "_next", {})
     monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
-    monkeypatch.setattr(drain_module, "drain", slow)
+    monkeypatch.setattr(drain_module._Drain, "run", slow)
     for _ in range(50):
         drain_soon(INDEX)
         now[0] += 1

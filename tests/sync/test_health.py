@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from django.db import models
+from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import mended, rebuilt
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
@@ -18,6 +19,7 @@ from django_zrank.sync.health import Verdict, examine, mend
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from tests.builds import shadow, start
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors, contents, keys
@@ -64,16 +66,15 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
     change(50)
     drain(INDEX)
     store = INDEX.ranking.store
-    dump = {key: zrank.dump(key) for key in store.keys if zrank.exists(key)}
+    dump = {key: zrank.dump(key) for key in zrank.keys(f"{store.keys.tag}:*")}
     change(60)
     drain(INDEX)
     change(70)
     drain(INDEX)
-    for key in store.keys:
-        zrank.delete(key)
+    zrank.delete(*dump)
     for key, value in dump.items():
         zrank.restore(key, 0, value)
-    zrank.hset(store.keys.meta, "run", "the server before")
+    zrank.hset(store.keys.meta, "server", "the server before")
 
     assert examine(INDEX) is Verdict.RESTARTED
     assert max(contents(PlayerAscending).values()) == 50
@@ -86,8 +87,8 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
 
 
 def test_a_loss_older_than_what_is_kept_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
-    zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
-    Generation.objects.filter(index="ascending").update(purged=2**52)
+    zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
+    Generation.objects.filter(index="ascending").update(purged_term=2**53 + 1)
     assert mend(INDEX) is Verdict.LOST
     assert rebuilds == ["ascending"]
     assert examine(INDEX) is Verdict.HEALTHY
@@ -116,7 +117,7 @@ def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:
 
 def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
     zrank.flushall()
-    INDEX.ranking.store.start_rebuild("running")
+    start(INDEX.ranking.store, "running")
     assert mend(INDEX) is Verdict.BUILDING
     zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
     with pytest.raises(RebuildSuperseded):
@@ -127,7 +128,7 @@ def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: lis
     """Though no mark waits that would tell of it, and nobody saves."""
     zrank.flushall()
     store = INDEX.ranking.store
-    store.start_rebuild("killed")
+    start(store, "killed")
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
     assert mend(INDEX) is Verdict.EMPTY
     assert rebuilds == ["ascending"]
@@ -135,8 +136,8 @@ def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: lis
 
 
 def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(zrank: Redis) -> None:
-    zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
-    INDEX.ranking.store.start_rebuild("dies")
+    zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
+    start(INDEX.ranking.store, "dies")
     INDEX.ranking.store.abandon_rebuild("dies")
     assert examine(INDEX) is Verdict.LOST
     mend(INDEX)
@@ -146,12 +147,12 @@ def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(z
 def test_a_rebuild_that_is_needed_is_not_forgotten_at_the_next_restart(zrank: Redis) -> None:
     """Later writes have raised the place that was reached beyond what was lost: a replay would miss it."""
     meta = INDEX.ranking.store.keys.meta
-    zrank.hset(meta, "run", "the server before")
-    INDEX.ranking.store.start_rebuild("dies")
+    zrank.hset(meta, "server", "the server before")
+    start(INDEX.ranking.store, "dies")
     INDEX.ranking.store.abandon_rebuild("dies")
     change(50)
     drain(INDEX)
-    zrank.hset(meta, "run", "the server between")
+    zrank.hset(meta, "server", "the server between")
     assert examine(INDEX) is Verdict.LOST
 
 
@@ -163,7 +164,7 @@ def test_a_drain_that_ends_after_the_server_was_replaced_unmarks_nothing(
 
     def push_then_restart(index: Any, pks: Any) -> Any:
         result = push(index, pks)
-        Generation.objects.filter(index="ascending").update(run="the server after")
+        Generation.objects.filter(index="ascending").update(term=F("term") + 1)
         return result
 
     change(50)
@@ -193,7 +194,7 @@ class TestReads:
     @pytest.fixture(autouse=True)
     def distrust(self, zrank: Redis, built: None) -> None:
         """The server restarted, and this process has not looked for a second."""
-        zrank.hset(INDEX.ranking.store.keys.meta, "run", "the server before")
+        zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
         INDEX.ranking._reader.until = 0.0
 
     def test_raise(self) -> None:
@@ -205,6 +206,8 @@ class TestReads:
         assert INDEX.ranking.count() == 10
 
     def test_are_believed_again_only_when_the_replay_is_done(self) -> None:
+        term = Generation.objects.get(index="ascending").term
+        Batch.objects.create(index="ascending", term=term, version=10**9, marks=[[None, "1"]])
         mend(INDEX)
         with pytest.raises(IndexUnhealthy):
             INDEX.ranking.count()
@@ -252,6 +255,8 @@ def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str]) -> None:
         copy = Redis.from_url(replica.url)
         copy.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         _until_synced(Redis.from_url(primary.url), copy)
+        assert mend(INDEX) is Verdict.RESTARTED  # its first replica made it begin another history
+        assert examine(INDEX) is Verdict.HEALTHY
         copy.execute_command("REPLICAOF", "NO", "ONE")  # cut off: what follows does not reach it
         change(60)
         drain(INDEX)
@@ -304,11 +309,11 @@ def test_a_changed_declaration_is_rebuilt_by_whoever_has_it(zrank: Redis, rebuil
 
 def test_the_old_release_writes_nothing_into_the_rebuild_of_the_new_one(zrank: Redis) -> None:
     after = Redeclared.instance()
-    store = after.ranking.store
-    assert store.start_rebuild(after.new_generation())
+    store, building = after.ranking.store, after.new_generation()
+    assert start(store, building)
     with pytest.raises(NotBuilt):
         push(INDEX, [Player.objects.order_by("pk")[0].pk])
-    assert not zrank.exists(store.keys.shadow)
+    assert not zrank.exists(shadow(store, building))
 
 
 @pytest.mark.parametrize(

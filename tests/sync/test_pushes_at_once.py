@@ -20,6 +20,7 @@ from redis import Redis
 from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import push
+from tests.builds import start
 from tests.testapp.zrank import PlayerAscending
 
 INDEX = PlayerAscending.instance()
@@ -37,7 +38,6 @@ class Process:
         self.thread = ThreadPoolExecutor(1, initializer=self._arrive)
         self.push: Future[Any] | None = None
         self.turn, self.stopped = Event(), Event()
-        self.newest: dict[str, Any] = {}
 
     def _arrive(self) -> None:
         self.here.process = self
@@ -64,16 +64,6 @@ class Process:
         self.turn.clear()
 
 
-class Newest:
-    """What ``push()`` remembers, in each process by itself."""
-
-    def get(self, key: str, default: Any) -> Any:
-        return Process.here.process.newest.get(key, default)
-
-    def __setitem__(self, key: str, known: Any) -> None:
-        Process.here.process.newest[key] = known
-
-
 class World:
     """A database, Redis, some processes, and at most one rebuild."""
 
@@ -83,7 +73,7 @@ class World:
         self.processes = [Process() for _ in range(4)]
         self.store = Store(INDEX.name, INDEX.layout)
         self.store.client.flushdb()
-        self.store.start_rebuild("first")
+        start(self.store, "first")
         self.store.swap_rebuilt("first")
         self.rebuilds = 0
         self.rebuild: Iterator[None] | None = None
@@ -106,7 +96,7 @@ class World:
         """The steps of a rebuild."""
         self.rebuilds += 1
         building = f"rebuild {self.rebuilds}"
-        self.store.start_rebuild(building)
+        start(self.store, building)
         yield
         query = [(str(pk), score, b"") for pk, score in self.rows.items()]
         for row in query:
@@ -153,7 +143,7 @@ class World:
             process.thread.shutdown()
 
     def compare(self) -> None:
-        found = self.store.client.zrange(self.store.keys.live, 0, -1, withscores=True)
+        found = self.store.client.zrange(self.store.live.root, 0, -1, withscores=True)
         assert {int(member): score for member, score in found} == self.rows
 
 
@@ -172,8 +162,7 @@ def a_world() -> Iterator[World]:
 
             patch.setattr(Store, name, stop_first)
         patch.setattr(module, "read", world.read)
-        patch.setattr(module, "_newest", Newest())
-        patch.setattr(module, "_FRESH", 1000.0)
+        patch.setattr(module, "is_noted", lambda *_: True)
         two_a_batch = SimpleNamespace(features=SimpleNamespace(max_query_params=2))
         patch.setattr(module, "connections", {INDEX.get_using(): two_a_batch})
         stack.callback(world.finish)
@@ -188,28 +177,16 @@ def test_the_last_commit_is_what_stays(zrank: Redis, data: Any) -> None:
         world.steps(data)
 
 
-def test_who_is_refused_twice_must_try_again(zrank: Redis) -> None:
-    """Two others may have written, of whom neither has read the third one's change."""
+def test_who_is_refused_must_try_again(zrank: Redis) -> None:
+    """What refused it may have read before its change was committed."""
     with a_world() as world:
-        first, second, third, _ = world.processes
-
-        def commit(process: Process) -> None:
-            world.commit(process, [1], delete=False)
-
-        def end(process: Process) -> None:
-            while process.push is not None:
-                process.go_on()
-
-        commit(third)
-        end(third)  # it has a token from now on
-        commit(first)
-        end(first)
-        commit(second)
+        first, second, *_ = world.processes
+        world.commit(first, [1], delete=False)
+        first.go_on()  # begins
+        first.go_on()  # reads
+        world.commit(second, [1], delete=False)
         second.go_on()  # begins
         second.go_on()  # reads
-        commit(third)
-        third.go_on()  # reads
-        third.go_on()  # is refused for what the first has written
-        third.go_on()  # reads
-        second.go_on()  # writes what it has read
-        end(third)
+        first.go_on()  # writes what it has read
+        while second.push is not None:
+            second.go_on()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
+from django.db.models import F
 from django.db.transaction import TransactionManagementError
 from redis import Redis
 
@@ -26,6 +27,7 @@ from django_zrank.sync.push import read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
+from tests.builds import shadow, start
 from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
 from tests.sync.processes import manage
@@ -66,7 +68,7 @@ def populate(size: int) -> None:
 def stale(zrank: Redis) -> dict[str, float]:
     """A live index that has nothing to do with the 30 rows of the table."""
     populate(30)
-    zrank.zadd(STORE.keys.live, STALE)
+    zrank.zadd(STORE.live.root, STALE)
     return STALE
 
 
@@ -136,7 +138,7 @@ def test_an_empty_table_is_built_and_empty(zrank: Redis) -> None:
         NicknameRank.ranking.count()
     assert rebuild(INDEX) == 0
     assert NicknameRank.ranking.count() == 0
-    zrank.zadd(STORE.keys.live, STALE)
+    zrank.zadd(STORE.live.root, STALE)
     rebuild(INDEX)
     assert contents(NicknameRank) == {}
 
@@ -222,7 +224,7 @@ def test_no_reader_ever_finds_it_empty() -> None:
 
     def watch() -> None:
         while not stop.is_set():
-            seen.append(STORE.client.zcard(STORE.keys.live))
+            seen.append(STORE.size())
             began.set()
 
     thread = Thread(target=watch)
@@ -381,7 +383,7 @@ def test_superseded_by_another_one_that_ended(stale: dict[str, float], elsewhere
 @pytest.mark.parametrize("after", [1, 3], ids=["before a batch", "before the swap"])
 def test_superseded_by_another_one_that_is_running(after: int, stale: dict[str, float], zrank: Redis) -> None:
     def another() -> None:
-        STORE.start_rebuild("another")
+        start(STORE, "another")
         STORE.load_rows("another", [Change("theirs", 7)])
 
     with pytest.raises(RebuildSuperseded):
@@ -402,14 +404,15 @@ def silence(client: Redis) -> None:
 
 
 def test_what_a_dead_one_left_is_cleared_by_a_push(zrank: Redis) -> None:
-    STORE.start_rebuild("dead")
+    start(STORE, "dead")
     STORE.load_rows("dead", [Change("theirs", 7)])
     Nickname.objects.create(nick="a", score=1)
-    assert zrank.zscore(STORE.keys.shadow, "a") == 1  # it may be alive
+    assert zrank.zscore(shadow(STORE, "dead"), "a") == 1  # it may be alive
     silence(zrank)
     Nickname.objects.create(nick="b", score=2)
     assert contents(NicknameRank) == {"a": 1, "b": 2}
-    assert not zrank.exists(STORE.keys.shadow)
+    STORE.unlink_doomed()
+    assert not zrank.exists(shadow(STORE, "dead"))
     assert not zrank.hexists(STORE.keys.meta, "building")
 
 
@@ -512,7 +515,7 @@ def test_a_mark_that_came_between_a_push_that_has_read_and_the_query_waits_on(
 def test_one_that_is_superseded_takes_no_mark_away(unmarked: None) -> None:
     mark("n1")
     with pytest.raises(RebuildSuperseded):
-        rebuild(INDEX, batch_size=7, progress=Once(lambda: STORE.start_rebuild("another")))
+        rebuild(INDEX, batch_size=7, progress=Once(lambda: start(STORE, "another")))
     assert waiting_marks(INDEX).count() == 1
 
 
@@ -528,7 +531,7 @@ def test_one_whose_server_was_replaced_takes_no_mark_away(
 
 def replaced_before(retire: Callable[..., None]) -> Callable[..., None]:
     def replaced(*args: Any, **kwargs: Any) -> None:
-        Generation.objects.filter(index="nickname").update(run="of its successor")
+        Generation.objects.filter(index="nickname").update(term=F("term") + 1)
         retire(*args, **kwargs)
 
     return replaced

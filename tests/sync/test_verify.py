@@ -73,7 +73,7 @@ def settle(*indexes: type[RankIndex]) -> None:
 
 
 def live(index: type[RankIndex]) -> str:
-    return Store(index.instance().name).keys.live
+    return Store(index.instance().name).live.root
 
 
 def players(number: int = 20, **values: Any) -> list[int]:
@@ -628,7 +628,7 @@ def test_redis_restarted_meanwhile(
     zrank.zrem(live(PlayerAscending), players(50)[0])
 
     def restart() -> None:
-        zrank.hset(Store("ascending").keys.meta, "run", "another server")
+        zrank.hset(Store("ascending").keys.meta, "server", "another server")
         if mark:
             Player.objects.update(level=F("level") + 1)
 
@@ -771,7 +771,7 @@ def test_another_generation() -> None:
 
 def test_a_server_that_restarted(zrank: Redis) -> None:
     pks = players(5)
-    zrank.hset(Store("ascending").keys.meta, "run", "another server")
+    zrank.hset(Store("ascending").keys.meta, "server", "another server")
     Player.objects.filter(pk=pks[0]).update(level=50)
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.ok) == (Verdict.RESTARTED, False, False)

@@ -70,7 +70,7 @@ class Faults:
     """Hands on the keys in Redis."""
 
     def __init__(self, client: Redis) -> None:
-        self.client, self.live = client, Store(INDEX.name).keys.live
+        self.client, self.live = client, Store(INDEX.name).live.root
         self.lots = random.Random(1)
         self.members = standing(INDEX)
 
@@ -258,7 +258,7 @@ NOBODY = [
 
 def test_members_that_no_row_can_be(zrank: Redis) -> None:
     populate(12)
-    live = Store(INDEX.name).keys.live
+    live = Store(INDEX.name).live.root
     for ranking in (live, f"{live}:region:kantou", f"{live}:region:atlantis"):
         zrank.zadd(ranking, dict.fromkeys(NOBODY, 3))
     report = verify(INDEX)
@@ -290,22 +290,22 @@ BROKEN: dict[str, Callable[[Redis, str], Any]] = {
 def test_names_and_counts(zrank: Redis, fault: Callable[[Redis, str], Any]) -> None:
     populate(30)
     store = Store(INDEX.name)
-    whole = everything(zrank, store.keys.live)
-    fault(zrank, store.keys.live)
-    assert everything(zrank, store.keys.live) != whole
+    whole = everything(zrank, store.live.root)
+    fault(zrank, store.live.root)
+    assert everything(zrank, store.live.root) != whole
     report = verify(INDEX, batch_size=10)
     assert (wrong(report), report.ok) == ((set(), set(), set()), False)
     assert report.broken.count
     broken = named(report.broken)
     report = verify(INDEX, repair=True, batch_size=10)
     assert (named(report.broken), report.ok, report.repaired) == (broken, True, len(broken))
-    assert everything(zrank, store.keys.live) == whole
+    assert everything(zrank, store.live.root) == whole
     assert verify(INDEX).ok
 
 
 def test_a_ranking_whose_name_and_members_nobody_knows(zrank: Redis) -> None:
     populate(12)
-    live = Store(INDEX.name).keys.live
+    live = Store(INDEX.name).live.root
     zrank.zadd(f"{live}:region:atlantis", {b"\3" * WIDTH + b"%d" % n: n for n in range(10**6, 10**6 + 25)})
     report = verify(INDEX, batch_size=10)
     assert report.extra.count == 25

@@ -15,6 +15,7 @@ from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync, watch
 from django_zrank.testing import EmbeddedServer
+from tests.builds import start
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
@@ -61,7 +62,7 @@ def test_sync_mends_and_drains(zrank: Any) -> None:
 def test_sync_leaves_a_rebuild_that_is_running_alone(zrank: Any) -> None:
     rebuild(INDEX)
     zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
-    INDEX.ranking.store.start_rebuild("running")
+    start(INDEX.ranking.store, "running")
     with pytest.raises(RebuildSuperseded):
         sync(INDEX)
     assert INDEX.ranking.store.check_health().building == "running"

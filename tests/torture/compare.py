@@ -35,7 +35,7 @@ class Wrong(NamedTuple):
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
     """How many members there are on either side, and what is wrong: in all keys of the index."""
     store = Store(index.name, index.layout)
-    live = store.keys.live
+    live = store.live.root
     members = standing(index)
     database, redis = expected(live, members, index.layout), everything(store.client, live)
     wrong = [
@@ -60,8 +60,8 @@ def _story(index: RankIndex, member: str) -> str:
     place = store.client.zscore(store.keys.recent, member)
     marks = Mark.objects.filter(index=index.name, member=member).order_by("-id")
     told = ", ".join(f"{mark.pk} of {mark.at:%T.%f}" for mark in marks[:4])
-    batches = Batch.objects.filter(index=index.name).order_by("-place")
-    places = [batch.place for batch in batches if [None, member] in batch.marks]
+    batches = Batch.objects.filter(index=index.name).order_by("-term", "-version")
+    places = [(batch.term, batch.version) for batch in batches if [None, member] in batch.marks]
     state = {key.decode(): value.decode() for key, value in store.client.hgetall(store.keys.meta).items()}
     noted = Generation.objects.filter(index=index.name).values()
     return (
@@ -84,5 +84,7 @@ def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     strays: list[str] = []
     for index in indexes:
         store = Store(index.name)
-        strays += everything(store.client, store.keys.shadow)
+        needed = (store.keys.meta, store.keys.recent, store.live.root)
+        found = everything(store.client, store.keys.tag)
+        strays += [key for key in found if not key.startswith(needed)]
     return strays

@@ -1,8 +1,12 @@
--- Whether there is anything to read.
+-- The build that a client reads.
 
--- The error NOTBUILT where an index was never built; else nothing.
-local function not_built(meta)
-  if redis.call('HEXISTS', meta, 'generation') == 0 then
+-- The error NOTBUILT where an index was never built, SWAPPED with the name of the live generation where that is
+-- another one; else nothing.
+local function not_live(meta, generation)
+  local live = redis.call('HGET', meta, 'generation')
+  if not live then
     return redis.error_reply('NOTBUILT the index is not built')
+  elseif live ~= generation then
+    return redis.error_reply('SWAPPED ' .. live)
   end
 end

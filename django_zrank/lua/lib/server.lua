@@ -1,13 +1,19 @@
--- Whether the server, and what it holds of an index, is still what it was; and its clock.
+-- The server that answers, its history, its clock, and whether an index on it is still what it was.
 
--- The run_id of the server that answers: another after each start, and another on each replica.
-local function run_id()
-  return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+-- The identity of the server: its process and its replication history, 'run_id/master_replid'. A restart changes the
+-- one; a promotion and a full resync change the other. And whether it is a replica; and whether its history has no
+-- predecessor, as after the first replica of a primary attached.
+local function identity()
+  local info = redis.call('INFO', 'server', 'replication')
+  local run, history = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
+  return run .. '/' .. history, string.find(info, 'role:slave', 1, true) ~= nil,
+    string.find(info, 'master_replid2:0+\r') ~= nil
 end
 
--- Whether a field of the index's hash ('generation', 'building') has a value, on the server that was written to.
+-- Whether a field of the index's hash ('generation', 'building') has a value, on the server that was accepted.
 local function holds(meta, field, value)
-  return redis.call('HGET', meta, field) == value and redis.call('HGET', meta, 'run') == run_id()
+  local state = redis.call('HMGET', meta, field, 'server')
+  return state[1] == value and state[2] == identity()
 end
 
 -- The time in microseconds.
@@ -16,12 +22,35 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- Whether a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds.
+-- Whether a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
+-- given by a clock that has been set back since, so it says nothing.
 local function is_silent(seen, lease)
-  return clock() - seen > lease * 1000000
+  return math.abs(clock() - (seen or 0)) > lease * 1000000
 end
 
--- A place above 'last', the newest one: the time, unless the clock was set back.
-local function next_place(last)
-  return string.format('%.0f', math.max(clock(), last + 1))
+-- A number as text, without an exponent.
+local function integer(number)
+  return string.format('%.0f', number)
+end
+
+-- The version after the newest one: versions only count, so that no clock can lead them astray.
+local function next_version(applied)
+  return integer((applied or 0) + 1)
+end
+
+-- Which keys there are under a root: '111' for members, memberships and the names of facet rankings.
+local function present(root)
+  return redis.call('EXISTS', root) .. redis.call('EXISTS', root .. ':entries')
+    .. redis.call('EXISTS', root .. ':rankings')
+end
+
+-- Whether a key is gone that was there after the last write: it was evicted.
+local function is_evicted(root, noted)
+  local found = present(root)
+  for i = 1, #(noted or '') do
+    if string.sub(noted, i, i) > string.sub(found, i, i) then
+      return true
+    end
+  end
+  return false
 end

@@ -1,0 +1,29 @@
+-- Unlinks some of the keys of a generation that is neither live nor being built.
+--
+-- KEYS  root        of the generation
+--       meta        hash of the index
+--       doomed      set of the generations whose keys are to be unlinked
+-- ARGV  generation  its name
+--       limit       how many facet rankings are unlinked at most
+-- Returns how many facet rankings are left; 0 when all of its keys are gone.
+-- Cost  O(limit).
+
+local root, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
+local generation, limit = unpack(ARGV)
+
+local state = redis.call('HMGET', meta, 'generation', 'building')
+if state[1] == generation or state[2] == generation then
+  redis.call('SREM', doomed, generation)
+  return 0
+end
+local names = redis.call('ZPOPMIN', root .. ':rankings', limit)
+for i = 1, #names, 2 do
+  local key = root .. ':' .. names[i]
+  redis.call('UNLINK', key, key .. ':values', key .. ':counts')
+end
+local left = redis.call('ZCARD', root .. ':rankings')
+if left == 0 then
+  redis.call('UNLINK', root, root .. ':entries', root .. ':values', root .. ':counts')
+  redis.call('SREM', doomed, generation)
+end
+return left

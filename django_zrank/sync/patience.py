@@ -1,0 +1,93 @@
+"""Short transactions over the row of a generation: none waits for a lock that a process which was stopped may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Final, TypeVar
+
+from django.db import OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..exceptions import Busy
+
+__all__ = ["PATIENCE", "Busy", "briefly", "impatient", "retry"]
+
+PATIENCE: Final = 5.0
+"""Seconds for which whoever drains for a living tries again where a row is locked."""
+
+_PAUSE: Final = 0.05
+_STATEMENT_SECONDS: Final = 5
+
+_ATTEMPTS: Final = 5
+
+Answer = TypeVar("Answer")
+
+
+def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
+    """Run ``work`` in a transaction of its own and return what it returns.
+
+    Where the database refuses it, because a row is locked or two transactions can't be put in an order, it is tried
+    again for ``patience`` seconds, and at least once. Then :exc:`Busy` is raised.
+    """
+    deadline = monotonic() + patience
+    while True:
+        try:
+            with transaction.atomic(using):
+                _limit_statements(using)
+                return work()
+        except OperationalError as error:
+            if not _is_passing(error):
+                raise
+            if monotonic() >= deadline:
+                raise Busy(str(error).strip()) from error
+        sleep(_PAUSE)
+
+
+def retry(work: Callable[[], Answer]) -> Answer:
+    """Return what ``work`` returns; where transactions could not be put in an order, it is run again."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except OperationalError as error:
+            if not _is_passing(error):
+                raise
+        sleep(_PAUSE)
+    return work()
+
+
+@contextmanager
+def impatient(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let no statement in this block wait for the lock of SQLite's only writer. Other databases lock rows."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        before = cursor.fetchone()[0]
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {before}")
+
+
+def _limit_statements(using: str) -> None:
+    """On PostgreSQL no statement waits longer, whatever it waits for: locks of tables among them."""
+    connection = connections[using]
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'"
+            )
+
+
+def _is_passing(error: OperationalError) -> bool:
+    """Whether the same may succeed in a moment: a lock, a deadlock, a serialization failure."""
+    cause = error.__cause__
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    if state is not None:
+        return state in ("40001", "40P01", "55P03")
+    code = error.args[0] if error.args else None
+    return code in (1020, 1205, 1213, 3572) or "locked" in str(error)

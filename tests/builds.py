@@ -1,0 +1,36 @@
+"""Builds that tests make by hand, on the server that ``testing.reset()`` has accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis import Redis
+
+from django_zrank.store import Store
+from django_zrank.sync.trust import TESTS as OWNER
+from django_zrank.testing import _TERM as TERM
+
+__all__ = ["OWNER", "TERM", "accept", "identity", "shadow", "start"]
+
+
+def start(store: Store, building: str, **how: Any) -> bool:
+    """Begin to build a generation."""
+    return store.start_rebuild(building, owner=OWNER, term=TERM, **how)
+
+
+def shadow(store: Store, building: str) -> str:
+    """The root of a generation that is being built."""
+    return store.keys.at(building).root
+
+
+def identity(client: Redis) -> str:
+    """The server's process and its replication history."""
+    return "{run_id}/{master_replid}".format(**client.info("server"), **client.info("replication"))
+
+
+def accept(store: Store, generation: str) -> None:
+    """Make a generation whose keys were written by hand the live one."""
+    client, root = store.client, store.keys.at(generation).root
+    present = "".join(str(client.exists(key)) for key in (root, f"{root}:entries", f"{root}:rankings"))
+    state = {"generation": generation, "owner": OWNER, "server": identity(client), "term": TERM}
+    client.hset(store.keys.meta, mapping={**state, "applied": 1, "present": present})
