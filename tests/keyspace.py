@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 
-__all__ = ["entry_of", "everything", "expected", "tie_of"]
+__all__ = ["beneath", "entry_of", "everything", "expected", "tie_of"]
 
 
 def tie_of(text: bytes, layout: Layout) -> bytes:
@@ -55,6 +55,11 @@ def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layo
             for name, content in counts.items()
         }
     return keys
+
+
+def beneath(client: Redis, root: str) -> dict[str, Any]:
+    """What stands under a root, by what follows it in the names of keys."""
+    return {key.removeprefix(root): held for key, held in everything(client, root).items()}
 
 
 def everything(client: Redis, root: str) -> dict[str, Any]:

@@ -52,7 +52,17 @@ def test_settings_cant_be_changed_in_place() -> None:
 
 def test_the_prefix_is_what_every_key_begins_with(settings: Any) -> None:
     settings.ZRANK = {"KEY_PREFIX": "my:app"}
-    assert {key.split("{")[0] for key in Store("player").keys} == {"my:app:"}
+    keys = Store("player").keys.at("b")
+    each = (
+        keys.meta,
+        keys.recent,
+        keys.doomed,
+        keys.root,
+        keys.ranking("x:y"),
+        keys.group("g"),
+        keys.narrowed("t"),
+    )
+    assert {key.split("{")[0] for key in each} == {"my:app:"}
 
 
 def test_two_prefixes_are_two_indexes(zrank: Any, settings: Any) -> None:

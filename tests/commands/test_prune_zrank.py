@@ -52,7 +52,7 @@ def old(zrank: Redis) -> str:
         rebuild(NicknameRank.instance())
         index.group("online").add(1)
         Mark.objects.bulk_create(Mark(index=name, member=str(n)) for n in range(3))
-        Batch.objects.create(index=name, place=1, marks=[[None, "1"]])
+        Batch.objects.create(index=name, version=1, marks=[[None, "1"]])
     finally:
         registry.unregister(type(index))
     assert len(keys_of(zrank, name)) >= 4

@@ -102,9 +102,9 @@ def test_drift(faults: list[int]) -> None:
 
 
 def test_examples_are_a_few(zrank: Redis) -> None:
-    zrank.delete(Store("ascending").live.root)
+    zrank.zremrangebyrank(Store("ascending").live.root, 0, -2)
     said = printed("ascending", fails="Not right")
-    assert said.startswith("ascending: 10 missing: ")
+    assert said.startswith("ascending: 9 missing: ")
     assert said.endswith(", …\n")
     assert said.count("in the database") == 5
 

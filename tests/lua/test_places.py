@@ -14,7 +14,7 @@ from redis import Redis
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import Change, Standing, Store
 from tests.builds import TERM, shadow, start
-from tests.keyspace import entry_of, everything, expected
+from tests.keyspace import beneath, entry_of, everything, expected
 
 LAYOUTS = {
     "plain": PLAIN,
@@ -213,25 +213,19 @@ def test_where_a_member_does_not_stand_is_told(zrank: Redis) -> None:
     assert standing == Standing(5, None, b"", b"")
 
 
-def under(store: Store) -> dict[str, Any]:
-    """What stands under the live root, by what follows it in the names of keys."""
-    root = store.live.root
-    return {key.removeprefix(root): held for key, held in everything(store.client, root).items()}
-
-
 def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
     one = Change("1", 5, b"guild:a\0region:kantou")
     store = build(FACETS, one, Change("2", 6, b"guild:a"))
-    whole = under(store)
+    whole = beneath(zrank, store.live.root)
     for fault in (
         lambda live: zrank.zrem(f"{live}:region:kantou", "1"),
         lambda live: zrank.hdel(f"{live}:entries", "1"),
         lambda live: zrank.zrem(live, "1"),
     ):
         fault(store.live.root)
-        assert under(store) != whole
+        assert beneath(zrank, store.live.root) != whole
         store.apply_changes(store.begin_write(), [one])
-        found = under(store)
+        found = beneath(zrank, store.live.root)
         for key in list(found):
             if key.endswith((":counts", ":values")):  # these count what is done through the scripts
                 del found[key]

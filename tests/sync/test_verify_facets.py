@@ -16,6 +16,7 @@ from redis import Redis
 from django_zrank.models import Mark
 from django_zrank.store import Store
 from django_zrank.sync import verify as verify_module
+from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.report import Drift, Report
 from django_zrank.sync.signal_handlers import disable_sync
@@ -270,8 +271,6 @@ def test_members_that_no_row_can_be(zrank: Redis) -> None:
 
 BROKEN: dict[str, Callable[[Redis, str], Any]] = {
     "a name lost": lambda zrank, live: zrank.zrem(f"{live}:rankings", "region:kantou"),
-    "the names lost": lambda zrank, live: zrank.delete(f"{live}:rankings"),
-    "a name of nothing": lambda zrank, live: zrank.zadd(f"{live}:rankings", {"region:mu": 0, "x": 0}),
     "a name with a score": lambda zrank, live: zrank.zadd(f"{live}:rankings", {"region:kantou": 2}),
     "a count": lambda zrank, live: zrank.hincrby(
         f"{live}:region:kantou:counts", zrank.hkeys(f"{live}:region:kantou:counts")[0]
@@ -301,6 +300,27 @@ def test_names_and_counts(zrank: Redis, fault: Callable[[Redis, str], Any]) -> N
     assert (named(report.broken), report.ok, report.repaired) == (broken, True, len(broken))
     assert everything(zrank, store.live.root) == whole
     assert verify(INDEX).ok
+
+
+@pytest.mark.parametrize("part", ["", ":rankings", ":entries", ":region:kantou"])
+def test_keys_that_were_evicted(zrank: Redis, part: str) -> None:
+    """Of facet rankings some are looked at, sooner or later all; their members are missed at once."""
+    populate(30)
+    zrank.delete(f"{Store(INDEX.name).live.root}{part}")
+    report = verify(INDEX, batch_size=10)
+    assert not report.ok
+    assert report.verdict is Verdict.EVICTED or (part.startswith(":region") and report.different.count)
+    assert verify(INDEX, repair=True, batch_size=10).ok
+    assert_mirrors(CompetitorRank)
+
+
+def test_names_of_nothing(zrank: Redis) -> None:
+    populate(30)
+    zrank.zadd(f"{Store(INDEX.name).live.root}:rankings", {"region:mu": 0, "x": 0})
+    report = verify(INDEX, batch_size=10)
+    assert report.verdict is Verdict.EVICTED or report.broken.count == 2
+    assert verify(INDEX, repair=True, batch_size=10).ok
+    assert_mirrors(CompetitorRank)
 
 
 def test_a_ranking_whose_name_and_members_nobody_knows(zrank: Redis) -> None:
