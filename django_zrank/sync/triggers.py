@@ -11,8 +11,8 @@ migrates (:func:`install`), and what isn't known to this project when somebody s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
@@ -21,8 +21,8 @@ from ..conf import get_settings
 from ..exceptions import CaptureError
 from ..models import Generation, Mark
 from ..registry import registry
+from .captures import captured, captures_of, sharing
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
-from .sources import sources_of
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -65,42 +65,6 @@ class Status:
     def __bool__(self) -> bool:
         """Whether anything is amiss."""
         return bool(self.missing)
-
-
-def captured(using: str) -> list[RankIndex]:
-    """The registered indexes whose models live in this database."""
-    return [index for index in registry.all() if index.get_using() == using]
-
-
-def sharing(using: str) -> list[RankIndex]:
-    """The registered indexes that live in the same database under another alias: by way of a pooler, say."""
-    own, found = connections[using], []
-    for alias in {index.get_using() for index in registry.all()} - {using}:
-        other = connections[alias]
-        if other.vendor in DIALECTS and (other.vendor, _name(alias)) == (own.vendor, _name(using)):
-            identities = []
-            with suppress(DatabaseError):  # one that can't be asked now is left alone
-                identities = [DIALECTS[own.vendor](connection, []).identity() for connection in (own, other)]
-            if len(set(identities)) == 1:
-                found += captured(alias)
-    return found
-
-
-def _name(alias: str) -> str:
-    return str(connections[alias].settings_dict["NAME"])
-
-
-def captures_of(index: RankIndex) -> list[Capture]:
-    """Each table that ``index`` reads, once for each way that leads to it."""
-    captures: dict[object, Capture] = {}
-    for source in sources_of(index):
-        capture = Capture(index.name, source.model, source.via, source.column, source.fields)
-        same = captures.get(key := (source.model, source.via, source.column))
-        if same is not None:
-            either = None if None in (same.watched, capture.watched) else same.watched | capture.watched  # type: ignore[operator]
-            capture = replace(capture, watched=either)
-        captures[key] = capture
-    return list(captures.values())
 
 
 def status(using: str, indexes: Collection[RankIndex]) -> Status:

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from io import StringIO
 from typing import Any
@@ -513,7 +514,7 @@ def test_the_names_of_triggers_are_short_enough() -> None:
     dialect = DIALECTS[connection.vendor](connection, [])
     (capture,) = triggers.captures_of(PlayerRank.instance())
     for name in ("n" * 200, "日" * 200, "_", "Player"):
-        unit = dialect.unit(triggers.replace(capture, index=name))
+        unit = dialect.unit(replace(capture, index=name))
         for trigger in unit.create:
             assert len(trigger.name) <= 61, trigger
             assert trigger.is_ours, trigger

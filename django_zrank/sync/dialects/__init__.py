@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from .base import PREFIX, Capture, Dialect, Trigger, Unit, owner_of
-from .by_row import MySQL, SQLite
+from .mysql import MySQL
 from .postgresql import PostgreSQL
+from .sqlite import SQLite
 
 __all__ = ["DIALECTS", "PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 

@@ -6,34 +6,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from django.db import models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...models import Mark
 from .base import PREFIX, Capture, Dialect, Trigger, Unit
+from .relations import Relation, find_families
 
 __all__ = ["PostgreSQL"]
-
-
-class Relation(NamedTuple):
-    """A table, or one of its partitions or inheritance children."""
-
-    number: int
-    schema: str
-    name: str
-    """With its schema, both quoted."""
-
-    is_partition: bool
-    is_foreign: bool
-    """On another server: what is written there runs nothing here."""
-
-    by_row: bool
-    """Whether it has rows that are written by another table's name, or is partitioned."""
-
-    version: str
-    """Another one whenever the table was attached to, or detached from, its parent."""
 
 
 class PostgreSQL(Dialect):
@@ -70,27 +52,8 @@ class PostgreSQL(Dialect):
         if family := self.families.get(Mark._meta.db_table):
             self.schema, self.marks = family[0].schema, family[0].name
 
-    def _families(self, tables: set[str]) -> dict[str, list[Relation]]:
-        """Of each table that is there: itself, and then all that is part of it."""
-        by_name = {self.quote(table): table for table in tables}
-        families: dict[str, list[Relation]] = {}
-        with self.connection.cursor() as cursor:
-            cursor.execute(
-                "WITH RECURSIVE family(name, oid, depth, version) AS ("
-                "  SELECT name, to_regclass(name)::oid, 0, '' FROM unnest(%s::text[]) t(name)"
-                "  UNION SELECT f.name, i.inhrelid, f.depth + 1, i.xmin::text"
-                "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
-                " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
-                " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition, c.relkind = 'f',"
-                " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
-                " f.version"
-                " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"
-                " ORDER BY f.depth, c.oid",
-                [list(by_name)],
-            )
-            for name, *relation in cursor.fetchall():
-                families.setdefault(by_name[name], []).append(Relation(*relation))
-        return families
+    def _families(self, tables: Iterable[str]) -> dict[str, list[Relation]]:
+        return find_families(self.connection, {self.quote(table): table for table in tables})
 
     def identity(self) -> object:
         with self.connection.cursor() as cursor:

@@ -1,0 +1,148 @@
+"""MariaDB and MySQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from django.db import DatabaseError, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...models import Generation
+from .base import PREFIX, Capture, Trigger, Unit
+from .by_row import ByRow
+
+__all__ = ["MySQL"]
+
+
+class MySQL(ByRow):
+    """MariaDB and MySQL. They run triggers with the rights of whoever made them (the definer).
+
+    Plain ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the table's counter until the
+    writer's statement ends.
+
+    No transaction holds triggers. So each unit has a *seal*: a trigger on the table of generations that is made when
+    all the others are there and the mark for all members is left. It does nothing, but for a row that no index has:
+    deleting that leaves a mark, or fails as every save would.
+    """
+
+    transactional = False
+    advice = (
+        "Grant the TRIGGER privilege on it to the account that migrates (and, where the binary log is on and "
+        "refuses, SET GLOBAL log_bin_trust_function_creators = 1)."
+    )
+    catalog = (
+        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER()"
+        " FROM information_schema.triggers"
+        f" WHERE trigger_schema = DATABASE() AND LEFT(trigger_name, {len(PREFIX)}) = '{PREFIX}'"
+    )
+    columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
+
+    _PROBE: Final = ""
+    """The key of the row whose deletion runs what the seals hold."""
+
+    _REFUSED: Final = (1044, 1142, 1143, 1449)
+    """Errors of a trigger whose definer may not write marks, or is gone."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
+        super().__init__(connection, tables)
+        if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+            self.create = "CREATE TRIGGER"
+
+    def identity(self) -> object:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@hostname, @@port, @@datadir, DATABASE()")
+            return cursor.fetchone()
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@lock_wait_timeout")
+            (usual,) = cursor.fetchone()
+            cursor.execute("SET SESSION lock_wait_timeout = 1")
+            try:
+                yield
+            finally:
+                cursor.execute("SET SESSION lock_wait_timeout = %s", [usual])
+
+    def unit(self, capture: Capture) -> Unit:
+        unit = super().unit(capture)
+        table = Generation._meta.db_table
+        seal = Trigger(table.lower(), _stem(next(iter(unit.create))) + "_seal")
+        column, marked = self.quote("index"), self.text(capture.index)
+        unit.create[seal] = (
+            f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
+            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} THEN"
+            f" INSERT INTO {self.marks} ({column}) VALUES ({marked}); END IF; END"
+        )
+        return Unit(capture, unit.owners, unit.prepare, unit.create, seal)
+
+    def installed(self) -> dict[Trigger, bool]:
+        found, me = {}, ""
+        for trigger, _, definer, me in self.rows():  # noqa: B007
+            found[trigger] = definer
+        seals = {
+            _stem(trigger): definer for trigger, definer in found.items() if trigger.name.endswith("_seal")
+        }
+        # What this account has made is in force. Of others the seals are tried, and what they have sealed is alike.
+        strangers = {*found.values()} - {me}
+        trusted = {me} | (strangers if strangers and self.seals_work() else set())
+        return {
+            trigger: definer in trusted and definer in (me, seals.get(_stem(trigger)))
+            for trigger, definer in found.items()
+        }
+
+    def seals_work(self) -> bool:
+        """Whether the accounts that made the seals are still there, and may still leave marks. True where that can't
+        be told now: on a server that is read-only for a moment, say."""
+        using = self.connection.alias
+        try:
+            with transaction.atomic(using):
+                row = Generation.objects.using(using).create(index=self._PROBE)
+                row.delete(using=using)
+                transaction.set_rollback(True, using)
+        except DatabaseError as error:
+            return error.args[0] not in self._REFUSED
+        return True
+
+    def text(self, text: str) -> str:
+        if "\\" in text:  # an escape, or not: that depends on sql_mode
+            return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
+        return super().text(text)
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        old, new = self.insert(capture, "OLD"), self.insert(capture, "NEW")
+        same = self.same(capture.column)
+        others = [self.same(field) for field in capture.columns if field != capture.column]
+        # Each statement costs a microsecond a row. What is usual takes two: one condition, one mark.
+        if capture.watched is None:
+            update = f"IF {same} THEN {new} ELSE {old} {new} END IF;"
+        elif others:
+            update = (
+                f"IF {same} AND NOT ({' AND '.join(others)}) THEN {new}"
+                f" ELSEIF NOT ({same}) THEN {old} {new} END IF;"
+            )
+        else:
+            update = f"IF NOT ({same}) THEN {old} {new} END IF;"
+        return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
+
+    def insert(self, capture: Capture, row: str) -> str:
+        member = f"{row}.{self.column(capture.column)}"
+        columns, values = self.mark(capture, member)
+        insert = f"INSERT INTO {self.marks} ({columns}) VALUES ({values});"
+        return f"IF {member} IS NOT NULL THEN {insert} END IF;" if capture.column.null else insert
+
+    def same(self, field: models.Field[Any, Any]) -> str:
+        column = self.column(field)
+        old, new = f"OLD.{column}", f"NEW.{column}"
+        if re.search("char|text", str(field.db_type(self.connection))):
+            # By its collation 'Bob' is 'bob'. A primary key is its bytes, to Redis.
+            old, new = f"CAST({old} AS BINARY)", f"CAST({new} AS BINARY)"
+        return f"{old} <=> {new}"
+
+
+def _stem(trigger: Trigger) -> str:
+    """What the names of a unit's triggers have in common."""
+    return trigger.name.rpartition("_")[0]

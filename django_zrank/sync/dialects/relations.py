@@ -1,0 +1,52 @@
+"""PostgreSQL's tables, with their partitions and inheritance children."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["Relation", "find_families"]
+
+
+class Relation(NamedTuple):
+    """A table, or one of its partitions or inheritance children."""
+
+    number: int
+    schema: str
+    name: str
+    """With its schema, both quoted."""
+
+    is_partition: bool
+    is_foreign: bool
+    """On another server: what is written there runs nothing here."""
+
+    by_row: bool
+    """Whether it has rows that are written by another table's name, or is partitioned."""
+
+    version: str
+    """Another one whenever the table was attached to, or detached from, its parent."""
+
+
+def find_families(connection: BaseDatabaseWrapper, tables: Mapping[str, str]) -> dict[str, list[Relation]]:
+    """Of each table that is there, itself and then all that is part of it. ``tables``: what each is called in the
+    answer, by its quoted name."""
+    families: dict[str, list[Relation]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH RECURSIVE family(name, oid, depth, version) AS ("
+            "  SELECT name, to_regclass(name)::oid, 0, '' FROM unnest(%s::text[]) t(name)"
+            "  UNION SELECT f.name, i.inhrelid, f.depth + 1, i.xmin::text"
+            "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
+            " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
+            " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition, c.relkind = 'f',"
+            " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
+            " f.version"
+            " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"
+            " ORDER BY f.depth, c.oid",
+            [list(tables)],
+        )
+        for name, *relation in cursor.fetchall():
+            families.setdefault(tables[name], []).append(Relation(*relation))
+    return families
