@@ -25,11 +25,12 @@ def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
     """The parameters of the filter backends, as they name them for OpenAPI, and those of django-filter."""
     for backend_class in view.filter_backends:
         backend: Any = backend_class()
-        for parameter in backend.get_schema_operation_parameters(view):
-            yield parameter["name"]
         if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular
             filterset = backend.get_filterset_class(view, view.get_queryset())
             for name, one in getattr(filterset, "base_filters", {}).items():
-                yield name
-                suffixes = getattr(one.field_class.widget, "suffixes", None) or ()
-                yield from (f"{name}_{suffix}" for suffix in suffixes)
+                suffixes = getattr(
+                    one.field_class.widget, "suffixes", None
+                )  # Of a range: level_min, level_max
+                yield from (f"{name}_{suffix}" for suffix in suffixes) if suffixes else [name]
+        elif hasattr(backend, "get_schema_operation_parameters"):
+            yield from (parameter["name"] for parameter in backend.get_schema_operation_parameters(view))

@@ -88,8 +88,8 @@ class RecommendationViewSet(IndexViewSet):
             max_excluded=self.max_excluded,
             allow_seed=self.allow_seed,
             allow_band=self.allow_band,
-            max_band=self.get_max_band(),
-            max_ranks=self.max_ranks,
+            max_band=None if (band := self.get_max_band()) is None else sides(band),
+            max_ranks=None if self.max_ranks is None else sides(self.max_ranks),
         )
 
     def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:

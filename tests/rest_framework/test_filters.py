@@ -61,6 +61,10 @@ def pks(answer: Any) -> list[int]:
     return [result["pk"] for result in answer["results"]]
 
 
+def levels(answer: Any) -> list[int]:
+    return [result["score"] for result in answer["results"]]
+
+
 @pytest.mark.parametrize("query", FILTERS)
 def test_filters(client: APIClient, regions: list[Player], me: Player, query: str) -> None:
     passing = [player for player in regions if FILTERS[query](player)]
@@ -308,6 +312,20 @@ def test_parameters_of_filter_backends(client: APIClient, regions: list[Player])
     assert [one["name"] for one in ask(client, "/searched/board/", "search=level 11")["results"]] == [
         f"level {level}" for level in range(119, 109, -1)
     ]
+
+
+def test_parameters_of_django_filter(client: APIClient, regions: list[Player]) -> None:
+    board, fields = "/django-filter/board/", "/django-filter/fields/"
+    assert levels(ask(client, board, "level_max=90&name__startswith=level"))[0] == 90
+    assert levels(ask(client, fields, "name=level 100")) == [100]
+    assert client.get(f"{board}me/?level_max=90").status_code == 404
+    for url, query in ((board, "level_mx=90"), (board, "level=90"), (fields, "level_max=90")):
+        assert client.get(f"{url}?{query}").status_code == 400, (url, query)
+
+
+def test_a_backend_that_names_no_parameters(client: APIClient, regions: list[Player]) -> None:
+    assert ask(client, "/undescribed/board/")["count"] == 41
+    assert client.get("/undescribed/board/?without=x").status_code == 400  # Until extra_parameters names it
 
 
 def test_a_parameter_of_versions(client: APIClient, regions: list[Player]) -> None:

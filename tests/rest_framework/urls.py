@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import django_filters
 from django.db.models import QuerySet
 from django.urls import include, path
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.filters import SearchFilter
@@ -192,6 +194,24 @@ def board(**attributes: Any) -> Any:
 SEARCHED = {"filter_backends": [SearchFilter], "search_fields": ["name"]}
 
 
+class Levels(django_filters.FilterSet):
+    level = django_filters.RangeFilter()
+
+    class Meta:
+        model = Player
+        fields = {"name": ["exact", "startswith"]}
+
+
+FILTERED = {"filter_backends": [DjangoFilterBackend], "serializer_class": PlayerSerializer}
+
+
+class Undescribed:
+    """A filter backend that names no parameters: REST framework asks for nothing but this method."""
+
+    def filter_queryset(self, request: Any, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
+        return queryset.exclude(name=request.query_params.get("without", ""))
+
+
 class Versions(QueryParameterVersioning):
     version_param = "v"
 
@@ -220,7 +240,7 @@ urlpatterns = [
     path("lenient/", view(allow_unknown=True)),
     path("basic/", view(authentication_classes=[BasicAuthentication])),
     path("seeded/", view(allow_seed=True)),
-    path("ceilings/", view(max_band=(2, 4), max_ranks=(3, 5))),
+    path("ceilings/", view(max_band=[2, 4], max_ranks=[3, 5])),
     path("unbounded/", view(get_max_band=lambda view: None, max_ranks=None)),
     path("wrong-ceiling/", view(max_band="far")),
     path("no-band/", view(allow_band=False)),
@@ -240,6 +260,9 @@ urlpatterns = [
     path("lenient/board/", board(allow_unknown=True)),
     path("searched/board/", board(**SEARCHED, serializer_class=PlayerSerializer)),
     path("searched/numbers/", board(**SEARCHED)),
+    path("django-filter/board/", board(**FILTERED, filterset_class=Levels)),
+    path("django-filter/fields/", board(**FILTERED, filterset_fields=["name"])),
+    path("undescribed/board/", board(filter_backends=[Undescribed], serializer_class=PlayerSerializer)),
     path("versioned/board/", board(versioning_class=Versions)),
     path("musicians/board/", board(index=MusicianRank)),
     path("musicians/", view(index=MusicianRank)),
