@@ -14,8 +14,9 @@ __all__ = ["OWNER", "TERM", "accept", "identity", "shadow", "start"]
 
 
 def start(store: Store, building: str, **how: Any) -> bool:
-    """Begin to build a generation."""
-    return store.start_rebuild(building, owner=OWNER, term=TERM, **how)
+    """Begin to build a generation, by default for the database that the live one belongs to."""
+    how = {"owner": store.check_health().owner or OWNER, "term": TERM, **how}
+    return store.start_rebuild(building, **how)
 
 
 def shadow(store: Store, building: str) -> str:

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..exceptions import CaptureError
-from ..models import Batch, Generation
+from ..models import Generation
 from ..signals import mended
 from ..store import Health, Store
 from .marks import replay
-from .notes import is_accepted, noted
+from .notes import has_all, is_accepted, noted
 from .rebuild import rebuild
 from .triggers import gaps, restore
 
@@ -83,17 +83,10 @@ def _examine(index: RankIndex, health: Health, row: Generation) -> Verdict:
         return Verdict.LOST
     if health.intact == "0":
         return Verdict.EVICTED
-    if not (is_accepted(health, row) and _has_all(index, health)):
+    if not (is_accepted(health, row) and has_all(index, health)):
         purged = row.purged_term, row.purged
         return Verdict.LOST if health.position < purged else Verdict.RESTARTED
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
-
-
-def _has_all(index: RankIndex, health: Health) -> bool:
-    """Whether the server has every batch of its own term, whatever its identity says."""
-    term, version = health.position
-    batches = Batch.objects.using(index.get_using()).filter(index=index.name, term=term)
-    return not batches.filter(version__gt=version).exists()
 
 
 def mend(index: RankIndex, *, look: bool = True) -> Verdict:

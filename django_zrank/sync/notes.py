@@ -10,10 +10,10 @@ from django.apps import apps
 
 if TYPE_CHECKING:
     from ..index import RankIndex
-    from ..models import Generation
+    from ..models import Batch, Generation
     from ..store import Health
 
-__all__ = ["forget", "is_accepted", "is_noted", "noted"]
+__all__ = ["forget", "has_all", "is_accepted", "is_noted", "noted"]
 
 _FRESH: Final = 1.0
 """Seconds for which a row that was read is believed."""
@@ -54,6 +54,14 @@ def _agrees(known: Generation, generation: str, building: str, term: str) -> boo
 def is_accepted(health: Health, row: Generation) -> bool:
     """Return whether a server is the one that was accepted last: as it says itself, and as the database notes."""
     return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
+
+
+def has_all(index: RankIndex, health: Health) -> bool:
+    """Return whether a server has every batch of its own term, whatever its identity says."""
+    term, version = health.position
+    model: type[Batch] = apps.get_model("zrank", "Batch")
+    batches = model.objects.using(index.get_using()).filter(index=index.name, term=term, version__gt=version)
+    return not batches.exists()
 
 
 def forget(index: RankIndex) -> None:

@@ -117,7 +117,7 @@ def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:
 
 def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
     zrank.flushall()
-    start(INDEX.ranking.store, "running")
+    start(INDEX.ranking.store, "running", owner=Generation.objects.get(index="ascending").owner)
     assert mend(INDEX) is Verdict.BUILDING
     zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
     with pytest.raises(RebuildSuperseded):
