@@ -50,7 +50,7 @@ def is_isolated() -> bool:
     """
     now, caches = get_settings(), _caches()
     if now.redis_alias not in caches:
-        return True  # there is none: whoever asks for it is told
+        return False
     place = _place(caches[now.redis_alias].get("LOCATION"))
     is_for_tests = now.test_location is not None and place == _place(now.test_location)
     return is_for_tests or (place, now.key_prefix) not in _project
