@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, DataError, InterfaceError, connections
+from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
 from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
@@ -149,10 +149,10 @@ class _Drain:
         if any(via is not None for _, via, _ in marks):
             for source in sources_of(index):
                 texts = {str(member) for _, via, member in marks if via is not None and via == source.via}
-                for pk in source.members_at(texts, index.get_using()) if texts else ():
-                    pks.add(pk)
-                    if self.share is not None and len(pks) > self.share:
-                        raise _TooMany
+                found = list(source.members_at(texts, index.get_using(), limit=self.share)) if texts else []
+                if self.share is not None and len(found) >= self.share:
+                    raise _TooMany  # there may be more
+                pks.update(found)
         return pks
 
 
@@ -190,7 +190,7 @@ def drain_soon(index: RankIndex) -> None:
     try:
         with impatient(connection):
             _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run(_SHARE)
-    except Busy as error:
-        logger.debug("Index %r: not drained, another process is at it. %s", index.name, error)
+    except (Busy, OperationalError) as error:  # the marks wait for the next one
+        logger.debug("Index %r: not drained. %s", index.name, error)
     ended, key = monotonic(), ("drain", index.name)
     _next[key] = max(_next[key], ended + min(60.0, _REST * (ended - began)))

@@ -419,3 +419,28 @@ def test_every_index_can_be_drained() -> None:
         drain(index)
     assert_mirrors()
     assert PlayerRank.ranking.count() == 0
+
+
+@pytest.mark.parametrize("members", [49, 50, 60])
+def test_whoever_pushes_leaves_a_mark_that_leads_to_too_many(
+    monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
+    """A league's name: a save must not wait until all of its players are written. Other marks are worked off."""
+    index = AccountRank.instance()
+    club = Club.objects.create()
+    accounts = Account.objects.bulk_create(Account(club=club) for _ in range(members))
+    Profile.objects.bulk_create(Profile(account=account, points=1) for account in accounts)
+    rebuild(index)
+    Mark.objects.all().delete()
+    alone = Account.objects.bulk_create([Account()])[0]
+    Profile.objects.bulk_create([Profile(account=alone, points=5)])
+    Club.objects.filter(pk=club.pk).update(is_open=False)
+    monkeypatch.setattr(drain_module, "_SHARE", 50)
+    monkeypatch.setattr(drain_module, "_next", {})
+    drain_soon(index)
+    assert str(alone.pk) in contents(AccountRank)
+    left = set(waiting_marks(index).values_list("via", "member"))
+    assert left == ({("club_id", str(club.pk))} if members >= 50 else set())
+    drain(index)
+    assert not waiting_marks(index).exists()
+    assert_mirrors(AccountRank)
