@@ -6,11 +6,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from django.apps import apps
+from ..models import Batch, Generation
 
 if TYPE_CHECKING:
     from ..index import RankIndex
-    from ..models import Batch, Generation
     from ..store import Health
 
 __all__ = ["forget", "has_all", "is_accepted", "is_noted", "noted"]
@@ -24,9 +23,7 @@ _read: WeakKeyDictionary[RankIndex, tuple[float, str, Generation]] = WeakKeyDict
 def noted(index: RankIndex) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
-    # A declaration is imported before models are.
-    model: type[Generation] = apps.get_model("zrank", "Generation")
-    found = model.objects.using(using).filter(index=index.name).first() or model(index=index.name)
+    found = Generation.objects.using(using).filter(index=index.name).first() or Generation(index=index.name)
     _read[index] = monotonic() + _FRESH, using, found
     return found
 
@@ -59,8 +56,7 @@ def is_accepted(health: Health, row: Generation) -> bool:
 def has_all(index: RankIndex, health: Health) -> bool:
     """Return whether a server has every batch of its own term, whatever its identity says."""
     term, version = health.position
-    model: type[Batch] = apps.get_model("zrank", "Batch")
-    batches = model.objects.using(index.get_using()).filter(index=index.name, term=term, version__gt=version)
+    batches = Batch.objects.using(index.get_using()).filter(index=index.name, term=term, version__gt=version)
     return not batches.exists()
 
 

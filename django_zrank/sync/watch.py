@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
 
 from ..exceptions import RebuildSuperseded
+from ..store import Store
 from .drain import drain
 from .health import Verdict, mend
 from .patience import retry
@@ -19,7 +20,7 @@ from .patience import retry
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["sync", "watch"]
+__all__ = ["Synced", "sync", "watch"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -33,15 +34,34 @@ _STEPS: Final = 4
 """What mending may take: a note that is missing, a restart, and another one meanwhile."""
 
 
-def sync(index: RankIndex, *, look: bool = True) -> int:
-    """Mend ``index`` where it isn't healthy, and work off its marks. Returns how many. ``look``: at its triggers, too.
+class Synced(NamedTuple):
+    """What ``sync()`` has done."""
 
-    Raises :exc:`~django_zrank.IndexUnavailable`, and ``RebuildSuperseded`` where somebody else is at it.
+    marks: int
+    """Marks that were worked off."""
+
+    rebuilt: bool
+    """Whether the index was built anew."""
+
+    def __str__(self) -> str:
+        return (
+            f"built anew, {self.marks} marks worked off" if self.rebuilt else f"{self.marks} marks worked off"
+        )
+
+
+def sync(index: RankIndex | type[RankIndex], *, look: bool = True) -> Synced:
+    """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair what isn't healthy, and work off marks.
+
+    ``look``: at its triggers, too. Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where somebody
+    else is at it; and ``TransactionManagementError`` inside a transaction.
     """
+    index = index.instance()
+    before = Store(index.name).learn().generation
     for _ in range(_STEPS):
         if retry(partial(mend, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    return retry(partial(drain, index))
+    marks = retry(partial(drain, index))
+    return Synced(marks, Store(index.name).live.generation != before)
 
 
 def watch(
@@ -49,7 +69,7 @@ def watch(
     *,
     interval: float,
     stop: Event,
-    report: Callable[[RankIndex, int], Any] = lambda index, marks: None,
+    report: Callable[[RankIndex, Synced], Any] = lambda index, done: None,
 ) -> None:
     """Keep ``indexes`` in step until ``stop`` is set.
 
@@ -64,7 +84,7 @@ def watch(
         for index in indexes:
             look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
             try:
-                marks = sync(index, look=look)
+                done = sync(index, look=look)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all
@@ -77,9 +97,9 @@ def watch(
                 pauses[index] = 0.0
                 if look:
                     looked[index] = monotonic()
-                if marks:
+                if any(done):
                     nap = min(_SHORTEST_NAP, interval)
-                    report(index, marks)
+                    report(index, done)
         stop.wait(max(nap, *pauses.values()))
 
 

@@ -120,7 +120,7 @@ def test_who_may_not_make_triggers_works_off_marks(monkeypatch: pytest.MonkeyPat
         return execute(sql, *args)
 
     with connection.execute_wrapper(refuse):
-        assert sync(INDEX) == 5
+        assert sync(INDEX).marks == 5
         assert examine(INDEX) is Verdict.UNCAPTURED
     assert_mirrors(PlayerAscending)
 
@@ -171,7 +171,7 @@ def test_a_release_that_reads_more(release: Callable[..., RankIndex], reads: dic
     sync(index)
     assert examine(index) is Verdict.HEALTHY
     Player.objects.filter(level=1).update(name="guest")
-    assert sync(index) == 1
+    assert sync(index).marks == 1
     assert_mirrors(type(index))
 
 
@@ -324,7 +324,7 @@ def test_a_table_that_takes_the_place_of_another_one(kept: bool) -> None:
             assert believed()
             assert_mirrors(PlayerAscending)
             cursor.execute("UPDATE testapp_player SET level = level + 10")
-            assert sync(INDEX) == 5
+            assert sync(INDEX).marks == 5
             assert_mirrors(PlayerAscending)
         finally:
             for statement in back:

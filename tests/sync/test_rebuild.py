@@ -479,7 +479,7 @@ def test_after_the_first_build_there_is_nothing_to_do(unmarked: None, batches: l
     mark(None)
     rebuild(INDEX)
     batches.clear()
-    assert sync(INDEX) == 0
+    assert sync(INDEX).marks == 0
     assert batches == []
 
 

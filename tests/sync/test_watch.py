@@ -13,7 +13,7 @@ from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.watch import sync, watch
+from django_zrank.sync.watch import Synced, sync, watch
 from django_zrank.testing import EmbeddedServer
 from tests.builds import start
 from tests.sync.mirror import assert_mirrors
@@ -55,7 +55,7 @@ def test_sync_mends_and_drains(zrank: Any) -> None:
     sync(INDEX)
     assert_mirrors(PlayerAscending)
     Player.objects.update(level=2)
-    assert sync(INDEX) == 1
+    assert sync(INDEX).marks == 1
     assert_mirrors(PlayerAscending)
 
 
@@ -90,7 +90,7 @@ def naps(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(watch_module, "sync", lambda index, look: found(len(pauses)))
+    monkeypatch.setattr(watch_module, "sync", lambda index, look: Synced(found(len(pauses)), False))
     watch([INDEX], interval=interval, stop=Stop())
     return pauses
 
@@ -113,7 +113,7 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
     looks: list[bool] = []
     now, stop = 1000.0, threading.Event()
 
-    def look_at(index: Any, look: bool) -> int:
+    def look_at(index: Any, look: bool) -> Synced:
         nonlocal now
         looks.append(look)
         now += 4.0
@@ -121,7 +121,7 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
             stop.set()
         if len(looks) == 8:
             raise IndexUnavailable("gone")
-        return 0
+        return Synced(0, False)
 
     monkeypatch.setattr(watch_module, "monotonic", lambda: now)
     monkeypatch.setattr(watch_module, "sync", look_at)

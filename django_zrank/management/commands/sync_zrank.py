@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
-from ...sync.watch import sync, watch
+from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
 
@@ -49,8 +49,8 @@ class Command(IndexCommand):
         if failed:
             raise CommandError("Not every index is in step.")
 
-    def report(self, index: RankIndex, marks: int) -> None:
-        self.say(f"{index.name}: {marks} marks worked off")
+    def report(self, index: RankIndex, done: Synced) -> None:
+        self.say(f"{index.name}: {done}")
 
     def watch(self, indexes: list[RankIndex], interval: float) -> None:
         stop = Event()
