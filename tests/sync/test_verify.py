@@ -23,7 +23,7 @@ from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import drift_found
 from django_zrank.store import Store
-from django_zrank.sync import verify as verify_module
+from django_zrank.sync import comparison, sides, suspects
 from django_zrank.sync.balance import Balance
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
@@ -62,7 +62,7 @@ INDEX = PlayerAscending.instance()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The database is read in several queries, even where rows are few."""
-    monkeypatch.setattr(verify_module, "_PAGE", 2)
+    monkeypatch.setattr(comparison, "_PAGE", 2)
 
 
 def settle(*indexes: type[RankIndex]) -> None:
@@ -433,7 +433,7 @@ def enter(pk: int) -> None:
 
 def hook(monkeypatch: pytest.MonkeyPatch, where: str, act: Callable[[], Any], at: int) -> None:
     """Call ``act`` after the call number ``at`` of a function; 0: after each."""
-    owner: Any = Store if hasattr(Store, where) else verify_module
+    owner: Any = next(place for place in (Store, sides, suspects) if hasattr(place, where))
     function, calls, busy, thread = getattr(owner, where), [0], [False], get_ident()
 
     def hooked(*args: Any, **kwargs: Any) -> Any:
@@ -493,7 +493,7 @@ def test_a_member_that_changes_all_the_time_is_not_drift(
     monkeypatch: pytest.MonkeyPatch, zrank: Redis, change: Callable[[int], Any], where: str
 ) -> None:
     pks = players(8)
-    monkeypatch.setattr(verify_module, "_PAUSE", 0)
+    monkeypatch.setattr(suspects, "_PAUSE", 0)
     update(pks[0])
     with monkeypatch.context() as patch:
         hook(patch, where, lambda: change(pks[0]), at=0)
@@ -652,7 +652,7 @@ def test_refuses_inside_a_transaction() -> None:
 def signals(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Capture by signals, no trigger left, and no patience."""
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(verify_module, "_PAUSE", 0.01)
+    monkeypatch.setattr(suspects, "_PAUSE", 0.01)
     drop("default")
     yield
     settings.ZRANK = {}

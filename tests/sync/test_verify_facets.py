@@ -15,7 +15,7 @@ from redis import Redis
 
 from django_zrank.models import Mark
 from django_zrank.store import Store
-from django_zrank.sync import verify as verify_module
+from django_zrank.sync import comparison
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.report import Drift, Report
@@ -38,7 +38,7 @@ WIDTH = INDEX.layout.width
 
 @pytest.fixture(autouse=True)
 def _all_examples_in_small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "_PAGE", 2)
+    monkeypatch.setattr(comparison, "_PAGE", 2)
     monkeypatch.setattr("django_zrank.sync.report._EXAMPLES", 10**6)
 
 
@@ -335,7 +335,7 @@ def test_a_ranking_whose_name_and_members_nobody_knows(zrank: Redis) -> None:
 
 
 def test_more_strays_than_are_remembered(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "_MANY", 5)
+    monkeypatch.setattr(comparison, "_MANY", 5)
     populate(40)
     faults = Faults(zrank)
     for member in faults.members:

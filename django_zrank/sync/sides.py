@@ -1,0 +1,107 @@
+"""Both sides of an index, of some members: Redis and the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django.db import connections
+
+from ..codec.units import Number
+from ..store import Standing, Store
+from .marks import waiting_marks
+from .push import read
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Location", "Replaced", "Sides", "stands"]
+
+_FEW: Final = 1000
+"""How many waiting marks are told apart."""
+
+Location = tuple[str, bytes]
+"""The name of a facet ranking, '' for the whole index, and a stored member."""
+
+Found = TypeVar("Found")
+
+
+class Replaced(Exception):
+    """Another generation, or another server, took the place of the one that was being compared."""
+
+
+class Sides:
+    """Reads both sides, as long as Redis holds the generation that it held at the beginning."""
+
+    def __init__(self, index: RankIndex, size: int) -> None:
+        self.index = index
+        self.size = size
+        self.using = index.get_using()
+        self.store = Store(index.name, index.layout)
+        self.generation = self.store.check_health().generation
+
+    def require_same(self) -> None:
+        """Raise ``Replaced`` where another generation or server took its place."""
+        health = self.store.check_health()
+        if health.generation != self.generation or not health.is_accepted:
+            raise Replaced
+
+    @staticmethod
+    def believed(found: list[Found] | None) -> list[Found]:
+        """What the server says, if it still holds what is compared."""
+        if found is None:
+            raise Replaced
+        return found
+
+    def member_of(self, stored: bytes) -> bytes:
+        """The primary key in a stored member."""
+        return self.store.layout.split(stored)[1]
+
+    def pk_of(self, member: bytes) -> Any:
+        """The primary key of the row that ``member`` stands for, None where no row can have it."""
+        try:
+            pk = self.index.parse_pk(member.decode())
+        except ValueError:
+            return None
+        if isinstance(pk, int) and pk.bit_length() > 63:  # SQLite can't even be asked for it
+            return None
+        return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
+
+    def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, tuple[Number, bytes]]:
+        """The score and the entry of each member that is ranked now."""
+        asked = (pk for pk in pks.values() if pk is not None)
+        limit = min(self.size, connections[self.using].features.max_query_params or self.size)
+        rows: dict[bytes, tuple[Number, bytes]] = {}
+        while chunk := list(islice(asked, limit)):
+            found = read(self.index, chunk)
+            rows.update((text.encode(), (score, entry)) for text, score, entry in found if score is not None)
+        return rows
+
+    def read_redis(self, members: Iterable[bytes], *, locations: bool = True) -> list[Standing]:
+        """Where each member stands; without ``locations``, cheaper where members have no entries."""
+        if not locations and not self.store.layout.entries:
+            return [Standing(score, None) for score in self.store.scores(members)]
+        return self.believed(self.store.read_members(self.generation, members))
+
+    def find_strays(self, locations: Sequence[Location], mend: bool = False) -> list[float | None]:
+        return self.believed(self.store.find_strays(self.generation, locations, mend=mend))
+
+    def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
+        """Those that a waiting mark is about, or may be."""
+        marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
+        if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
+            return suspects
+        members: set[bytes] = set()
+        for mark in marks:
+            with suppress(ValueError):  # one that can't be worked off
+                members.add(self.index.to_text(mark.member).encode())
+        return members
+
+
+def stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:
+    """Whether a member stands where it should: ``expected`` is its score and entry, None if it isn't ranked."""
+    if expected is None:
+        return found.score is None and not found.entry
+    return (found.score, found.entry) == expected and not found.absent

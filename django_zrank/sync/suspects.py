@@ -1,0 +1,155 @@
+"""Members that look wrong: looked at again until it is certain, reported, and repaired where that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import sleep
+from typing import Any, Final
+
+from ..codec.units import Number
+from ..models import Mark
+from ..store import Standing
+from .drain import drain
+from .push import begin
+from .report import Example, Report
+from .sides import Location, Replaced, Sides, stands
+
+__all__ = ["Suspects"]
+
+_LOOKS: Final = 6
+"""How often a suspect that keeps changing is looked at."""
+
+_PAUSE: Final = 0.1
+"""Seconds before the second look; before each further one, so many more."""
+
+
+class Suspects:
+    """The members that look wrong in one comparison."""
+
+    def __init__(self, sides: Sides, report: Report, *, repair: bool) -> None:
+        self.sides, self.index, self.store = sides, sides.index, sides.store
+        self.report = report
+        self.repairs = repair
+
+        self.members: dict[bytes, Any] = {}
+        """Member as Redis stores it -> its primary key, None where no row can have it."""
+
+        self.strays: dict[bytes, set[Location]] = {}
+        """Member -> where it stands against its entry."""
+
+    def settle(self, at_least: int = 1) -> None:
+        """Look at the suspects again, if there are so many."""
+        if len(self.members) < at_least:
+            return
+        pending, self.members = self.members, {}
+        # Where every change leaves a mark, that tells what is on its way. Else what stays wrong a while is wrong.
+        certain = self.report.capture.mode == "triggers" and self.report.capture.works
+        before: dict[bytes, Example] = {}
+        for look in range(_LOOKS):
+            sleep(_PAUSE * look)
+            wrong, moving = self.look(pending)
+            if not certain:
+                moving |= {member for member, example in wrong.items() if before.get(member) != example}
+                before = wrong
+            self.report_confirmed(
+                {member: pk for member, pk in pending.items() if member in wrong.keys() - moving}, wrong
+            )
+            pending = {member: pk for member, pk in pending.items() if member in moving}
+            if not pending:
+                break
+        self.report.unsettled += len(pending)
+
+    def look(self, suspects: Mapping[bytes, Any]) -> tuple[dict[bytes, Example], set[bytes]]:
+        """Which of the suspects are wrong, and which are just changing.
+
+        Redis, the row, marks, Redis again: the order is the proof. Take a member that no mark waits for. The
+        last change that its row had when it was read was worked off by then, and what was written to Redis had it.
+        If nothing was written to Redis between the two readings of it, then what stands there was read from the
+        database before the row was, and has that change too. So nothing came between: if they differ, one is wrong.
+        """
+        drain(self.index)
+        before = self.sides.read_redis(suspects)
+        rows = self.sides.read_database(suspects)
+        in_flight = self.sides.in_flight(suspects)
+        after = self.sides.read_redis(suspects)
+        locations = [location for member in suspects for location in self.strays.get(member, ())]
+        stray = dict(zip(locations, self.sides.find_strays(locations), strict=True)) if locations else {}
+        wrong: dict[bytes, Example] = {}
+        moving: set[bytes] = set()
+        for member, first, second in zip(suspects, before, after, strict=True):
+            expected = rows.get(member)
+            astray = {
+                name: score
+                for location in self.strays.get(member, ())
+                for name, score in [(location[0], stray[location])]
+                if score is not None
+            }
+            if stands(second, expected) and not astray:
+                continue
+            if first != second or member in in_flight:
+                moving.add(member)
+            else:
+                wrong[member] = _example(member, expected, second, astray, self.store.layout.width)
+        return wrong, moving
+
+    def report_confirmed(self, confirmed: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
+        """Report what is wrong, and repair it where that is wanted."""
+        for member in confirmed:
+            self.report.add(examples[member])
+        if confirmed and self.repairs:
+            self.repair(confirmed)
+            self.report.repaired += len(confirmed) - len(self.look(confirmed)[0])
+        for member in confirmed:
+            self.strays.pop(member, None)
+
+    def repair(self, confirmed: Mapping[bytes, Any]) -> None:
+        """Leave a mark for each; but what no row can have is taken out: no mark could tell of it.
+
+        Once the marks are worked off, entries are right: who stands elsewhere is taken out of there.
+        """
+        texts = (self.index.to_text(pk) for pk in confirmed.values() if pk is not None)
+        Mark.objects.using(self.sides.using).bulk_create(
+            Mark(index=self.index.name, member=text) for text in texts
+        )
+        impossible = [(member, None, b"") for member, pk in confirmed.items() if pk is None]
+        if impossible and self.store.apply_changes(begin(self.index, self.store), impossible) is None:
+            raise Replaced
+        locations = [location for member in confirmed for location in self.strays.get(member, ())]
+        if locations:
+            drain(self.index)
+            self.sides.find_strays(locations, mend=True)
+
+
+def _example(
+    member: bytes,
+    expected: tuple[Number, bytes] | None,
+    found: Standing,
+    astray: Mapping[str, float],
+    width: int,
+) -> Example:
+    """A member that is wrong, and how."""
+    score, entry = expected or (None, b"")
+    tie, said = _names(entry, width)
+    found_tie, names = _names(found.entry, width)
+    stands = (names - set(found.absent.split(b"\0"))) | {name.encode() for name in astray if name}
+    why = []
+    if (found.score is not None and expected and tie != found_tie) or "" in astray:
+        why.append("other tie bytes")
+    if entry and not found.entry:
+        why.append("no entry")
+    if expected and (lacking := said - stands):
+        why.append(f"not in {_list(lacking)}")
+    if surplus := stands - said:
+        why.append(f"also in {_list(surplus)}")
+    there = found.score if found.score is not None else next(iter(astray.values()), None)
+    return Example(member.decode(errors="backslashreplace"), score, there, "; ".join(why))
+
+
+def _names(entry: bytes, width: int) -> tuple[bytes, set[bytes]]:
+    """The tie bytes of an entry, and the names of its facet rankings."""
+    length = width or (9 if entry.startswith(b"\0") else 0)
+    return entry[:length], set(filter(None, entry[length:].split(b"\0")))
+
+
+def _list(names: Iterable[bytes]) -> str:
+    return ", ".join(sorted(name.decode(errors="backslashreplace") for name in names))
