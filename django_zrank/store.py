@@ -317,11 +317,13 @@ class Store(Executor):
 
     # Rebuilding
 
-    def start_rebuild(self, building: str, *, owner: str, term: int, polite: bool = False) -> bool:
-        """Begin to build the generation ``building``. Another rebuild that is running gives way; or, where
-        this one is ``polite``, keeps it from beginning: False."""
+    def start_rebuild(
+        self, building: str, *, owner: str, server: str, term: int, polite: bool = False
+    ) -> bool:
+        """Begin to build the generation ``building`` on ``server``. Another rebuild that is running gives way;
+        or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
-        args = (building, owner, term, "1" if polite else "0", _LEASE)
+        args = (building, owner, server, term, "1" if polite else "0", _LEASE)
         return bool(self._call(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args))
 
     def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:

@@ -195,11 +195,11 @@ def reset() -> None:
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in registry.all():
         store, building = Store(index.name, index.layout), index.new_generation()
-        store.start_rebuild(building, owner=TESTS, term=_TERM)
+        server = store.check_health().server
+        store.start_rebuild(building, owner=TESTS, server=server, term=_TERM)
         store.swap_rebuilt(building)
         store.unlink_doomed()
         forget(index)
-        server = store.check_health().server
         note = Generation(index=index.name, generation=building, owner=TESTS, server=server, term=_TERM)
         built[index.get_using()].append(note)
     for using, notes in built.items():

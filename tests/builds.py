@@ -15,7 +15,8 @@ __all__ = ["OWNER", "TERM", "accept", "identity", "shadow", "start"]
 
 def start(store: Store, building: str, **how: Any) -> bool:
     """Begin to build a generation, by default for the database that the live one belongs to."""
-    how = {"owner": store.check_health().owner or OWNER, "term": TERM, **how}
+    health = store.check_health()
+    how = {"owner": health.owner or OWNER, "server": health.server, "term": TERM, **how}
     return store.start_rebuild(building, **how)
 
 

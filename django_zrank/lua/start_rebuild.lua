@@ -6,19 +6,26 @@
 --       doomed    set of the generations whose keys are to be unlinked: what a killed rebuild left is added
 -- ARGV  building  the new generation
 --       owner     name of the database's side
+--       server    identity of the server that is known under that term
 --       term      under which the database knows this server
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
--- Returns 1, or 0 with nothing changed where another one is alive, or a later term is known here.
+-- Returns 1, or 0 with nothing changed where another one is alive, or a later term is known here, or this is
+--         another server.
 -- Cost  O(1).
 
 local recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
-local building, owner, term, polite, lease = unpack(ARGV)
+local building, owner, server, term, polite, lease = unpack(ARGV)
 
-local server = identity()
+if identity() ~= server then
+  return 0
+end
 local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
 local accepted, known, seen, applied, other, generation = unpack(state)
 local is_same = accepted == server and known == term
+if other == building then
+  return 1 -- sent twice: the reply was lost
+end
 if tonumber(known or 0) > tonumber(term) then
   return 0
 end

@@ -46,9 +46,26 @@ class Verdict(Enum):
 
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
-    row = noted(index)  # first: a rebuild that ends meanwhile is known as the one that was running
-    verdict = _examine(index, Store(index.name, index.layout).check_health(), row)
+    health, row = _look(index)
+    verdict = _examine(index, health, row)
     return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
+
+
+def _look(index: RankIndex) -> tuple[Health, Generation]:
+    """What Redis says, and what the database noted before: a rebuild that ends meanwhile is known as the one that was
+    running, and whoever mends meanwhile is noticed. Twice where another term was begun in between."""
+    store = Store(index.name, index.layout)
+    for _ in range(2):
+        row = noted(index)
+        health = store.check_health()
+        if not _is_later(health, row):
+            break
+    return health, row
+
+
+def _is_later(health: Health, row: Generation) -> bool:
+    """Whether Redis knows of a later term than the database, which is where terms begin: it was restored."""
+    return int(health.term or 0) > row.term
 
 
 def _gaps(index: RankIndex) -> bool:
@@ -77,6 +94,8 @@ def _examine(index: RankIndex, health: Health, row: Generation) -> Verdict:
         return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
     if health.generation != row.generation:
         return Verdict.UNNOTED if health.generation == row.building else Verdict.FOREIGN
+    if _is_later(health, row):
+        return Verdict.FOREIGN
     if not index.declares(health.generation):
         return Verdict.CHANGED
     if health.behind == "rebuild":  # whatever has happened since
@@ -99,8 +118,7 @@ def mend(index: RankIndex, *, look: bool = True) -> Verdict:
     """
     recaptured = look and _recapture(index)
     store, using = Store(index.name, index.layout), index.get_using()
-    row = noted(index)  # first: whoever mends after this is noticed below
-    health = store.check_health()
+    health, row = _look(index)
     verdict = _examine(index, health, row)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return Verdict.UNCAPTURED if recaptured else verdict

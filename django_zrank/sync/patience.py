@@ -32,10 +32,11 @@ def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENC
     again for ``patience`` seconds, and at least once. Then :exc:`Busy` is raised.
     """
     deadline = monotonic() + patience
+    is_own = not connections[using].in_atomic_block  # not inside that of a test
     while True:
         try:
             with transaction.atomic(using):
-                _limit_statements(using)
+                _begin(using, is_own=is_own)
                 return work()
         except OperationalError as error:
             if not _is_passing(error):
@@ -73,14 +74,20 @@ def impatient(connection: BaseDatabaseWrapper) -> Iterator[None]:
             cursor.execute(f"PRAGMA busy_timeout = {before}")
 
 
-def _limit_statements(using: str) -> None:
-    """On PostgreSQL no statement waits longer, whatever it waits for: locks of tables among them."""
+def _begin(using: str, *, is_own: bool) -> None:
+    """On PostgreSQL no statement waits longer, whatever it waits for: locks of tables among them. And each sees what
+    was committed before it, whatever the connection's level.
+
+    Else a snapshot would be taken before a statement waits for a lock, and not hold what the one who had it has
+    committed. MySQL's are taken by the first statement that only reads, which comes after the lock.
+    """
     connection = connections[using]
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'"
-            )
+    if connection.vendor != "postgresql":
+        return
+    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; " if is_own else ""
+    limits = f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'"
+    with connection.cursor() as cursor:
+        cursor.execute(level + limits)
 
 
 def _is_passing(error: OperationalError) -> bool:

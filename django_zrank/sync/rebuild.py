@@ -68,15 +68,16 @@ def rebuild(
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
     store, building, members = Store(index.name, index.layout), index.new_generation(), 0
-    owner, term = _enter(index, store, polite=polite, test=uncommitted)
+    owner, server, term = _enter(index, store, polite=polite, test=uncommitted)
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
     covered = waiting_ids(index, _RETIRED)
-    if not store.start_rebuild(building, owner=owner, term=term, polite=polite):
+    if not store.start_rebuild(building, owner=owner, server=server, term=term, polite=polite):
         raise _superseded(index)
     try:
-        rows = Generation.objects.using(using)
-        rows.update_or_create(index=index.name, defaults={"building": building})
+        rows = Generation.objects.using(using).filter(index=index.name, term=term)
+        if not rows.update(building=building):
+            raise _superseded(index)
         # An exception keeps its frames alive, and these an open query.
         with closing(_batches(index, connection, batch_size)) as batches:
             for batch, loaded in overlap(partial(store.load_rows, building), batches):
@@ -86,7 +87,7 @@ def rebuild(
                 progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
-        rows.filter(index=index.name, building=building).update(generation=building, building="")
+        rows.filter(building=building).update(generation=building, building="")
         forget(index)
         retire(index, covered, generation=building, term=term)
     except BaseException:
@@ -100,9 +101,9 @@ def rebuild(
     return members
 
 
-def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, int]:
-    """The name of this database's side, and the term under which it knows this server: a new one where that is another
-    than was accepted last."""
+def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
+    """The name of this database's side, this server's identity, and the term under which it is known: a new one, above
+    all that it has seen, where another server or another database's build was accepted last."""
     health, row = store.check_health(), noted(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
@@ -111,16 +112,16 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
             f"rebuild_zrank {index.name}; else give it a Redis, or a KEY_PREFIX, of its own"
         )
     if row._state.adding:
-        row.owner = uuid4().hex
-        row.save(using=index.get_using(), force_insert=True)
+        row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})
     elif not row.owner or (row.owner == TESTS and not test):
         row.owner = uuid4().hex
         rows.update(owner=row.owner)
-    if is_accepted(health, row):
-        return row.owner, row.term
-    if not rows.filter(term=row.term).update(term=row.term + 1, server=health.server):
+    if is_accepted(health, row) and health.owner in ("", TESTS, row.owner):
+        return row.owner, health.server, row.term
+    term = max(row.term, int(health.term or 0)) + 1
+    if not rows.filter(term=row.term).update(term=term, server=health.server):
         raise _superseded(index)
-    return row.owner, row.term + 1
+    return row.owner, health.server, term
 
 
 def _superseded(index: RankIndex) -> RebuildSuperseded:

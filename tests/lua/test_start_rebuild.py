@@ -3,7 +3,7 @@ from __future__ import annotations
 from redis import Redis
 
 from django_zrank.store import Change, Store
-from tests.builds import OWNER, TERM, shadow, start
+from tests.builds import TERM, shadow, start
 
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
@@ -32,7 +32,12 @@ def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Sto
 
 
 def test_one_of_an_earlier_term_does_not_begin(store: Store) -> None:
-    assert not store.start_rebuild("late", owner=OWNER, term=TERM - 1)
+    assert not start(store, "late", term=TERM - 1)
+    assert store.check_health().building == ""
+
+
+def test_one_for_another_server_does_not_begin(store: Store) -> None:
+    assert not start(store, "elsewhere", server="another")
     assert store.check_health().building == ""
 
 

@@ -1,0 +1,213 @@
+"""Histories in which two servers, two databases or two transactions could be taken for one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, connections
+from redis import Redis
+
+from django_zrank.exceptions import RebuildSuperseded
+from django_zrank.models import Batch, Generation, Mark
+from django_zrank.store import Store
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
+from django_zrank.sync.notes import noted
+from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = PlayerAscending.instance()
+
+
+@pytest.fixture(autouse=True)
+def built(zrank: Redis) -> None:
+    Player.objects.bulk_create([Player(level=level) for level in range(10)])
+    Mark.objects.all().delete()
+    rebuild(INDEX)
+
+
+def change(level: int) -> None:
+    """A change of all rows that only marks tell of."""
+    assert Player.objects.update(level=level) == 10
+
+
+class TestIsolation:
+    """What a replay reads was committed before it had the lock, whatever level the connection is at."""
+
+    @pytest.fixture(params=["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"])
+    def isolated(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        """The level of all connections that are opened from now on."""
+        level: Any = request.param.lower().replace("_", " ")
+        if connection.vendor == "postgresql":
+            from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+            level = getattr(IsolationLevel, request.param)
+        options = connection.settings_dict["OPTIONS"]
+        before = dict(options)
+        options["isolation_level"] = level
+        connection.close()
+        yield
+        options.clear()
+        options.update(before)
+        connection.close()
+
+    @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="it has one writer")
+    def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
+        change(50)
+        epoch, version = push(INDEX, [])
+        marks = next_marks(INDEX, 0, 2**62, 10)
+        row, position = noted(INDEX), (int(epoch.term), version - 1)  # of a server that lacks that write
+
+        def unmark_while_another_waits() -> bool:
+            def pause(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+                result = execute(sql, params, many, context)
+                if "INSERT" in sql and "zrank_batch" in sql:
+                    replaying.append(threads.submit(replay_and_close))
+                    wait_until(somebody_waits)
+                return result
+
+            with connection.execute_wrapper(pause):
+                return unmark(INDEX, marks, version, generation=epoch.generation, term=int(epoch.term))
+
+        def replay_and_close() -> int | None:
+            try:
+                return replay(INDEX, position, noted=row, server="another")
+            finally:
+                connections.close_all()
+
+        replaying: list[Any] = []
+        with ThreadPoolExecutor(1) as threads:
+            assert unmark_while_another_waits()
+            assert replaying[0].result(30) == 10
+        assert waiting_marks(INDEX).count() == 10
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def somebody_waits() -> bool:
+    """Whether a transaction waits for a lock."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        else:
+            cursor.execute("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+        return bool(cursor.fetchone()[0])
+
+
+class TestRebuilds:
+    def test_one_begins_on_no_other_server_than_it_has_looked_at(
+        self, zrank: Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A failover in between: else two servers would take writes under one term."""
+        start_rebuild = Store.start_rebuild
+        binary = zrank.info("server")["executable"]
+        with RedisServer(binary) as a, RedisServer(binary) as b:
+            use_redis(settings, a.url)
+            rebuild(INDEX)
+            replica = Redis.from_url(b.url)
+            replica.replicaof("127.0.0.1", a.port)
+            wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+            call_command("sync_zrank", "ascending", stdout=StringIO())
+            assert examine(INDEX) is Verdict.HEALTHY
+            term = noted(INDEX).term
+
+            def start_elsewhere(store: Store, building: str, **options: Any) -> bool:
+                monkeypatch.setattr(Store, "start_rebuild", start_rebuild)
+                assert Redis.from_url(a.url).wait(1, 5000) == 1
+                replica.replicaof("NO", "ONE")
+                use_redis(settings, b.url)
+                return start_rebuild(store, building, **options)
+
+            monkeypatch.setattr(Store, "start_rebuild", start_elsewhere)
+            with pytest.raises(RebuildSuperseded):
+                rebuild(INDEX)
+            health = Store(INDEX.name, INDEX.layout).check_health()
+            assert (health.is_accepted, health.building) == (False, "")
+            call_command("sync_zrank", "ascending", stdout=StringIO())
+            assert noted(INDEX).term > term
+            assert examine(INDEX) is Verdict.HEALTHY
+
+    def test_one_of_an_older_term_notes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Another server was accepted since: its index is not to be taken for another build."""
+        before, start_rebuild = noted(INDEX), Store.start_rebuild
+
+        def start(store: Store, building: str, **options: Any) -> bool:
+            Generation.objects.filter(index=INDEX.name).update(term=before.term + 1, server="another")
+            return start_rebuild(store, building, **options)
+
+        monkeypatch.setattr(Store, "start_rebuild", start)
+        with pytest.raises(RebuildSuperseded):
+            rebuild(INDEX)
+        after = noted(INDEX)
+        assert (after.generation, after.building) == (before.generation, before.building)
+        assert not Store(INDEX.name, INDEX.layout).check_health().building
+
+    def test_what_is_sent_twice_begins_once(self, zrank: Redis) -> None:
+        """The client sends it again where the reply is lost."""
+        store = Store(INDEX.name, INDEX.layout)
+        row, building = noted(INDEX), INDEX.new_generation()
+        how: dict[str, Any] = {"owner": row.owner, "server": row.server, "term": row.term, "polite": True}
+        assert store.start_rebuild(building, **how)
+        assert store.start_rebuild(building, **how)
+        assert not zrank.sismember(store.keys.doomed, building)
+        assert store.swap_rebuilt(building)
+
+
+class TestAnOlderDatabase:
+    """One that was restored from a backup, or that has lost its row: it knows of earlier terms than Redis does."""
+
+    @pytest.fixture(params=["row of last week", "no row"])
+    def restored(self, request: pytest.FixtureRequest, zrank: Redis) -> None:
+        backup = Generation.objects.get(index=INDEX.name)
+        Generation.objects.filter(index=INDEX.name).update(term=backup.term + 20)
+        zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
+        assert examine(INDEX) is Verdict.HEALTHY
+        change(50)
+        drain(INDEX)
+        Generation.objects.filter(index=INDEX.name).delete()
+        Batch.objects.all().delete()
+        if request.param != "no row":
+            backup.save(force_insert=True)
+        change(10)
+        Mark.objects.all().delete()
+
+    def test_is_rebuilt_at_once(self, restored: None) -> None:
+        """As docs/sync.md advises."""
+        call_command("rebuild_zrank", "ascending", stdout=StringIO())
+        assert examine(INDEX) is Verdict.HEALTHY
+        assert_mirrors(PlayerAscending)
+
+    def test_adopts_nothing(self, zrank: Redis) -> None:
+        backup = Generation.objects.get(index=INDEX.name)
+        zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
+        change(10)
+        Mark.objects.all().delete()
+        assert mend(INDEX) is Verdict.FOREIGN
+        assert examine(INDEX) is Verdict.HEALTHY
+        assert_mirrors(PlayerAscending)
+
+    def test_another_database_takes_its_place_under_a_term_of_its_own(self, zrank: Redis) -> None:
+        """Whatever term both are at: what the other one pushes belongs nowhere any more."""
+        theirs = INDEX.ranking.store.begin_write()
+        Generation.objects.filter(index=INDEX.name).update(owner="this one", generation="x")
+        rebuild(INDEX)
+        assert int(INDEX.ranking.store.begin_write().term) > int(theirs.term)
