@@ -78,7 +78,7 @@ def documented(page: str) -> dict[str, str]:
 class Project:
     """A project in a folder, whose site is live: thirty players, ranked in its Redis."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, files: dict[str, str] | None = None) -> None:
         self.folder = folder
         self.environment = {
             **{
@@ -96,6 +96,7 @@ class Project:
             "players/__init__.py": "",
             "players/models.py": MODELS,
             "players/zrank.py": INDEX,
+            **(files or {}),
         }.items():
             (folder / name).write_text(text)
         self.shell(LIVE)

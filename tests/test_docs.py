@@ -1,0 +1,195 @@
+"""The documentation: every Python block runs, every command, setting, verdict, module and link that it names exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from argparse import Action
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from django.core.management import CommandError, get_commands, load_command_class
+from django.core.management.base import BaseCommand, CommandParser
+
+from django_zrank.conf import Settings
+from django_zrank.sync.health import Verdict
+from django_zrank.testing import EmbeddedServer
+from tests.pages import PAGES, ROOT, TESTS, blocks
+from tests.projects import Project
+
+MODELS = """
+from django.conf import settings
+from django.db import models
+
+class Guild(models.Model):
+    slug = models.SlugField()
+
+class Tag(models.Model):
+    word = models.CharField(max_length=40)
+
+class Player(models.Model):
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True)
+    level = models.IntegerField(default=0)
+    points = models.IntegerField(default=0)
+    achieved_at = models.DateTimeField(auto_now_add=True)
+    last_seen = models.DateTimeField(auto_now=True)
+    is_active = models.BooleanField(default=True)
+    region = models.CharField(max_length=40, default="kantou")
+    platform = models.CharField(max_length=40, default="pc")
+    guild = models.ForeignKey(Guild, models.CASCADE, null=True)
+    tags = models.ManyToManyField(Tag)
+    friends = models.ManyToManyField("self")
+
+class Block(models.Model):
+    player = models.ForeignKey(Player, models.CASCADE, related_name="blocks")
+    blocked = models.ForeignKey(Player, models.CASCADE, related_name="+")
+"""
+
+
+def declared(page: str) -> str:
+    """The module that declares the index of a page, by default that of the page on leaderboards."""
+    found = [block for block in blocks(page) if block.file == "players/zrank.py"]
+    return found[0].code if found else declared("docs/leaderboards.md")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as running:
+        yield running
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))])
+def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.flushdb()
+    files = {"players/models.py": MODELS, "players/zrank.py": declared(page)}
+    project = Project(tmp_path, server.url, files)
+    said = project.run("-m", "tests.pages", page)
+    run = [f"{page}:{block.line}" for block in blocks(page) if block.file not in TESTS]
+    assert re.findall(rf"^{page}:\d+$", said, re.MULTILINE) == run
+
+
+def test_blocks_that_are_tests_are_known() -> None:
+    """Those that ``tests/test_projects.py`` runs, and no others."""
+    found = {(page, block.file) for page in PAGES for block in blocks(page) if block.file in TESTS}
+    assert found == {
+        ("README.md", "players/tests.py"),
+        ("README.md", "conftest.py"),
+        ("README.md", "test_opponents.py"),
+        ("docs/testing.md", "players/tests.py"),
+        ("docs/testing.md", "conftest.py"),
+    }
+
+
+# Commands
+
+OURS = sorted(name for name, app in get_commands().items() if app == "django_zrank")
+PLACEHOLDERS = {"N": "1", "SECONDS": "1", "ALIAS": "default", "NAME": "player"}
+
+
+def parser_of(name: str) -> CommandParser:
+    commands = get_commands()
+    assert name in commands, f"there is no command {name}"
+    app = commands[name]
+    command = app if isinstance(app, BaseCommand) else load_command_class(app, name)
+    return command.create_parser("manage.py", name)
+
+
+def named_commands(page: str) -> Iterator[str]:
+    """The command lines that a page names, in its text and in its blocks that aren't Python."""
+    text = (ROOT / page).read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    lines = [
+        line
+        for language in ("sh", "ini", "")
+        for block in blocks(page, language)
+        for line in block.text.split("\n")
+    ]
+    last = ""
+    for line in [*spans, *lines]:
+        if match := re.search(r"manage\.py (\w+.*)|^((?!django)\w+_zrank\b.*)", line):
+            command = match[1] or match[2]
+            last = command.split()[0]
+            yield command
+        elif re.match(r"… --", line):
+            yield f"{last} {line.removeprefix('… ')}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_exist_with_these_options(page: str) -> None:
+    for line in named_commands(page):
+        name, *words = shlex.split(line, comments=True)
+        if name in EXAMPLES:
+            continue
+        arguments = [PLACEHOLDERS.get(word, word) for word in words if not set("[…]") & set(word)]
+        try:
+            parser_of(name).parse_args(arguments)
+        except CommandError as error:
+            pytest.fail(f"{page}: {line}: {error}")
+
+
+EXAMPLES = {"demo", "load_atp", "spectacular"}
+"""Commands of the example project, whose own tests run them, and of drf-spectacular."""
+
+
+def test_the_readme_names_every_option() -> None:
+    named = set(named_commands("README.md"))
+    for name in OURS:
+        base = {
+            option
+            for action in actions(BaseCommand().create_parser("", ""))
+            for option in action.option_strings
+        }
+        for action in actions(parser_of(name)):
+            for option in set(action.option_strings) - base:
+                assert any(re.match(rf"{name} .*{option}\b", line) for line in named), f"{name} {option}"
+
+
+def actions(parser: CommandParser) -> list[Action]:
+    return parser._actions
+
+
+# Settings, verdicts, modules, links
+
+
+def test_the_readme_names_every_setting_with_its_default() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `(.+?)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    defaults = Settings()
+    assert {key: eval(default) for key, default in rows} == {
+        name.upper(): getattr(defaults, name) for name in Settings.__dataclass_fields__
+    }
+
+
+def test_every_verdict_is_explained() -> None:
+    rows = re.findall(r"^\| `([A-Z]+)` \|", (ROOT / "docs/sync.md").read_text(), re.MULTILINE)
+    assert rows == [verdict.name for verdict in Verdict]
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/sync.md"])
+def test_the_modules_that_are_named_exist(page: str) -> None:
+    files = [
+        f"/{path.relative_to(ROOT)}"
+        for folder in ("django_zrank", "tests")
+        for path in (ROOT / folder).rglob("*.*")
+    ]
+    for name in re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|lua))`", (ROOT / page).read_text()):
+        assert any(file.endswith(f"/{name}") for file in files), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in set(map(slug, re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE))), target
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
