@@ -67,10 +67,10 @@ class Keys(NamedTuple):
         """What belongs to a ranking: ``entries``, ``rankings``, ``values``, ``counts`` (see ``root``)."""
         return f"{self.ranking(ranking)}:{name}"
 
-    def narrowed(self, tests: str) -> str:
+    def intersection(self, tests: str) -> str:
         """Sorted set, kept for some seconds: the ranking of those who pass several tests."""
         digest = sha1(tests.encode(), usedforsecurity=False).hexdigest()
-        return f"{self.tag}:narrowed:{self.generation}:{digest}"
+        return f"{self.tag}:intersection:{self.generation}:{digest}"
 
     @classmethod
     @cache  # there are as many as indexes

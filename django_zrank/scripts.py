@@ -23,8 +23,8 @@ __all__ = [
     "COUNT_FACET",
     "FIND_STRAYS",
     "FINISH_REPLAY",
+    "INTERSECT",
     "LOAD_ROWS",
-    "NARROW",
     "READ_MEMBERS",
     "READ_PAGE",
     "READ_RANKS",
@@ -74,7 +74,7 @@ COUNT_FACET: Final = Script("count_facet")
 FIND_STRAYS: Final = Script("find_strays")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
-NARROW: Final = Script("narrow")
+INTERSECT: Final = Script("intersect")
 READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")
 READ_RANKS: Final = Script("read_ranks")

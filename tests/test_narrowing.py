@@ -198,3 +198,12 @@ class TestExclusions:
         index = self.declare("narrowing-text", get_excluded=lambda index, member: "12")
         with pytest.raises(ValueError, match=r"get_excluded\(\): expected members, not '12'"):
             index.ranking.recommend(self.one)
+
+
+def test_the_best_and_a_score_of_zero_are_one_round_trip(zrank: Redis) -> None:
+    index = type("Zero", (RankIndex,), {"model": Player, "order": ("-level",), "name": "narrowing-zero"})
+    fill(index, {1: 0})
+    assert index.ranking.rank(1) == 1
+    with mock.patch.object(executor, "send", side_effect=executor.send) as sent:
+        assert (index.ranking.rank(1), index.ranking.score(1), index.ranking.count()) == (1, 0, 1)
+    assert sent.call_count == 3

@@ -109,7 +109,7 @@ class Life(RuleBasedStateMachine):
                 oracle = Oracle(self.index, self.rows, lambda row, region=region: row["region"] == region)  # type: ignore[misc]
                 assert_same(self.index.ranking.filter(region=region), oracle, [])
             oracle = Oracle(self.index, self.rows, lambda row: 1 in row["tags"] and row["platform"] == "pc")
-            self.store.client.delete(*self.store.client.scan_iter("*narrowed*"), "nothing")
+            self.store.client.delete(*self.store.client.scan_iter("*intersection*"), "nothing")
             assert_same(self.index.ranking.filter(tags=1, platform="pc"), oracle, [])
 
 

@@ -1,4 +1,4 @@
--- uses: server, ties, standing, positions
+-- uses: server, keys, ties, memberships, positions
 -- Tells which distinct values of a ranking are counted wrongly, and counts them anew where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
@@ -43,18 +43,18 @@ for i = FIRST, #ARGV do
   if value and not seen[value] then
     seen[value] = true
     local right = count(value, tie, score)
-    local counted = redis.call('HGET', ranking .. ':counts', value)
-    local listed = redis.call('ZSCORE', ranking .. ':values', value)
+    local counted = redis.call('HGET', counts_key(ranking), value)
+    local listed = redis.call('ZSCORE', values_key(ranking), value)
     local is_listed = listed and (right == 0 or tonumber(listed) == tonumber(score))
     if counted ~= (right > 0 and tostring(right)) or is_listed ~= (right > 0) then
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3] = value, right, counted or ''
       if mend == '1' and right > 0 then
-        redis.call('HSET', ranking .. ':counts', value, right)
-        redis.call('ZADD', ranking .. ':values', score, value)
+        redis.call('HSET', counts_key(ranking), value, right)
+        redis.call('ZADD', values_key(ranking), score, value)
       elseif mend == '1' then
-        redis.call('HDEL', ranking .. ':counts', value)
-        redis.call('ZREM', ranking .. ':values', value)
+        redis.call('HDEL', counts_key(ranking), value)
+        redis.call('ZREM', values_key(ranking), value)
       end
     end
   end

@@ -1,4 +1,4 @@
--- uses: server
+-- uses: server, keys
 -- Says whether the index on this server can be believed.
 --
 -- KEYS  root        of the generation that the client believes to be live
@@ -27,7 +27,7 @@ local intact = ''
 if live ~= '' and live == generation then
   intact = state[9] and not is_evicted(root, state[9]) and '1' or '0'
   -- Of the facet rankings some are looked at: one that was evicted is found sooner or later.
-  for _, name in ipairs(redis.call('ZRANDMEMBER', root .. ':rankings', 4)) do
+  for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
     if redis.call('EXISTS', root .. ':' .. name) == 0 then
       intact = '0'
     end

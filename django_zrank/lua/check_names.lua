@@ -1,4 +1,4 @@
--- uses: server
+-- uses: server, keys
 -- Tells which names of facet rankings are registered without a ranking, or the other way round, and mends that where
 -- it is wanted.
 --
@@ -22,12 +22,12 @@ local reply = {}
 for i = FIRST, #ARGV do
   local name = ARGV[i]
   local there = redis.call('EXISTS', live .. ':' .. name) == 1
-  local wrong = redis.call('ZSCORE', live .. ':rankings', name) ~= (there and '0')
+  local wrong = redis.call('ZSCORE', names_key(live), name) ~= (there and '0')
   if wrong and mend == '1' then
     if there then
-      redis.call('ZADD', live .. ':rankings', 0, name)
+      redis.call('ZADD', names_key(live), 0, name)
     else
-      redis.call('ZREM', live .. ':rankings', name)
+      redis.call('ZREM', names_key(live), name)
     end
   end
   reply[#reply + 1] = wrong and 1 or 0

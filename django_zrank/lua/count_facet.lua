@@ -1,4 +1,4 @@
--- uses: built, ties
+-- uses: built, keys, ties
 -- Counts the members of a ranking by the values of a facet.
 --
 -- KEYS  ranking  sorted set whose members are counted
@@ -7,7 +7,7 @@
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       facet    its name and a colon, as rankings of its values are called; of the whole index, also more of a name
---       limit    how many members of a narrowed ranking are counted one by one
+--       limit    how many members of an intersection are counted one by one
 -- Returns name of a value's ranking, number of members, of each; those that nobody has are left out. The error TOOLARGE with the size
 --         of ranking; the error NOTBUILT where the index was never built.
 -- Cost  O(values) for the whole index, else O(members of ranking).
@@ -23,7 +23,7 @@ if elsewhere then
 end
 local reply = {}
 if ranking == live then
-  for _, name in ipairs(call('ZRANGEBYLEX', live .. ':rankings', '[' .. facet, '(' .. facet .. '\255')) do
+  for _, name in ipairs(call('ZRANGEBYLEX', names_key(live), '[' .. facet, '(' .. facet .. '\255')) do
     reply[#reply + 1] = name
     reply[#reply + 1] = call('ZCARD', live .. ':' .. name)
   end
@@ -40,8 +40,8 @@ for start = 0, size - 1, 1000 do
   for i, stored in ipairs(members) do
     members[i] = string.sub(stored, tie_length(stored, width) + 1)
   end
-  for i, entry in ipairs(call('HMGET', live .. ':entries', unpack(members))) do
-    -- One that has just left the index may still stand in a narrowed ranking.
+  for i, entry in ipairs(call('HMGET', entries_key(live), unpack(members))) do
+    -- One that has just left the index may still stand in an intersection.
     for name in string.gmatch(entry and string.sub(entry, tie_length(entry, width) + 1) or '', '%Z+') do
       if string.sub(name, 1, #facet) == facet then
         counts[name] = (counts[name] or 0) + 1

@@ -1,4 +1,4 @@
--- uses: server, standing
+-- uses: server, keys, memberships
 -- Tells which members stand where their entry doesn't say, and takes them out of there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
@@ -25,7 +25,7 @@ local reply = {}
 for i = FIRST, #ARGV, 2 do
   local name, stored = ARGV[i], ARGV[i + 1]
   local tie, member = read_entry(stored, width)
-  local said, names = read_entry(redis.call('HGET', live .. ':entries', member) or '', width)
+  local said, names = read_entry(redis.call('HGET', entries_key(live), member) or '', width)
   local belongs = said == tie
     and (name == '' or string.find('\0' .. names .. '\0', '\0' .. name .. '\0', 1, true))
   local score = not belongs and redis.call('ZSCORE', name == '' and live or live .. ':' .. name, stored)

@@ -1,4 +1,4 @@
--- uses: server, ties, standing
+-- uses: clock, server, keys, ties, memberships
 -- Adds rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -65,8 +65,8 @@ local function count_up(key, list)
   for value, same in pairs(alike) do
     local added = redis.call('ZADD', key, unpack(same))
     if added > 0 then
-      redis.call('HINCRBY', key .. ':counts', value, added)
-      redis.call('ZADD', key .. ':values', same[1], value)
+      redis.call('HINCRBY', counts_key(key), value, added)
+      redis.call('ZADD', values_key(key), same[1], value)
     end
   end
 end
@@ -84,7 +84,7 @@ for row = 1, #rows / stride do
     if entry ~= '' then
       local tie, names = read_entry(entry, width)
       stored = tie .. member
-      tell(shadow .. ':entries', member, entry)
+      tell(entries_key(shadow), member, entry)
       for name in string.gmatch(names, '%Z+') do
         local key = shadow .. ':' .. name
         rankings[key] = name
@@ -104,7 +104,7 @@ for key, list in pairs(told) do
     redis.call('ZADD', key, unpack(list))
   end
   if name and name ~= '' then
-    redis.call('ZADD', shadow .. ':rankings', 0, name)
+    redis.call('ZADD', names_key(shadow), 0, name)
   end
 end
 return 1

@@ -1,4 +1,4 @@
--- uses: server, standing
+-- uses: server, keys, memberships
 -- Reads where members stand, with the version of their newest write: whoever reads twice knows whether one came between.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
@@ -25,7 +25,7 @@ local reply = {}
 for i = FIRST, #ARGV do
   local member, n = ARGV[i], #reply
   if entries then
-    local entry = redis.call('HGET', live .. ':entries', member) or ''
+    local entry = redis.call('HGET', entries_key(live), member) or ''
     local tie, names = read_entry(entry, width)
     local stored = tie .. member
     local score = redis.call('ZSCORE', live, stored)

@@ -1,4 +1,4 @@
--- uses: built, positions
+-- uses: built, keys, positions
 -- Reads members that stand one after the other, best first.
 --
 -- KEYS  ranking  sorted set that is read
@@ -67,6 +67,6 @@ local before = first
 if members[1] then
   before = count_before(ranking, members[1], members[2], first, order)
 elseif from == 'score' and method == 'dense' and ARGV[FIRST] ~= '' then
-  before = count_better(ranking .. ':values', ARGV[FIRST], ARGV[FIRST + 1], order.reverse)
+  before = count_better(values_key(ranking), ARGV[FIRST], ARGV[FIRST + 1], order.reverse)
 end
 return {'page', size, first, math.max(0, last - first), before, members}

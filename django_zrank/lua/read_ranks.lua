@@ -31,7 +31,7 @@ for i = FIRST, #ARGV do
   local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
   if place then
     if ranking ~= live then
-      -- Of a narrowed ranking the score may be some seconds older than in the index.
+      -- Of an intersection the score may be some seconds older than in the index.
       score = call('ZSCORE', ranking, stored)
     end
     reply[#reply + 1] = {place, count_before(ranking, stored, score, place, order), stored, score}

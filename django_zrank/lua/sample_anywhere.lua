@@ -1,4 +1,4 @@
--- uses: server, built, exclusions, deck, positions, tests, bands, memory
+-- uses: clock, built, exclusions, deck, ties, positions, tests, bands, memory
 -- Draws random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
 -- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is the short way where there
 -- is nothing of this.
@@ -25,9 +25,9 @@
 --       patience  how many members that fail the tests are looked up before giving up
 --       remember  microseconds for which those drawn are not drawn again, unless nobody else is left; or nothing
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
---         {position, stored member, score of each drawn}, {what stands before the rank of each}; '' for an ordinal rank}.
---         Positions count from 0 at the lowest score. {'not ranked'} where the member is not in live; {'out of patience'}
---         where too many failed the tests; the errors of lib/built.lua.
+--         then position, stored member, score of each drawn}; by other methods than ordinal {'ranked', the same, and of
+--         each drawn also what stands before its rank}. Positions count from 0 at the lowest score. {'not ranked'} where
+--         the member is not in live; {'out of patience'} where too many failed the tests; the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
 
@@ -72,7 +72,7 @@ repeat
   if layout.reverse then
     before, after = after, before
   end
-  choose(draw, before, after)
+  choose(draw, before, after, {'drawn', size, position, band, high - low + 1 - among})
   if draw.failed > draw.patience then
     return {'out of patience'}
   end
@@ -85,12 +85,14 @@ if remember then
   offer_again(draw, seen, live, layout, low, high, is_offered)
   memorize(draw, seen, layout, now + remember)
 end
-local ranks = ''
-if method ~= 'ordinal' then
-  ranks = {}
-  for i = 1, #draw.drawn, 3 do
-    local at, stored, value = unpack(draw.drawn, i, i + 2)
-    ranks[#ranks + 1] = count_before(ranking, stored, value, layout.reverse and size - 1 - at or at, layout)
-  end
+if method == 'ordinal' then
+  return draw.reply
 end
-return {'drawn', size, position, band, high - low + 1 - among, draw.drawn, ranks}
+local drawn, reply = draw.reply, {'ranked', size, position, band, high - low + 1 - among}
+for i = 6, #drawn, 3 do
+  local at, stored, value = unpack(drawn, i, i + 2)
+  local place, n = layout.reverse and size - 1 - at or at, #reply
+  reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, value
+  reply[n + 4] = count_before(ranking, stored, value, place, layout)
+end
+return reply

@@ -13,7 +13,7 @@
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
---         {position, member, score of each drawn}, ''}. Positions count from 0 at the lowest score. {'not ranked'} where
+--         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} where
 --         the member is not in live; the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
 --       side is read whole: no more than twice as many members as are excluded.
@@ -32,14 +32,14 @@ if #excluded > 2 then
   draw.is_barred = exclusions(excluded)
 end
 
-local band, low, high = 0
+local band = 0
 repeat
   band = band + 1
-  low, high = ends_by_score(live, score, bands, band)
+  local low, high = ends_by_score(live, score, bands, band)
   local before, after = deck(low, position - 1), deck(position + 1, high)
   if reverse == '1' then
     before, after = after, before
   end
-  choose(draw, before, after)
+  choose(draw, before, after, {'drawn', size, position, band, high - low})
 until draw.chosen == draw.wanted or band * 16 == #bands
-return {'drawn', size, position, band, high - low, draw.drawn, ''}
+return draw.reply

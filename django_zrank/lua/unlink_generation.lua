@@ -1,3 +1,4 @@
+-- uses: keys
 -- Unlinks some of the keys of a generation that is neither live nor being built.
 --
 -- KEYS  root        of the generation
@@ -16,14 +17,14 @@ if state[1] == generation or state[2] == generation then
   redis.call('SREM', doomed, generation)
   return 0
 end
-local names = redis.call('ZPOPMIN', root .. ':rankings', limit)
+local names = redis.call('ZPOPMIN', names_key(root), limit)
 for i = 1, #names, 2 do
   local key = root .. ':' .. names[i]
-  redis.call('UNLINK', key, key .. ':values', key .. ':counts')
+  redis.call('UNLINK', key, values_key(key), counts_key(key))
 end
-local left = redis.call('ZCARD', root .. ':rankings')
+local left = redis.call('ZCARD', names_key(root))
 if left == 0 then
-  redis.call('UNLINK', root, root .. ':entries', root .. ':values', root .. ':counts')
+  redis.call('UNLINK', root, entries_key(root), values_key(root), counts_key(root))
   redis.call('SREM', doomed, generation)
 end
 return left

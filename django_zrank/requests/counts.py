@@ -20,7 +20,7 @@ class Size(NamedTuple):
 
     def request(self, view: View, keys: Keys) -> Request[int]:
         if view.ranking is None:
-            return Request((view.narrow(keys),), lambda replies: replies[0], writes=True)
+            return Request((view.intersect(keys),), lambda replies: replies[0], writes=True)
         # The script tells a ranking without members from an index that is not there.
         return view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
 

@@ -153,13 +153,15 @@ class Draw(NamedTuple):
 
 
 def _parse(reply: Any, view: View) -> Sample | None:
-    if reply[0] == b"not ranked":
+    word = reply[0]
+    if word == b"not ranked":
         return None
-    _, size, position, band, candidates, drawn, before = reply
-    found = list(zip(drawn[::3], drawn[1::3], map(float, drawn[2::3]), strict=True))
+    _, size, position, band, candidates, *drawn = reply
+    step = 4 if word == b"ranked" else 3
+    found = list(zip(drawn[::step], drawn[1::step], map(float, drawn[2::step]), strict=True))
     if view.ranking is None:
         return Sample(None, position, band - 1, candidates, found, None)
-    return Sample(size, position, band - 1, candidates, found, before or None)
+    return Sample(size, position, band - 1, candidates, found, drawn[3::4] if step == 4 else None)
 
 
 def _packed(excluded: Excluded) -> str | bytes:

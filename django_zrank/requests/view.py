@@ -17,7 +17,7 @@ __all__ = ["ALL", "METHODS", "View"]
 
 Answer = TypeVar("Answer")
 
-_NARROWED: Final = 5
+_KEPT: Final = 5
 """Seconds for which the intersection of several filters is kept: answers may be as old."""
 
 METHODS: Final = ("ordinal", "competition", "dense")
@@ -69,8 +69,8 @@ class View:
     ) -> Request[Answer]:
         """A request for what a script says of these members; ``others``: further keys of it."""
         if self.ranking is None:
-            narrowed = Call(script, (self._narrowed(keys), keys.root, keys.meta, *others), arguments)
-            calls = (self.narrow(keys), narrowed)
+            second = Call(script, (self._intersection(keys), keys.root, keys.meta, *others), arguments)
+            calls = (self.intersect(keys), second)
             return Request(calls, lambda replies: parse(replies[1]), writes=True, atomic=True)
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments)
         return Request((call,), lambda replies: parse(replies[0]), writes)
@@ -94,21 +94,21 @@ class View:
         def parse(replies: list[Any]) -> Answer | Request[Answer]:
             if live and (replies[1] or b"").decode() != keys.generation:
                 raise Swapped
-            if replies[0]:
-                return replies[0]  # type: ignore[no-any-return]
+            found = replies[0] if command != "ZCARD" else replies[0] or None
+            if found is not None:
+                return found  # type: ignore[no-any-return]
             return otherwise.request(self, keys).then(then)
 
         return Request((call, *live), parse)
 
-    def narrow(self, keys: Keys) -> Call:
+    def intersect(self, keys: Keys) -> Call:
         """The call that intersects several filters."""
-        arguments = (keys.generation, *map(int, self.layout), str(self.scope), self.LIMIT, _NARROWED)
-        return Call(
-            scripts.NARROW, (self._narrowed(keys), keys.root, keys.meta, *self.tested(keys)), arguments
-        )
+        arguments = (keys.generation, *map(int, self.layout), str(self.scope), self.LIMIT, _KEPT)
+        where = (self._intersection(keys), keys.root, keys.meta, *self.tested(keys))
+        return Call(scripts.INTERSECT, where, arguments)
 
-    def _narrowed(self, keys: Keys) -> str:
-        return keys.narrowed("\0".join((str(self.scope), *self.tested(keys))))
+    def _intersection(self, keys: Keys) -> str:
+        return keys.intersection("\0".join((str(self.scope), *self.tested(keys))))
 
     def tested(self, keys: Keys) -> list[str]:
         """The keys that the clauses of the scope are about."""

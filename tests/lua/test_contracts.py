@@ -50,7 +50,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "begin_write": lambda store: store.begin_write(),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
-    "narrow": lambda store: ask(store, Size(), scope=TESTED),
+    "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
@@ -167,7 +167,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     for key, name in zip(keys, header(script, "KEYS"), strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}
-        elif name not in ("…", "narrowed"):
+        elif name not in ("…", "intersection"):
             assert key.partition("}:")[2] == names.get(name, name)
 
 

@@ -1,4 +1,4 @@
--- uses: deck, positions
+-- uses: deck, ties, positions
 -- The first and the last position of a band, by its number. 'asking' is who asks: 'stored', 'score', 'position', and
 -- 'among', 1 where it stands in the ranking and 0 where it would only.
 

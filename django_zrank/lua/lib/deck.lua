@@ -1,7 +1,7 @@
 -- Drawing members of a ranking without replacement.
 -- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
--- many bytes of them were; 'wanted', members in all; 'drawn', position, stored member and score of each that was chosen,
--- and 'chosen', how many were. What may be missing are functions of a stored member: 'is_barred', whether it is
+-- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
+-- position, stored member and score of each that is chosen are added, and 'chosen', how many were. What may be missing are functions of a stored member: 'is_barred', whether it is
 -- never to be offered, and 'passes', whether it passes the tests; 'failed' counts those who don't, up to 'patience'.
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps
@@ -13,8 +13,8 @@ end
 -- Makes those of a side who are offered, and not chosen yet, its deck.
 local function read(draw, side)
   local members, cards, dealt = redis.call('ZRANGE', draw.ranking, side.first, side.last, 'WITHSCORES'), {}, {}
-  for i = 2, #draw.drawn, 3 do
-    dealt[draw.drawn[i]] = true
+  for i = 7, #draw.reply, 3 do
+    dealt[draw.reply[i]] = true
   end
   for i = 1, #members, 2 do
     local stored = members[i]
@@ -30,7 +30,7 @@ end
 -- with many misses most of the side is excluded: then it is read.
 local function take(draw, side, goal)
   local call, byte = redis.call, string.byte
-  local ranking, numbers, drawn, is_barred, passes = draw.ranking, draw.numbers, draw.drawn, draw.is_barred, draw.passes
+  local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
   local chosen, used = draw.chosen, draw.used
   if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) then
     read(draw, side)
@@ -72,8 +72,8 @@ local function take(draw, side, goal)
         break
       end
     else
-      local n = 3 * chosen
-      drawn[n + 1], drawn[n + 2], drawn[n + 3] = at, stored, score
+      local n = 3 * chosen + 5
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, score
       chosen = chosen + 1
     end
   end
@@ -82,8 +82,8 @@ end
 
 -- Chooses as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
 -- other gives. Whether a band suffices does not depend on the numbers, so the next one may use them again.
-local function choose(draw, before, after)
-  draw.drawn, draw.chosen, draw.used = {}, 0, 0
+local function choose(draw, before, after, reply)
+  draw.reply, draw.chosen, draw.used = reply, 0, 0
   take(draw, before, math.ceil(draw.wanted / 2))
   take(draw, after, draw.wanted)
   take(draw, before, draw.wanted)

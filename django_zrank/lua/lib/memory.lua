@@ -1,9 +1,9 @@
--- uses: server, positions
+-- uses: clock, ties, positions
 -- Who was shown to a member, so as not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
 
 -- A table of those who are remembered now, by their primary keys.
 local function recall(seen, now)
-  redis.call('ZREMRANGEBYSCORE', seen, '-inf', string.format('%.0f', now))
+  redis.call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
   local shown = {}
   for _, who in ipairs(redis.call('ZRANGE', seen, 0, -1)) do
     shown[who] = true
@@ -18,8 +18,8 @@ local function offer_again(draw, seen, live, layout, low, high, is_offered)
       local stored, score = find(live, who, layout)
       local at = score and redis.call('ZRANK', draw.ranking, stored)
       if at and at >= low and at <= high and not (draw.passes and not draw.passes(stored)) then
-        local n = 3 * draw.chosen
-        draw.drawn[n + 1], draw.drawn[n + 2], draw.drawn[n + 3] = at, stored, score
+        local reply, n = draw.reply, 3 * draw.chosen + 5
+        reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, score
         draw.chosen = draw.chosen + 1
       end
     end
@@ -28,12 +28,12 @@ end
 
 -- Remembers those who were drawn until a time: the newest 10,000.
 local function memorize(draw, seen, layout, till)
-  for i = 2, #draw.drawn, 3 do
-    redis.call('ZADD', seen, string.format('%.0f', till), primary_key(draw.drawn[i], layout))
+  for i = 7, #draw.reply, 3 do
+    redis.call('ZADD', seen, integer(till), primary_key(draw.reply[i], layout))
   end
   redis.call('ZREMRANGEBYRANK', seen, 0, -10001)
   local longest = redis.call('ZRANGE', seen, -1, -1, 'WITHSCORES')[2]
   if longest then
-    redis.call('PEXPIREAT', seen, string.format('%.0f', longest / 1000))
+    redis.call('PEXPIREAT', seen, integer(longest / 1000))
   end
 end

@@ -1,4 +1,4 @@
--- uses: ties
+-- uses: keys, ties
 -- Positions in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
 
 -- A member as it is stored, and its score; nothing where it is not ranked.
@@ -9,7 +9,7 @@ local function find(live, member, layout)
       return member, score
     end
   end
-  local entry = layout.entries and redis.call('HGET', live .. ':entries', member)
+  local entry = layout.entries and redis.call('HGET', entries_key(live), member)
   if not entry then
     return
   end
@@ -67,7 +67,7 @@ local function count_before(ranking, stored, score, place, order)
   end
   local tie = string.sub(stored, 1, tie_length(stored, order.width))
   if order.method == 'dense' then
-    local values = ranking .. ':values'
+    local values = values_key(ranking)
     return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, value_of(tie, score)) or 0
   end
   return count_better(ranking, score, tie, order.reverse)

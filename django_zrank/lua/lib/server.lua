@@ -1,4 +1,5 @@
--- The server that answers, its history, its clock, and whether an index on it is still what it was.
+-- uses: clock, keys
+-- The server that answers, its history, and whether an index on it is still what it was.
 
 -- The identity of the server: its process and its replication history, 'run_id/master_replid'. A restart changes the
 -- one; a promotion and a full resync change the other. And whether it is a replica; and whether its history has no
@@ -16,21 +17,10 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
--- The time in microseconds.
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
 -- Whether a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
 -- given by a clock that has been set back since, so it says nothing.
 local function is_silent(seen, lease)
   return math.abs(clock() - (seen or 0)) > lease * 1000000
-end
-
--- A number as text, without an exponent.
-local function integer(number)
-  return string.format('%.0f', number)
 end
 
 -- The version after the newest one: versions only count, so that no clock can lead them astray.
@@ -40,8 +30,8 @@ end
 
 -- Which keys there are under a root: '111' for members, memberships and the names of facet rankings.
 local function present(root)
-  return redis.call('EXISTS', root) .. redis.call('EXISTS', root .. ':entries')
-    .. redis.call('EXISTS', root .. ':rankings')
+  return redis.call('EXISTS', root) .. redis.call('EXISTS', entries_key(root))
+    .. redis.call('EXISTS', names_key(root))
 end
 
 -- Whether a key is gone that was there after the last write: it was evicted.

@@ -1,4 +1,4 @@
--- uses: ties
+-- uses: keys, ties
 -- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
 -- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
 
@@ -10,9 +10,9 @@ end
 
 -- One member fewer has this value.
 local function discount(key, value)
-  if redis.call('HINCRBY', key .. ':counts', value, -1) < 1 then
-    redis.call('HDEL', key .. ':counts', value)
-    redis.call('ZREM', key .. ':values', value)
+  if redis.call('HINCRBY', counts_key(key), value, -1) < 1 then
+    redis.call('HDEL', counts_key(key), value)
+    redis.call('ZREM', values_key(key), value)
   end
 end
 
@@ -28,8 +28,8 @@ local function enter(key, stored, score, tie, dense)
         discount(key, value_of(tie, before))
       end
       local value = value_of(tie, after)
-      redis.call('HINCRBY', key .. ':counts', value, 1)
-      redis.call('ZADD', key .. ':values', after, value)
+      redis.call('HINCRBY', counts_key(key), value, 1)
+      redis.call('ZADD', values_key(key), after, value)
     end
   end
   return added
@@ -49,7 +49,7 @@ local function leave_facet(root, name, stored, tie, dense)
   local key = root .. ':' .. name
   leave(key, stored, tie, dense)
   if redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', root .. ':rankings', name)
+    redis.call('ZREM', names_key(root), name)
   end
 end
 
@@ -58,7 +58,7 @@ local function put(root, member, score, entry, width, dense)
   if score == '' then
     entry = ''
   end
-  local old = redis.call('HGET', root .. ':entries', member) or ''
+  local old = redis.call('HGET', entries_key(root), member) or ''
   local tie, names = read_entry(entry, width)
   local old_tie, old_names = read_entry(old, width)
   local stays = {}
@@ -76,9 +76,9 @@ local function put(root, member, score, entry, width, dense)
       end
     end
     if entry == '' then
-      redis.call('HDEL', root .. ':entries', member)
+      redis.call('HDEL', entries_key(root), member)
     else
-      redis.call('HSET', root .. ':entries', member, entry)
+      redis.call('HSET', entries_key(root), member, entry)
     end
   elseif score == '' then
     return
@@ -87,7 +87,7 @@ local function put(root, member, score, entry, width, dense)
     enter(root, tie .. member, score, tie, dense)
     for name in string.gmatch(names, '%Z+') do
       if enter(root .. ':' .. name, tie .. member, score, tie, dense) then
-        redis.call('ZADD', root .. ':rankings', 0, name)
+        redis.call('ZADD', names_key(root), 0, name)
       end
     end
   end

@@ -1,22 +1,22 @@
--- uses: server, built, ties, tests
+-- uses: clock, built, keys, ties, tests
 -- Makes the ranking of those who pass several tests, for a few seconds. One that is there already stays.
 --
--- KEYS  narrowed  sorted set to make, stored member -> score
---       live      sorted set of the whole index
---       meta      hash of the index
---       …         the sorted sets that 'tests' are about
--- ARGV  generation that the client believes to be live
---       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       ties      '1' where a member's tie bytes stand in the hash of entries
---       dense     '1' where a ranking keeps its distinct values
---       tests     what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
---                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
---       limit     how many members the smallest test may have
---       seconds   for which it is kept
+-- KEYS  intersection  sorted set to make, stored member -> score
+--       live          sorted set of the whole index
+--       meta          hash of the index
+--       …             the sorted sets that 'tests' are about
+-- ARGV  generation    that the client believes to be live
+--       width         tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       ties          '1' where a member's tie bytes stand in the hash of entries
+--       dense         '1' where a ranking keeps its distinct values
+--       tests         what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
+--                     'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
+--       limit         how many members the smallest test may have
+--       seconds       for which it is kept
 -- Returns how many members it has; or the error TOOLARGE with the size of the smallest test.
 -- Cost  O(limit * log(limit) * sets).
 
-local narrowed, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local intersection, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, ties, dense, tests, limit, seconds = unpack(ARGV)
 local FIRST_TEST = 4
 local call = redis.call
@@ -26,14 +26,14 @@ local elsewhere = not_live(meta, generation)
 if elsewhere then
   return elsewhere
 end
-if call('EXISTS', narrowed) == 1 then
-  return call('ZCARD', narrowed)
+if call('EXISTS', intersection) == 1 then
+  return call('ZCARD', intersection)
 end
 
-local now = string.format('%.0f', clock())
+local now = integer(clock())
 
 -- A group has primary keys without scores. As far as it is needed, it is made a ranking.
-local scratch, made = narrowed .. ':scratch:', 0
+local scratch, made = intersection .. ':scratch:', 0
 local function new_scratch()
   made = made + 1
   return scratch .. made
@@ -50,7 +50,7 @@ local function ranking_of(group)
   local members = call('ZRANGE', group, 0, -1)
   for start = 1, #members, 1000 do
     local last = math.min(start + 999, #members)
-    local entries = call('HMGET', live .. ':entries', unpack(members, start, last))
+    local entries = call('HMGET', entries_key(live), unpack(members, start, last))
     for i = start, last do
       local entry = entries[i - start + 1]
       local stored = (entry and string.sub(entry, 1, tie_length(entry, width)) or '') .. members[i]
@@ -112,26 +112,26 @@ local function take_away(target, keys)
   end
 end
 
-unite(narrowed, smallest.keys)
+unite(intersection, smallest.keys)
 for _, check in ipairs(checks) do
   if check.wants and check ~= smallest then
     local parts = {}
     for i, set in ipairs(check.keys) do
       parts[i] = new_scratch()
-      call('ZINTERSTORE', parts[i], 2, narrowed, set, 'WEIGHTS', 1, 0)
+      call('ZINTERSTORE', parts[i], 2, intersection, set, 'WEIGHTS', 1, 0)
     end
-    unite(narrowed, parts)
+    unite(intersection, parts)
   elseif not check.wants then
-    take_away(narrowed, check.keys)
+    take_away(intersection, check.keys)
   end
 end
 for i = 1, made do
   call('UNLINK', scratch .. i)
 end
 
-call('EXPIRE', narrowed, seconds)
+call('EXPIRE', intersection, seconds)
 if dense == '1' then
-  local members, values = call('ZRANGE', narrowed, 0, -1, 'WITHSCORES'), narrowed .. ':values'
+  local members, values = call('ZRANGE', intersection, 0, -1, 'WITHSCORES'), values_key(intersection)
   call('DEL', values)
   for i = 1, #members, 2 do
     local tie = string.sub(members[i], 1, tie_length(members[i], width))
@@ -139,4 +139,4 @@ if dense == '1' then
   end
   call('EXPIRE', values, seconds)
 end
-return call('ZCARD', narrowed)
+return call('ZCARD', intersection)

@@ -30,7 +30,7 @@ def narrowed(zrank: Redis, store: Store) -> Store:
 
 
 def keys(zrank: Redis) -> dict[bytes, Any]:
-    return {key: zrank.ttl(key) for key in zrank.scan_iter("*narrowed*")}
+    return {key: zrank.ttl(key) for key in zrank.scan_iter("*intersection*")}
 
 
 def test_it_is_kept_for_seconds_and_leaves_nothing_else(zrank: Redis, narrowed: Store) -> None:

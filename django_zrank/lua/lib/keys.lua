@@ -1,0 +1,20 @@
+-- The keys beside a ranking: what they hold is told by keys.py.
+
+-- The hash of entries of a generation, by its root.
+local function entries_key(root)
+  return root .. ':entries'
+end
+
+-- The names of the facet rankings of a generation, by its root.
+local function names_key(root)
+  return root .. ':rankings'
+end
+
+-- The distinct values of a ranking, and how many members have each.
+local function values_key(ranking)
+  return ranking .. ':values'
+end
+
+local function counts_key(ranking)
+  return ranking .. ':counts'
+end
