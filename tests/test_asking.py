@@ -431,6 +431,7 @@ def test_where_asked_by_somebody_unknown(players: list[Player]) -> None:
 def test_many_at_once(conditions: dict[str, Any]) -> None:
     populate(Filtered, spread(500, 10))
     ranking = Filtered.ranking.filter(**conditions)
+    assert ranking.count()  # another generation is live than in the test before
     with mock.patch.object(executor, "send_all", side_effect=executor.send_all) as trips:
         answers = list(ranking.recommend_many([*range(1, 451), 9999], 4, band=100))
     assert trips.call_count == (3 if len(conditions) < 2 else trips.call_count)
@@ -462,7 +463,7 @@ def test_many_with_exclusions_of_their_own(db: None) -> None:
 
 def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
     store = populate(Filtered, spread(4, 2))
-    zrank.hset(store.keys.meta, "run", "another")
+    zrank.hset(store.keys.meta, "server", "another")
     Filtered.ranking._reader.until = 0.0
     with pytest.raises(IndexUnhealthy):
         list(Filtered.ranking.recommend_many([1], 2))

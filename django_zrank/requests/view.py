@@ -83,21 +83,22 @@ class View:
         otherwise: Question[Any],
         then: Callable[[Any], Answer],
     ) -> Request[Answer]:
-        """A request for what a plain command says of a ranking; where it finds nothing, for what ``then`` makes of the
-        answer to another question.
+        """A request for what a plain command says of a ranking.
 
-        The key of all members goes with its generation, so what is found there is live. The others go a moment later.
+        The key of all members goes with its generation, so what is found there is live. Where nothing is, the answer is
+        what ``then`` makes of the answer to another question. Rankings of facets go a moment later than their
+        generation, so its name is compared.
         """
         call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
         live = (Call("HGET", (keys.meta,), ("generation",)),) if self.ranking else ()
 
         def parse(replies: list[Any]) -> Answer | Request[Answer]:
-            if live and (replies[1] or b"").decode() != keys.generation:
-                raise Swapped
+            if live:
+                if (replies[1] or b"").decode() != keys.generation:
+                    raise Swapped
+                return replies[0]  # type: ignore[no-any-return]
             found = replies[0] if command != "ZCARD" else replies[0] or None
-            if found is not None:
-                return found  # type: ignore[no-any-return]
-            return otherwise.request(self, keys).then(then)
+            return otherwise.request(self, keys).then(then) if found is None else found
 
         return Request((call, *live), parse)
 
