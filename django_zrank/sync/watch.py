@@ -30,6 +30,9 @@ _SHORTEST_NAP: Final = 0.02
 _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
+_TURN: Final = 20_000
+"""Marks of an index that are worked off before another index has its turn, or SIGTERM is heeded: less than a second."""
+
 _STEPS: Final = 4
 """What mending may take: a note that is missing, a restart, and another one meanwhile."""
 
@@ -49,18 +52,20 @@ class Synced(NamedTuple):
         )
 
 
-def sync(index: RankIndex | type[RankIndex], *, look: bool = True) -> Synced:
+def sync(index: RankIndex | type[RankIndex], *, look: bool = True, limit: int | None = None) -> Synced:
     """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair what isn't healthy, and work off marks.
 
-    ``look``: at its triggers, too. Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where somebody
-    else is at it; and ``TransactionManagementError`` inside a transaction.
+    ``look``: at its triggers, too. ``limit``: work off so many marks at most.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where somebody else is at it; and
+    ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
     before = Store(index.name).learn().generation
     for _ in range(_STEPS):
         if retry(partial(mend, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    marks = retry(partial(drain, index))
+    marks = retry(partial(drain, index, limit=limit))
     return Synced(marks, Store(index.name).live.generation != before)
 
 
@@ -82,9 +87,11 @@ def watch(
     while not stop.is_set():
         nap = min(2 * nap, interval)
         for index in indexes:
+            if stop.is_set():
+                break
             look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
             try:
-                done = sync(index, look=look)
+                done = sync(index, look=look, limit=_TURN)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all

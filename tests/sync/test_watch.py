@@ -18,7 +18,7 @@ from django_zrank.testing import EmbeddedServer
 from tests.builds import start
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerAscending
+from tests.testapp.zrank import PlayerAscending, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -90,7 +90,7 @@ def naps(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(watch_module, "sync", lambda index, look: Synced(found(len(pauses)), False))
+    monkeypatch.setattr(watch_module, "sync", lambda index, look, limit: Synced(found(len(pauses)), False))
     watch([INDEX], interval=interval, stop=Stop())
     return pauses
 
@@ -113,7 +113,7 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
     looks: list[bool] = []
     now, stop = 1000.0, threading.Event()
 
-    def look_at(index: Any, look: bool) -> Synced:
+    def look_at(index: Any, look: bool, limit: int) -> Synced:
         nonlocal now
         looks.append(look)
         now += 4.0
@@ -195,7 +195,7 @@ def test_one_index_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyP
     rebuild(INDEX)
     Player.objects.bulk_create([Player(level=1)])
 
-    def drain(index: Any, look: bool) -> int:
+    def drain(index: Any, look: bool, limit: int) -> Synced:
         if index is broken:
             raise IndexUnavailable("broken")
         stop.set()
@@ -214,12 +214,12 @@ def test_a_closed_connection_is_opened_again(
     broke = threading.Event()
     drain = watch_module.drain
 
-    def break_once(index: Any) -> int:
+    def break_once(index: Any, limit: int) -> int:
         if not broke.is_set():
             broke.set()
             connections[index.get_using()].ensure_connection()
             connections[index.get_using()].connection.close()
-        return drain(index)
+        return drain(index, limit=limit)
 
     monkeypatch.setattr(watch_module, "drain", break_once)
     _, reported = watching(interval=0.05)
@@ -227,3 +227,22 @@ def test_a_closed_connection_is_opened_again(
     assert reported.acquire(timeout=30)
     assert connection.vendor
     assert_mirrors(PlayerAscending)
+
+
+def test_many_marks_of_one_index_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor SIGTERM: whoever is to stop does so after its turn."""
+    rebuild(INDEX)
+    other = PlayerRank.instance()
+    rebuild(other)
+    Player.objects.bulk_create(Player(level=level) for level in range(30))
+    monkeypatch.setattr(watch_module, "_TURN", 10)
+    stop, turns = threading.Event(), list[str]()
+
+    def report(index: Any, done: Synced) -> None:
+        turns.append(index.name)
+        if len(turns) == 3:
+            stop.set()
+
+    watch([INDEX, other], interval=0.01, stop=stop, report=report)
+    assert turns == [INDEX.name, other.name, INDEX.name]
+    assert (waiting_marks(INDEX).count(), waiting_marks(other).count()) == (10, 20)
