@@ -1,4 +1,4 @@
-"""What is wrong with a declaration or a setting is said by ``manage.py check``, not by a request."""
+"""System checks: a wrong declaration or setting fails in ``manage.py check``, not in a request."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _place(config: dict[str, Any]) -> tuple[Any, ...]:
-    """Where a cache keeps its keys: host, port and database."""
+    """Return the host, port and database of a cache."""
     location = config.get("LOCATION", "")
     url = urlsplit(str(location[0] if isinstance(location, (list, tuple)) and location else location))
     if not url.scheme.startswith(("redis", "valkey", "unix")):

@@ -1,6 +1,6 @@
 """The ``ZRANK`` setting: one dictionary, every key optional.
 
-What is ranked is declared in :class:`~django_zrank.RankIndex`; this is about where and how.
+Rankings are declared in :class:`~django_zrank.RankIndex`; settings say where they are kept, and how.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with the declaration of one index. Each check yields messages with an id and a hint."""
+"""Checks of the declaration of one index. Each yields messages with an id and a hint."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _why_no_model(declared: Any) -> str:
 
 
 def _key_problem(field: Any) -> str:
-    """What keeps the values of ``field`` from having one text, if anything."""
+    """Return the reason why values of ``field`` have no single text, or an empty text."""
     try:
         spelling_of(field)
     except ImproperlyConfigured as error:

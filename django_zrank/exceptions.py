@@ -1,4 +1,4 @@
-"""What can go wrong, by name."""
+"""Exceptions."""
 
 __all__ = [
     "Busy",

@@ -1,4 +1,4 @@
-"""What is wrong with the attributes and methods of an index, before any of them is asked."""
+"""Checks of the attributes and methods of an index, before any of them is called."""
 
 from __future__ import annotations
 

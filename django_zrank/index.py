@@ -1,4 +1,4 @@
-"""What is ranked: the declaration of an index. No I/O happens here."""
+"""The declaration of an index: what is ranked. No I/O happens here."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RankIndex(Generic[Member]):
     their primary keys as text, byte for byte ("10" before "9"), reversed where the first criterion descends."""
 
     ranking_method: str = "ordinal"
-    """How members that are equal in every criterion are ranked: ``"ordinal"``, 1234 (by primary key);
+    """The ranks of members that are equal in every criterion: ``"ordinal"``, 1234 (by primary key);
     ``"competition"``, 1224; ``"dense"``, 1223."""
 
     facets: Sequence[str | Sequence[str]] = ()
@@ -92,7 +92,7 @@ class RankIndex(Generic[Member]):
     Lookup paths, to-many relations among them; a tuple is one facet of several columns together."""
 
     name: str = ""
-    """What the index is called in Redis, in URLs and in commands. Default: the model's name in lower case."""
+    """The name of the index in Redis, in URLs and in commands. Default: the model's name in lower case."""
 
     using: str | None = None
     """The database that is mirrored. Default: where the routers send writes of the model."""
@@ -157,18 +157,18 @@ class RankIndex(Generic[Member]):
     def get_queryset(self) -> models.QuerySet[Member]:
         """The rows that are ranked. A row that leaves this queryset leaves the index.
 
-        It must say the same whoever asks, and whenever: pushes ask at most once a second.
+        It must be independent of the request, the user and the time. Pushes call it at most once a second.
         """
         return self.model._default_manager.all()
 
     def get_excluded(self, member: Member, /) -> Iterable[Any]:
-        """Whom ``recommend()`` never offers to ``member`` (an instance): instances, primary keys, or a
-        queryset of either."""
+        """Return the members that ``recommend()`` never offers to ``member`` (an instance): instances, primary keys,
+        or a queryset of either."""
         return ()
 
     def get_excluded_many(self, members: Sequence[Member], /) -> Mapping[Any, Iterable[Any]]:
-        """Whom never to offer to each of ``members`` (instances), by primary key. Override it in place of
-        ``get_excluded()`` where one query can tell it of all that ``recommend_many()`` asks for."""
+        """Return the members never to offer to each of ``members`` (instances), by primary key. Override it instead of
+        ``get_excluded()`` if one query can answer for all that ``recommend_many()`` asks about."""
         return {member.pk: self.get_excluded(member) for member in members}
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
@@ -184,7 +184,7 @@ class RankIndex(Generic[Member]):
 
     @cached_property
     def has_excluded(self) -> bool:
-        """Whether one of the hooks has anything to say. They want instances, which may cost a query."""
+        """True if one of the two hooks is overridden. They take instances, which may cost a query."""
         cls = type(self)
         many = cls.get_excluded_many is not RankIndex.get_excluded_many
         return many or cls.get_excluded is not RankIndex.get_excluded
@@ -203,7 +203,7 @@ class RankIndex(Generic[Member]):
 
     @cached_property
     def layout(self) -> Layout:
-        """How members are stored."""
+        """The layout of stored members."""
         order = self.ordering
         entries = bool(order.width or order.is_wide or self.faceting)
         return Layout(order.width, entries, self.get_ranking_method() == "dense")
@@ -224,7 +224,7 @@ class RankIndex(Generic[Member]):
         return f"{self.declaration}-{uuid4().hex[:23]}"
 
     def declares(self, generation: str) -> bool:
-        """Whether a build, or none, holds members as this declaration stores them."""
+        """Return True if a build, or none, holds members as this declaration stores them."""
         declaration, dash, _ = generation.partition("-")
         return not dash or declaration == self.declaration
 
@@ -257,7 +257,7 @@ class RankIndex(Generic[Member]):
 
     @cached_property
     def has_integer_pk(self) -> bool:
-        """Whether primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
+        """True if primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
         return self._key.exact is int
 
     def to_text(self, member: Any, parameter: str = "member") -> str:

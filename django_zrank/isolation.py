@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _project: set[tuple[str, str]] = set()
-"""Where the project keeps keys, as it was when the process started: the location and the prefix, of each cache."""
+"""The location and the prefix of each cache of the project, as they were when the process started."""
 
 
 def remember() -> None:

@@ -1,4 +1,4 @@
-"""What the database keeps for its mirror: marks, written by triggers, and the current generations."""
+"""The database's side of the mirror: marks, written by triggers, batches, and the current generations."""
 
 from __future__ import annotations
 

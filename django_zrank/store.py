@@ -39,14 +39,14 @@ _WINDOW: Final = 600
 refused."""
 
 _UNLINKED: Final = 100
-"""How many facet rankings of an old generation are unlinked in one call: about a millisecond."""
+"""The number of facet rankings of an old generation that one call unlinks: about a millisecond."""
 
 _LEASE: Final = 600
 """Seconds without a sign of life after which a rebuild counts as dead."""
 
 
 class Epoch(NamedTuple):
-    """What a write refers to: taken before its rows are read, checked when they are applied."""
+    """The state that a write refers to: taken before its rows are read, checked when they are applied."""
 
     generation: str
     building: str
@@ -59,7 +59,7 @@ class Epoch(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of a write."""
+    """The result of a write."""
 
     version: int
     """The number of the write, which only grows: a token for what is read from now on."""
@@ -69,7 +69,7 @@ class Applied(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a member is to be. Plain tuples of the same shape do, too."""
+    """A member as it is to be written. Plain tuples of the same shape do, too."""
 
     member: str | bytes
     score: Number | None
@@ -80,7 +80,7 @@ class Change(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a member stands."""
+    """The score, the version and the entry of a member in Redis."""
 
     score: float | None
     """None where it isn't ranked."""
@@ -95,7 +95,7 @@ class Standing(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What a server holds of an index; empty text for what there is not."""
+    """The state of an index on a server; empty text for what there is not."""
 
     generation: str
     building: str
@@ -126,7 +126,7 @@ class Health(NamedTuple):
 
     @property
     def is_accepted(self) -> bool:
-        """Whether it is the server that was accepted, and has neither restarted nor begun another history since."""
+        """True if it is the server that was accepted, and has neither restarted nor begun another history since."""
         return self.accepted == self.server
 
     @property
@@ -149,7 +149,7 @@ class Store(Executor):
         return self.guard(lambda client: command(client, *args))
 
     def size(self) -> int:
-        """How many members are ranked."""
+        """Return the number of members."""
         return self.run(partial(Size().request, View(self.layout)))
 
     @property
@@ -228,7 +228,7 @@ class Store(Executor):
             ended = cursor == 0
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
-        """Where each of these members stands (primary keys as text).
+        """Return the :class:`Standing` of each of these members (primary keys as text).
 
         None: the server holds another generation, or is not the one that was written to.
         """
@@ -283,7 +283,7 @@ class Store(Executor):
         return None if reply is None else list(zip(reply[::3], reply[1::3], reply[2::3], strict=True))
 
     def eviction_policy(self) -> str | None:
-        """What Redis does when its memory is full, such as ``noeviction``; None where it doesn't say.
+        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say.
 
         INFO tells it to those who may not use CONFIG, too.
         """
@@ -293,7 +293,7 @@ class Store(Executor):
     # Health
 
     def check_health(self) -> Health:
-        """What this server holds, and whether it can be believed. A second round trip after another generation was put
+        """Return the :class:`Health` of the index on this server. A second round trip after another generation was put
         in place."""
         live = self.live
         while True:

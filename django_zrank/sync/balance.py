@@ -10,7 +10,7 @@ __all__ = ["Balance"]
 
 
 class Balance:
-    """Whether two streams held the same members, as far as 8 MB can tell.
+    """A multiset sketch: tells in 8 MB if two streams held the same members.
 
     A hash of each member is added to one of a million cells as it comes in one stream, and subtracted as it comes
     in the other. A cell that isn't zero at the end takes a closer look. A member that came in one stream only
@@ -39,5 +39,5 @@ class Balance:
         return [member for member in members if cells[hash(member) & last]]
 
     def __bool__(self) -> bool:
-        """Whether any cell isn't zero."""
+        """Return True if any cell isn't zero."""
         return any(self._cells)

@@ -25,7 +25,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether pushes are to be skipped."""
+        """True while pushes are skipped."""
         return monotonic() < self._closes_at
 
     def trip(self, error: IndexUnavailable) -> None:

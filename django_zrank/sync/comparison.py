@@ -18,10 +18,10 @@ from .suspects import Suspects
 __all__ = ["Comparison"]
 
 _PAGE: Final = 10
-"""How many batches one query of the database makes."""
+"""The number of batches that one query of the database makes."""
 
 _MANY: Final = 100_000
-"""How many members that stand where they shouldn't are remembered, to be told of together with what else is wrong."""
+"""The most members in wrong rankings that are remembered, to be reported with their other errors."""
 
 
 class Comparison:
@@ -79,7 +79,7 @@ class Comparison:
         self.suspects.settle()
 
     def look_up(self, rows: Mapping[bytes, Row]) -> list[Standing] | None:
-        """Where the members of these rows stand. None where their scores are all there is, and right: nearly always."""
+        """Return where the members of these rows stand; None where their scores are all there is, and right, as mostly."""
         if not self.store.layout.entries:
             scores = self.store.scores(rows)
             if scores == [score for _, score, _ in rows.values()]:

@@ -31,7 +31,7 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 5000
 
 _SHARE: Final = 1000
-"""How many marks whoever has just pushed works off, of how many members at most: a request waits for it."""
+"""The most marks, and members, that a process works off after a push: a request waits for it."""
 
 _REST: Final = 20
 """Back-off: 20 times the last drain's duration, at most 60 s."""
@@ -161,7 +161,7 @@ _next: dict[tuple[str, str], float] = {}
 
 
 def _due(what: str, index: RankIndex, seconds: float) -> bool:
-    """Whether this process has let ``seconds`` pass since it did this for ``index``."""
+    """Return True if ``seconds`` have passed since this process did this for ``index``."""
     now = monotonic()
     if now < _next.get((what, index.name), 0.0):
         return False

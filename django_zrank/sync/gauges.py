@@ -22,7 +22,7 @@ __all__ = ["Gauges", "read_gauges"]
 
 @dataclass(frozen=True)
 class Gauges:
-    """How an index stands at this moment."""
+    """The state of an index at this moment."""
 
     waiting: int
     """Marks that wait to be worked off."""
@@ -31,10 +31,10 @@ class Gauges:
     """Seconds since the oldest of them was left, by the database's clock; 0 where none waits."""
 
     members: int | None
-    """Members in Redis; None where it can't be asked."""
+    """Members in Redis; None where it can't be reached."""
 
     verdict: Verdict | None
-    """Whether the index can be believed; None where Redis can't be asked."""
+    """The health of the index; None where Redis can't be reached."""
 
 
 def read_gauges(index: RankIndex) -> Gauges:

@@ -1,4 +1,4 @@
-"""What becomes of marks: they wait, are taken away, and wait again where Redis has lost what they led to."""
+"""The life of marks: they wait, are deleted, and wait again if Redis has lost the writes that they led to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _CHUNK: Final = 1000
-"""How many marks one statement deletes."""
+"""The number of marks that one statement deletes."""
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""

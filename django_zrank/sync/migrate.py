@@ -77,7 +77,7 @@ def _columns(state: ProjectState) -> set[tuple[str, str]]:
 
 
 def _alters_marks(from_state: ProjectState, to_state: ProjectState) -> bool:
-    """Whether the table of marks is declared otherwise. While it is remade, no trigger may name it."""
+    """Return True if the table of marks is altered. While it is remade, no trigger may name it."""
     key = Mark._meta.app_label, str(Mark._meta.model_name)
     before, after = (state.models.get(key) for state in (from_state, to_state))
     return before is not None and after is not None and before != after

@@ -91,7 +91,7 @@ def _begin(using: str, *, is_own: bool) -> None:
 
 
 def _is_passing(error: OperationalError) -> bool:
-    """Whether the same may succeed in a moment: a lock, a deadlock, a serialization failure."""
+    """Return True if a retry may succeed: after a lock, a deadlock or a serialization failure."""
     cause = error.__cause__
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     if state is not None:

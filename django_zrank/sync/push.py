@@ -26,10 +26,10 @@ _BATCH: Final = 1000
 _UNRANKED: Final = (None, b"")
 
 _ATTEMPTS: Final = 10
-"""How often a write is tried while rebuilds begin and end."""
+"""The number of times that a write is tried while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""How often a member is refused before it is left alone. The write that refused attempt 2 replaced the one that refused
+"""After two refusals a newer write has won. The write that refused attempt 2 replaced the one that refused
 attempt 1, so its token, and its row after that, were taken when the change was committed: it has the change."""
 
 
@@ -115,7 +115,7 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
 
 
 def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None, bytes]]:
-    """What each member of ``pks`` is to be, as the writer database has it: a :class:`~django_zrank.store.Change`."""
+    """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it."""
     pks = list(pks)
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
     for pk, score, entry in rows.encode(index, rows.select_among(index, pks)):

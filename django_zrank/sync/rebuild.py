@@ -1,4 +1,4 @@
-"""The whole index from the database, without a moment in which it is empty or half built."""
+"""Build an index from the database, and swap it with the live one (blue-green)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RETIRED: Final = 1_000_000
 
 
 def count_rows(index: RankIndex) -> int:
-    """How many rows the database ranks."""
+    """Return the number of rows that the database ranks."""
     return index.get_ranked().count()
 
 

@@ -1,4 +1,4 @@
-"""What a verification tells."""
+"""The report of a verification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Example(NamedTuple):
     redis: float | None
 
     why: str = ""
-    """What is wrong beside the score: in which facet rankings it stands, or doesn't."""
+    """Errors besides the score: the facet rankings that it is missing from, or wrongly part of."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class CaptureState:
-    """What writes down changes of an index, and what is amiss with it."""
+    """The capture of an index, and its defects."""
 
     mode: str
     """``triggers`` or ``signals``."""
@@ -69,7 +69,7 @@ class CaptureState:
 
 @dataclass
 class Report:
-    """How an index and its database compare."""
+    """The comparison of an index with its database."""
 
     index: RankIndex
     capture: CaptureState
@@ -84,13 +84,13 @@ class Report:
     """Settings of Redis that endanger the index."""
 
     verdict: Verdict
-    """Whether the index can be believed, at the end."""
+    """The verdict at the end."""
 
     mended: Verdict | None = None
     """Why it could not be believed, before it was mended."""
 
     compared: bool = False
-    """Whether members were compared. They aren't where the index can't be believed anyway."""
+    """True if members were compared. They aren't if the index is unhealthy anyway."""
 
     rows: int = 0
     """Rows that the database ranks."""
@@ -112,19 +112,19 @@ class Report:
     say."""
 
     repaired: int = 0
-    """How many of these are not wrong any more."""
+    """The number of these that have been repaired."""
 
     unsettled: int = 0
     """Members that were changing whenever they were looked at: not known to be right, nor to be wrong."""
 
     @property
     def drift(self) -> int:
-        """How much was found wrong."""
+        """The number of errors found."""
         return self.missing.count + self.extra.count + self.different.count + self.broken.count
 
     @property
     def ok(self) -> bool:
-        """Whether the index is right now, and can be expected to stay right."""
+        """True if the index is right now, and can be expected to stay right."""
         believed = self.compared and self.verdict is Verdict.HEALTHY
         return believed and self.capture.works and self.drift == self.repaired
 

@@ -34,7 +34,7 @@ _FRESH: Final = 1.0
 
 
 class _Kept(local):
-    """What ``select()`` has made of each index, until when it is used, and for which database.
+    """The querysets that ``select()`` has made: until when they are used, and for which database.
 
     Each thread has its own: a queryset that holds another one is changed, for a moment, by being compiled.
     """
@@ -46,7 +46,7 @@ class _Kept(local):
 _kept = _Kept()
 
 _NAMES: Final = 10_000
-"""How many combinations of facet values are kept with the names of their rankings."""
+"""The number of combinations of facet values whose rankings' names are cached."""
 
 
 class _AnyOf(Lookup):
@@ -108,7 +108,7 @@ def forget(index: RankIndex) -> None:
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
-    """What ``rows`` of ``select()`` make of members. Who can't be ranked is logged and left out."""
+    """Yield the key, score and entry of each of ``rows``. Those that can't be ranked are logged and left out."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encoder(), _pick(columns, order.paths)
     parse, may_lack_text = index.from_text, index.pk_type is None
@@ -126,7 +126,7 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
 
 
 def _columns(index: RankIndex) -> list[str]:
-    """What is read of each row. A path that is a criterion and a facet too is read once."""
+    """Return the columns to read of each row. A path that is both a criterion and a facet is read once."""
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Location", "Replaced", "Sides", "stands"]
 
 _FEW: Final = 1000
-"""How many waiting marks are told apart."""
+"""The most waiting marks that are told apart."""
 
 Location = tuple[str, bytes]
 """The name of a facet ranking, '' for the whole index, and a stored member."""
@@ -50,7 +50,7 @@ class Sides:
 
     @staticmethod
     def believed(found: list[Found] | None) -> list[Found]:
-        """What the server says, if it still holds what is compared."""
+        """Return the server's reply, if it still holds what is compared."""
         if found is None:
             raise Replaced
         return found
@@ -80,7 +80,7 @@ class Sides:
         return rows
 
     def read_redis(self, members: Iterable[bytes], *, locations: bool = True) -> list[Standing]:
-        """Where each member stands; without ``locations``, cheaper where members have no entries."""
+        """Return where each member stands; without ``locations``, cheaper where members have no entries."""
         if not locations and not self.store.layout.entries:
             return [Standing(score, None) for score in self.store.scores(members)]
         return self.believed(self.store.read_members(self.generation, members))
@@ -101,7 +101,7 @@ class Sides:
 
 
 def stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:
-    """Whether a member stands where it should: ``expected`` is its score and entry, None if it isn't ranked."""
+    """Return True if a member stands where it should: ``expected`` is its score and entry, None if it isn't ranked."""
     if expected is None:
         return found.score is None and not found.entry
     return (found.score, found.entry) == expected and not found.absent

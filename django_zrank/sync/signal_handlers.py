@@ -50,7 +50,7 @@ def disable_sync() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Route:
-    """What a save or delete of one model means to one index."""
+    """The effect of a save or delete of one model on one index."""
 
     index: RankIndex
 
@@ -61,8 +61,7 @@ class Route:
     """The tables that such a save writes."""
 
     key: models.Field[Any, Any] | None = None
-    """Where a delete changes rows of ``related`` without a signal of their own: the key by which they lead to what
-    is deleted."""
+    """The key of ``related`` whose target is deleted, if that changes rows without a signal of their own."""
 
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         return any(source.touched_by(update_fields) for source in self.sources)
@@ -133,7 +132,7 @@ class Touched:
         # else: whoever turned autocommit off commits by hand, and Django can't tell when.
 
     def marks(self) -> Iterator[Mark]:
-        """What triggers would leave: for databases that forbid them."""
+        """Yield the marks that triggers would leave, for databases that forbid them."""
         for index, members in self.members.items():
             yield from (Mark(index=index.name, member=member) for member in members)
         for (index, source), owners in self.related.items():
@@ -217,7 +216,7 @@ def _routes_from(sender: type[models.Model], index: RankIndex, sources: list[Sou
 
 
 def _changes_silently(model: type[models.Model], key: models.Field[Any, Any]) -> bool:
-    """Whether rows that ``key`` leads from may change when what it leads to is deleted, without a signal."""
+    """Return True if deleting the target of ``key`` may change rows of ``model`` without a signal."""
     if not isinstance(key, models.ForeignKey):
         return False
     kept = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)

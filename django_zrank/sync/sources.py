@@ -47,7 +47,7 @@ class Source:
     """The lookup path from the index's model to its rows; empty for the model's own table."""
 
     inherited: bool
-    """Whether the path leads to a parent of the model, by multi-table inheritance."""
+    """True if the path leads to a parent of the model, by multi-table inheritance."""
 
     fields: frozenset[models.Field[Any, Any]] | None
     """The columns read, or None where they can't be told: then every one counts."""
@@ -63,13 +63,13 @@ class Source:
     """The joins from a member to the column that ``via`` names; none where it is None."""
 
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
-        """Whether a save of these fields (None: all of them) can move a member."""
+        """Return True if a save of these fields (None: all of them) can move a member."""
         if update_fields is None or self.fields is None:
             return True
         return any(field.name in update_fields or field.attname in update_fields for field in self.fields)
 
     def text_of(self, value: Any) -> str:
-        """What a mark says of a row whose ``column`` holds ``value``, spelled as :meth:`members_at` reads it.
+        """Return ``Mark.member`` for a row whose ``column`` holds ``value``, as :meth:`members_at` reads it.
         Raises ``ValueError``."""
         return str(spelling_of(self.column).parse(value))
 
@@ -161,7 +161,7 @@ def unseen_tables(index: RankIndex) -> set[str]:
 
 
 def _queries(index: RankIndex) -> list[Query]:
-    """What is read of every member."""
+    """Return the queries that read members."""
     queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
     if index.faceting:
         queries.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
@@ -188,7 +188,7 @@ def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] 
 
 
 def _is_opaque(node: Any) -> bool:
-    """Whether an expression may read columns that it doesn't name."""
+    """Return True if an expression may read columns that it doesn't name."""
     return isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query")
 
 

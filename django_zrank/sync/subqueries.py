@@ -85,7 +85,7 @@ def _query_of(node: Any) -> Query | None:
 
 
 def _is_pk(node: Any, query: Query) -> bool:
-    """Whether an expression is the primary key of the rows of ``query``."""
+    """Return True if an expression is the primary key of the rows of ``query``."""
     return isinstance(node, Col) and node.target.primary_key and node.alias == query.get_initial_alias()
 
 

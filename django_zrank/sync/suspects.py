@@ -17,7 +17,7 @@ from .sides import Location, Replaced, Sides, stands
 __all__ = ["Suspects"]
 
 _LOOKS: Final = 6
-"""How often a suspect that keeps changing is looked at."""
+"""The number of looks at a suspect that keeps changing."""
 
 _PAUSE: Final = 0.1
 """Seconds before the second look; before each further one, so many more."""

@@ -1,4 +1,4 @@
-"""What may not happen inside a transaction, and what a transaction is in a test."""
+"""Refusal of work inside a transaction, and the meaning of a transaction in a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
 
 
 def belongs_to(connection: BaseDatabaseWrapper, savepoints: set[str]) -> bool:
-    """Whether a commit hook that was registered under ``savepoints`` is of the transaction that is open now.
+    """Return True if a commit hook that was registered under ``savepoints`` belongs to the open transaction.
 
     It always is, except inside a ``TestCase``. Its outer blocks stand for autocommit: there each save is a
     transaction of its own, as ``captureOnCommitCallbacks()`` expects.

@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Changes(NamedTuple):
-    """What was done to the triggers of a database."""
+    """Changes made to the triggers of a database."""
 
     created: Sequence[Trigger]
     dropped: Sequence[Trigger]
@@ -57,13 +57,13 @@ class Status:
     """Not there, disabled, or of an account that is gone: changes go unnoticed, or fail."""
 
     outdated: Sequence[Trigger]
-    """What another declaration of these indexes asked for. They cost time, and do no harm."""
+    """Made for another declaration of these indexes. They cost time, and do no harm."""
 
     unexpected: Sequence[Trigger]
     """Of indexes that this project doesn't have: another project's, or removed. Their marks wait for ever."""
 
     def __bool__(self) -> bool:
-        """Whether anything is amiss."""
+        """Return True if a trigger is missing."""
         return bool(self.missing)
 
 
@@ -181,7 +181,7 @@ def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, li
 
 
 def _owners(indexes: Iterable[RankIndex], units: Iterable[Unit] = ()) -> set[str]:
-    """What the names of these indexes' triggers say of their owner."""
+    """Return the owners that the names of these indexes' triggers tell."""
     return {owner_of(index.name) for index in indexes} | {owner for unit in units for owner in unit.owners}
 
 
@@ -204,7 +204,7 @@ def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
 
 
 def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[Unit]) -> set[Trigger]:
-    """What stands where triggers of these units should, or fails the writes of their tables.
+    """Return the triggers that are in the place of those of these units, or that fail the writes of their tables.
 
     Of two tables that have changed names one has a trigger that the other is to have; and one whose account is gone
     is in nobody's way but the writers'.

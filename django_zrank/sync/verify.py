@@ -30,7 +30,7 @@ __all__ = ["verify"]
 BATCH_SIZE: Final = 2000
 
 _ATTEMPTS: Final = 3
-"""How often a verification begins again, if a rebuild has come in between."""
+"""The number of times that a verification begins again because of a rebuild."""
 
 
 def verify(

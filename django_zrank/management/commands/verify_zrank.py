@@ -106,7 +106,7 @@ class Command(IndexCommand):
 
 
 def _lines(report: Report) -> Iterator[str]:
-    """What a person wants to know."""
+    """Yield the report as lines of text."""
     if report.mended:
         yield f"was mended: {report.mended.value}"
     if report.verdict is not Verdict.HEALTHY:
@@ -153,7 +153,7 @@ def _failed(index: RankIndex, error: ZRankError) -> dict[str, Any]:
 
 
 def _document(report: Report) -> dict[str, Any]:
-    """What a machine wants to know."""
+    """Return the report as a JSON document."""
     return {
         "index": report.index.name,
         "database": report.index.get_using(),

@@ -1,4 +1,4 @@
-"""What the dialects have in common: the names of triggers, and what is asked of each."""
+"""The base of the dialects: names of triggers, and the methods that each dialect implements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...models import Mark
 __all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 
 PREFIX: Final = "zrank_capture_"
-"""What the name of every trigger of ours begins with, and of no other."""
+"""The prefix of the names of our triggers, and of no others."""
 
 _NAME: Final = re.compile(rf"{PREFIX}.*_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+")
 
@@ -39,7 +39,7 @@ class Trigger(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """Whose it is: one of the :attr:`Capture.owners` of its index."""
+        """The owner that its name tells: one of the :attr:`Unit.owners` of its index."""
         match = _NAME.fullmatch(self.name)
         return match[1] if match else ""
 
@@ -52,7 +52,7 @@ class Capture:
     model: type[models.Model]
     via: str | None
     column: models.Field[Any, Any]
-    """What goes into ``Mark.member``."""
+    """The column whose value goes into ``Mark.member``."""
 
     watched: frozenset[models.Field[Any, Any]] | None
     """The columns whose change leaves a mark, or None: any update does."""
@@ -70,7 +70,7 @@ class Unit:
 
     capture: Capture
     owners: Collection[str]
-    """What the names of its triggers, and those of older releases for the same purpose, say of their owner."""
+    """The owners that the names of its triggers tell, and of those that older releases made for the same purpose."""
 
     prepare: Sequence[str]
     create: dict[Trigger, str]
@@ -85,16 +85,16 @@ class Dialect(ABC):
 
     operations: ClassVar[Sequence[str]] = ("insert", "update", "delete")
     transactional: ClassVar[bool] = True
-    """Whether a transaction holds triggers, too: made with it, or not at all."""
+    """True if triggers are made and dropped transactionally."""
 
     remakes_tables: ClassVar[bool] = False
-    """Whether Django alters a table by making a new one in its place."""
+    """True if Django alters a table by replacing it with a new one."""
 
     unique_names: ClassVar[bool] = False
-    """Whether no two triggers of a database have one name, whatever their tables."""
+    """True if the name of a trigger is unique in a database, not only for its table."""
 
     advice: ClassVar[str]
-    """What to do where the database refuses a trigger."""
+    """A hint for errors: what to do if the database refuses a trigger."""
 
     columns_named: ClassVar[re.Pattern[str]]
     """Finds the columns that a trigger's text names."""
@@ -109,11 +109,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def installed(self) -> dict[Trigger, bool]:
-        """Every trigger of ours, and whether it is in force."""
+        """Return every trigger of ours, True where it is in force."""
 
     @abstractmethod
     def texts(self) -> dict[Trigger, str]:
-        """What every trigger of ours does."""
+        """Return the SQL text of every trigger of ours."""
 
     @abstractmethod
     def drop(self, trigger: Trigger) -> str:
@@ -121,7 +121,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def identity(self) -> object:
-        """What tells this database from others, whichever way a connection leads to it."""
+        """Return a value that identifies the database, the same for every connection to it."""
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class Dialect(ABC):
         return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
 
     def owners(self, capture: Capture, table: str) -> list[str]:
-        """How triggers name their index: now, and before names told more than what one capture watches."""
+        """Return the owners in names of triggers: of this release, and of earlier ones, which named one capture."""
         what = repr((capture.index, table, capture.via, capture.column.column))
         return [owner_of(capture.index), _digest(what)]
 
@@ -192,7 +192,7 @@ class Dialect(ABC):
 
 
 def owner_of(index: str) -> str:
-    """What the names of triggers say of the index that they are made for."""
+    """Return the owner that the names of an index's triggers tell."""
     return _digest(index)
 
 

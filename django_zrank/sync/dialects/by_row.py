@@ -36,7 +36,7 @@ class ByRow(Dialect):
         return Unit(capture, self.owners(capture, table), (), create)
 
     def event(self, operation: str, capture: Capture) -> str:
-        """What runs the trigger."""
+        """Return the event that runs the trigger."""
         return operation.upper()
 
     def installed(self) -> dict[Trigger, bool]:
@@ -46,7 +46,7 @@ class ByRow(Dialect):
         return {trigger: text for trigger, text, *_ in self.rows()}
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """What the catalog tells of each trigger of ours."""
+        """Yield the rows of the catalog about our triggers."""
         with self.connection.cursor() as cursor:
             cursor.execute(self.catalog)
             for table, name, *others in cursor.fetchall():

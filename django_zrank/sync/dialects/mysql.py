@@ -95,7 +95,7 @@ class MySQL(ByRow):
         }
 
     def seals_work(self) -> bool:
-        """Whether the accounts that made the seals are still there, and may still leave marks. True where that can't
+        """Return True if the accounts that made the seals still exist and may leave marks, or if that can't
         be told now: on a server that is read-only for a moment, say."""
         using = self.connection.alias
         try:
@@ -144,5 +144,5 @@ class MySQL(ByRow):
 
 
 def _stem(trigger: Trigger) -> str:
-    """What the names of a unit's triggers have in common."""
+    """Return the part that the names of a unit's triggers share."""
     return trigger.name.rpartition("_")[0]

@@ -133,7 +133,7 @@ END
 """
 
     def by_statement(self, capture: Capture) -> tuple[str, str, str]:
-        """What to do for the rows that a statement has inserted, updated and deleted."""
+        """Return the SQL for the rows that a statement has inserted, updated and deleted."""
         # Rows are one if they agree in the key and in whose they are; else they are a new and an old one.
         keys = self.keys(capture)
         on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
@@ -156,7 +156,7 @@ END
         )
 
     def by_row(self, capture: Capture) -> tuple[str, str, str]:
-        """What to do for a row that was inserted, updated and deleted."""
+        """Return the SQL for a row that was inserted, updated and deleted."""
         old, new = (self.insert(capture, f"{row}.{self.column(capture.column)}") for row in ("OLD", "NEW"))
         moved = " OR ".join(
             f"{self.value('NEW', field)} IS DISTINCT FROM {self.value('OLD', field)}"

@@ -23,7 +23,7 @@ class Relation(NamedTuple):
     """On another server: what is written there runs nothing here."""
 
     by_row: bool
-    """Whether it has rows that are written by another table's name, or is partitioned."""
+    """True if it is partitioned, or if its rows can be written by another table's name."""
 
     version: str
     """Another one whenever the table was attached to, or detached from, its parent."""
