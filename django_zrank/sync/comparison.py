@@ -79,7 +79,7 @@ class Comparison:
         self.suspects.settle()
 
     def look_up(self, rows: Mapping[bytes, Row]) -> list[Standing] | None:
-        """Return where the members of these rows stand; None where their scores are all there is, and right, as mostly."""
+        """Return where the members of these rows stand; None where their scores are all there is, and right: mostly."""
         if not self.store.layout.entries:
             scores = self.store.scores(rows)
             if scores == [score for _, score, _ in rows.values()]:
