@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hashlib import sha1
 from typing import Any, Final
 
-from django_zrank import scripts, store
+from django_zrank import scripts
 from django_zrank.store import Store
 from django_zrank.sync import push
 
@@ -27,7 +27,7 @@ _PAUSED: Final = (
 
 def shorten(lease: float) -> None:
     """Let a rebuild count as dead, and a token as too old, after ``lease`` seconds in place of ten minutes."""
-    store._LEASE = store._WINDOW = lease  # type: ignore[misc]
+    Store.LEASE = Store.WINDOW = lease
 
 
 def slow_down(chance: random.Random) -> None:

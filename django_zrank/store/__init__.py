@@ -1,0 +1,14 @@
+"""The writing side of an index in Redis: writes, rebuilds, health and verification."""
+
+from __future__ import annotations
+
+from ..codec.units import Number
+from .health import Health, Serving
+from .verifying import Standing, Verifying
+from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
+
+__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Health", "Number", "Standing", "Store"]
+
+
+class Store(Writing, Serving, Verifying):
+    """One index in Redis, as it is written, verified and rebuilt."""

@@ -1,0 +1,46 @@
+"""The calls that all parts of a store make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from ..codec.layout import PLAIN, Layout
+from ..engine.executor import Executor
+from ..requests.counts import Size
+from ..requests.request import Call, Request
+from ..requests.view import View
+from ..scripts import Script
+
+__all__ = ["Base"]
+
+
+class Base(Executor):
+    """One index in Redis. Members and scores are text and numbers here."""
+
+    WINDOW: ClassVar[float] = 600
+    """Seconds for which the version of a member's newest write is remembered at least; a write that took twice as long
+    is refused."""
+
+    LEASE: ClassVar[float] = 600
+    """Seconds without a sign of life after which a rebuild counts as dead."""
+
+    def __init__(self, name: str, layout: Layout = PLAIN) -> None:
+        super().__init__(name)
+        self.layout = layout
+
+    def _call(self, command: Script | Callable[..., Any], *args: Any) -> Any:
+        """A script, or a method of the client, with Redis's errors as ours."""
+        if isinstance(command, Script):
+            return self.send(Request((Call(command, *args),), list))[0]
+        return self.guard(lambda client: command(client, *args))
+
+    def size(self) -> int:
+        """The number of ranked members."""
+        return self.run(partial(Size().request, View(self.layout)))
+
+    @property
+    def _layout(self) -> tuple[int, int, int]:
+        """The layout as scripts take it; those that only read are not told the last."""
+        return self.layout.width, int(self.layout.entries), int(self.layout.dense)

@@ -1,0 +1,78 @@
+"""The state of an index on a server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .. import scripts
+from .base import Base
+
+__all__ = ["Health", "Serving"]
+
+
+class Health(NamedTuple):
+    """The state of an index on a server; empty text for what there is not."""
+
+    generation: str
+    building: str
+
+    behind: str
+    """The term of a replay that is not finished, or "rebuild" where only a rebuild will do."""
+
+    applied: str
+    """The version up to which writes have been applied."""
+
+    accepted: str
+    """The identity of the server that was accepted."""
+
+    term: str
+    """Under which it was."""
+
+    owner: str
+    """The database whose build it is, by the name in its row of the generation."""
+
+    server: str
+    """The identity of the server that answers: its process and its replication history."""
+
+    is_first: str
+    """"1" where its history has no predecessor: it was never promoted, nor fully resynchronised with another."""
+
+    intact: str
+    """"0" where keys are missing that nobody removed: they were evicted."""
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if it is the server that was accepted, and has neither restarted nor begun another history since."""
+        return self.accepted == self.server
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The term and the version up to which it has what was written: batches beyond it are lost."""
+        return int(self.term or 0), int(self.applied or 0)
+
+
+class Serving(Base):
+    """The server of a store: its health, and whether it is accepted."""
+
+    def check_health(self) -> Health:
+        """Return the :class:`Health` of the index on this server. A second round trip after another generation was put
+        in place."""
+        live = self.live
+        while True:
+            args = (live.generation, self.LEASE)
+            health = Health(
+                *map(bytes.decode, self._call(scripts.CHECK_HEALTH, (live.root, live.meta), args))
+            )
+            if health.generation == live.generation:
+                return health
+            live = self.believe(health.generation)
+
+    def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
+        """Accept a server, or a history, that was found in this state. False: it holds something else by now."""
+        keys = self.keys
+        state = (health.generation, health.applied, health.term, health.server, term, int(behind))
+        return bool(self._call(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state))
+
+    def finish_replay(self, behind: str) -> bool:
+        """Note that the replay named ``behind`` is done. False: another has begun."""
+        return bool(self._call(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,)))
