@@ -91,3 +91,34 @@ def test_a_declaration_loads_no_redis() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
     assert (loaded.stdout, loaded.stderr) == ("[]\n", "")
+
+
+LONG = {"django_zrank.sync.signal_handlers"}
+"""Modules of more than 300 lines."""
+
+
+def test_modules_are_short() -> None:
+    long = {module for module, path in MODULES.items() if len(path.read_text().splitlines()) > 300}
+    assert long == LONG
+
+
+LAYERS = [
+    "exceptions conf generics isolation scripts keys",
+    "codec facets filters",
+    "requests",
+    "engine.sending engine.executor",
+    "store",
+]
+"""From the bottom: each imports nothing of the package but what stands before it, or beside it."""
+
+
+def test_what_talks_to_redis_imports_one_way() -> None:
+    below: set[str] = set()
+    for layer in LAYERS:
+        below |= {f"django_zrank.{name}" for name in layer.split()}
+        for module, path in MODULES.items():
+            if any(module == name or module.startswith(f"{name}.") for name in below):
+                found = imports(module, at_import(ast.parse(path.read_text())))
+                assert all(
+                    any(source == name or source.startswith(f"{name}.") for name in below) for source in found
+                ), (module, layer)

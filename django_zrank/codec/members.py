@@ -1,0 +1,93 @@
+"""Primary keys as members, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from django.db import models
+
+from .spelling import Spelling, spelling_of
+
+__all__ = ["MemberCodec"]
+
+
+class MemberCodec:
+    """The primary keys of a model, as Redis stores them."""
+
+    model: Any
+
+    @cached_property
+    def _pk(self) -> Any:
+        return self.model._meta.pk
+
+    @cached_property
+    def _concrete(self) -> type[models.Model]:
+        concrete: type[models.Model] = self.model._meta.concrete_model
+        return concrete
+
+    @cached_property
+    def _key(self) -> Spelling:
+        """The spelling of primary keys. Raises ``ImproperlyConfigured`` where the field has none."""
+        return spelling_of(self._pk)
+
+    @cached_property
+    def pk_type(self) -> type | None:
+        """The type of which every value is a primary key, if there is one: a rebuild asks a million times."""
+        return self._key.exact
+
+    @cached_property
+    def has_integer_pk(self) -> bool:
+        """True if primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
+        return self._key.exact is int
+
+    def to_text(self, member: Any, parameter: str = "member") -> str:
+        """A member, given as an instance or a primary key, as Redis stores it.
+
+        Raises ``ValueError``, naming the ``parameter`` it came in.
+        """
+        if type(member) is self.pk_type:
+            return str(member)
+        try:
+            if isinstance(member, models.Model):
+                pk = getattr(member, self._pk.attname) if isinstance(member, self._concrete) else None
+                if pk is None:
+                    raise ValueError(f"{member!r} is not a saved {self.model._meta.label}")
+                return str(self.from_text(pk))
+            return str(self.parse_pk(member))
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
+
+    def parse_pk(self, text: Any) -> Any:
+        """The primary key of the model that a caller means by ``text``. Raises ``ValueError``."""
+        try:
+            return self.from_text(self._key.parse_input(text))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}: {error}") from None
+
+    @cached_property
+    def from_text(self) -> Callable[[Any], Any]:
+        """A function from a primary key, or its text as the database casts it, to the key as Django reads it.
+
+        ``str()`` of that is the member. Raises ``ValueError`` for what no member's key can be.
+        """
+        parse = self._key.parse
+        if not self._key.is_text:
+            return parse
+
+        def parse_text(text: Any) -> Any:
+            text = parse(text)
+            if "\0" in text:  # It separates the parts of an entry
+                raise ValueError("text with a NUL byte can't be a member")
+            return text
+
+        return parse_text
+
+    @cached_property
+    def from_bytes(self) -> Callable[[bytes], Any]:
+        """A function from a member as Redis stores it to its primary key."""
+        if self.has_integer_pk:
+            return int
+        parse = self._key.parse
+        return lambda member: parse(member.decode())
