@@ -64,7 +64,7 @@ class Keys(NamedTuple):
         return f"{self.root}:{name}" if name else self.root
 
     def part(self, name: str, ranking: str = "") -> str:
-        """What belongs to a ranking: ``entries``, ``rankings``, ``values``, ``counts`` (see ``root``)."""
+        """Return the key of a part of a ranking: ``entries``, ``rankings``, ``values`` or ``counts`` (see ``root``)."""
         return f"{self.ranking(ranking)}:{name}"
 
     def intersection(self, tests: str) -> str:

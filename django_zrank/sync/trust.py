@@ -1,4 +1,4 @@
-"""Whether readers may believe a server: looked at once a second, on both sides."""
+"""Trust of readers in a server, checked once a second in Redis and in the database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
 
 
 def _began_a_history(index: RankIndex, health: Health) -> bool:
-    """Whether only a first replica was attached: the server begins another history then, and loses nothing.
+    """Return True if only a first replica was attached: the server begins another history then, and loses nothing.
 
     Its process is the same, and its history has no predecessor. Nothing was written since, as writes are refused until
     the history is accepted: so if it has every batch of its term, it has lost none.

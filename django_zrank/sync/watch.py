@@ -34,17 +34,17 @@ _TURN: Final = 20_000
 """Marks of an index that are worked off before another index has its turn, or SIGTERM is heeded: less than a second."""
 
 _STEPS: Final = 4
-"""What mending may take: a note that is missing, a restart, and another one meanwhile."""
+"""The most steps of a repair: a note that is missing, a restart, and another one meanwhile."""
 
 
 class Synced(NamedTuple):
-    """What ``sync()`` has done."""
+    """The result of ``sync()``."""
 
     marks: int
     """Marks that were worked off."""
 
     rebuilt: bool
-    """Whether the index was built anew."""
+    """True if the index was built anew."""
 
     def __str__(self) -> str:
         return (
