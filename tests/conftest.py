@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import hypothesis
 import pytest
 from _pytest.unittest import UnitTestCase
 from django.db import connections
@@ -18,6 +19,9 @@ from tests.servers import RedisServer
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
 
+# How long one example takes says more of what else the machine does.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 _FIXTURES = {
     "database": {"db", "transactional_db", "django_db_setup", "live_server"},

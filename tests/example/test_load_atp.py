@@ -50,7 +50,7 @@ with running_server():
     call_command("rebuild_zrank", "atp", "atp-age", no_progress=True)
     points = AtpRank.ranking.store
     ben = TennisPlayer.objects.get(atp_id=2)
-    points.client.zrem(points.keys.ranking("country:AAA"), ben.pk)
+    points.client.zrem(points.learn().ranking("country:AAA"), ben.pk)
     report()
     call_command("rebuild_zrank", "atp", no_progress=True)
     TennisPlayer.objects.filter(atp_id=4, namesake=0).update(born="2000-01-01")
