@@ -1,4 +1,4 @@
-"""What every view of an index shares."""
+"""The base class of the views of an index."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ class IndexViewSet(GenericViewSet[Any]):
     """The index asked. Default: the one that the path names, else the project's default index."""
 
     permission_classes = get_permission_classes()
-    """Who may ask. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
+    """The permissions. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
 
     serializer_class: type[BaseSerializer[Any]] = EntrySerializer
-    """What a result shows beside ``pk``, ``score`` and ``rank``: a serializer of the index's model. Its rows
+    """A serializer of the index's model, for results to show its fields beside ``pk``, ``score`` and ``rank``. Its rows
     come from ``get_queryset()`` and the filter backends, by one query; a member that isn't there is left out.
     With the default, or a subclass of it, no row is fetched."""
 
     query_classes: ClassVar[Mapping[str, type[Query]]] = {}
-    """What reads the query string of each action. Default: the filters alone."""
+    """The parser of the query string of each action. Default: of the filters alone."""
 
     filtered_actions: ClassVar[Collection[str]] = ("list",)
     """The actions that the filter backends apply to, where the serializer shows rows."""
 
     allow_groups = False
-    """Whether ``group`` may be given. Who may name any group learns who is in it."""
+    """True to allow ``group``. A client that may name any group learns its members."""
 
     allow_unknown = False
-    """Whether unknown parameters are ignored. By default they are a 400."""
+    """True to ignore unknown parameters. By default they are a 400."""
 
     extra_parameters: Collection[str] = ()
     """Further parameters that requests may have, such as ``utm_source``, or those that code of yours reads."""
@@ -94,7 +94,7 @@ class IndexViewSet(GenericViewSet[Any]):
         return {filter_name(path, taken, paths): path for path in paths}
 
     def get_limits(self) -> Limits:
-        """What clients may ask of this action."""
+        """Return the parameters that this action allows."""
         others = {*common_parameters(self), *self.extra_parameters}
         if self.action in self.filtered_actions and self.shows_rows():
             others.update(backend_parameters(self))
@@ -108,7 +108,7 @@ class IndexViewSet(GenericViewSet[Any]):
         )
 
     def get_query_class(self) -> type[Query]:
-        """What reads the query string of this action."""
+        """Return the parser of this action's query string."""
         return self.query_classes.get(self.action or "", Query)
 
     def get_query(self) -> Query:
@@ -117,11 +117,11 @@ class IndexViewSet(GenericViewSet[Any]):
         return get_query(query_class, self.get_limits())
 
     def get_asked(self) -> Asked:
-        """What the query string asks for. 400 for what this view doesn't take."""
+        """Parse the query string. 400 for parameters that this view doesn't take."""
         return self.get_query().read(self.request.query_params)
 
     def shows_rows(self) -> bool:
-        """Whether results show rows of the model, rather than the ranking's own values alone."""
+        """Return True if results show rows of the model, not only the ranking's own values."""
         return not issubclass(self.get_serializer_class(), EntrySerializer)
 
     def get_queryset(self) -> models.QuerySet[Any]:
@@ -158,7 +158,7 @@ class IndexViewSet(GenericViewSet[Any]):
     def get_results(
         self, entries: Sequence[Entry], rows: Mapping[Any, models.Model] | None = None
     ) -> list[dict[str, Any]]:
-        """What is shown of each of ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
+        """Serialize ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
         if not self.shows_rows():
             return list(self.get_serializer(entries, many=True).data)
         if rows is None:

@@ -1,4 +1,4 @@
-"""What drf-spectacular finds by itself once this is imported, as ``ready()`` does where it is installed."""
+"""Extensions of drf-spectacular, which finds them once this is imported: by ``ready()``, if it is installed."""
 
 from __future__ import annotations
 

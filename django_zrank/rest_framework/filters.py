@@ -34,7 +34,7 @@ _COMMA: Final = re.compile(r"(?<!\\),")
 
 
 class Condition(NamedTuple):
-    """What a filter asks: the members that have one of ``values`` at ``path``, or none of them."""
+    """A filter: the members that have one of ``values`` at ``path``, or none of them."""
 
     path: str
     values: list[Any]

@@ -192,7 +192,7 @@ class IndexAutoSchema(AutoSchema):
         return f"{self._get_prefix()}{name}" if isinstance(serializer, EntrySerializer) else name
 
     def _get_prefix(self) -> str:
-        """What sets the components of one index apart from those of another."""
+        """Return the name that distinguishes the components of an index."""
         indexes = self.get_indexes()
         name = indexes[0].name if len(indexes) == 1 else "any index"
         return "".join(word[:1].upper() + word[1:] for word in re.split(r"\W+", name))
@@ -255,7 +255,7 @@ _ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
     "around": IndexAutoSchema._get_around_schema,
     "counts": IndexAutoSchema._get_counts_schema,
 }
-"""What each action answers."""
+"""The description of each action's response."""
 
 _FAILURES: Final = (
     ("401", _("Nobody has signed in."), "Authentication credentials were not provided."),

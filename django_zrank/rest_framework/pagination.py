@@ -53,7 +53,7 @@ class Board:
         self.paginator = paginator
 
     def count(self) -> int:
-        """How many members are ranked."""
+        """Return the number of members."""
         return self.ranking.count()
 
     def __len__(self) -> int:

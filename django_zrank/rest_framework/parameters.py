@@ -33,14 +33,14 @@ class Parameter:
     """One parameter: how to read it, and how to describe it."""
 
     repeatable: ClassVar[bool] = False
-    """Whether it may be given several times."""
+    """True if it may be given several times."""
 
     explode: ClassVar[bool | None] = None
-    """Whether schemas tell to repeat it (True), or to separate values by commas (False). Either works."""
+    """In schemas: True to repeat it, False to separate values by commas. Either works."""
 
     required = False
     hidden = False
-    """Whether it is left out of schemas: it is known only to be refused."""
+    """True to leave it out of schemas: it is known only to be refused."""
 
     def __init__(self, help_text: Text = "") -> None:
         self.help_text = help_text

@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Limits:
-    """What a view allows its clients to ask. Hashable, so that a reader is made once for each."""
+    """The parameters that a view allows. Hashable, so that a reader is made once for each."""
 
     index: RankIndex
     max_n: int
@@ -66,7 +66,7 @@ class Limits:
 
 @dataclass
 class Asked:
-    """What one request asks for."""
+    """The parsed query string of a request."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     """The values of all parameters that are not filters, of those that were given."""
@@ -98,7 +98,7 @@ class Query:
         return {}
 
     def read(self, data: QueryDict) -> Asked:
-        """What the request asks for. Raises ``ValidationError`` with all that is wrong."""
+        """Parse a query string. Raises ``ValidationError`` with everything that is wrong."""
         asked = Asked()
         wrong: dict[str, Any] = {}
         for name in data:
@@ -126,7 +126,7 @@ class Query:
         return asked
 
     def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
-        """What reads the parameter ``name``."""
+        """Return the reader of the parameter ``name``."""
         return self.parameters.get(name)
 
     def get_required(self, data: QueryDict) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What a response shows."""
+"""The serializers of responses."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class RecommendationViewSet(IndexViewSet):
     pagination_class = None
 
     member_permission_classes: Sequence[type[BasePermission]] = [IsOwner]
-    """Who may ask as whom by ``?member=``, beside ``permission_classes``: each is asked about the request and about the
-    member. Default: everybody as a member of their own. For staff to ask as others: ``[IsOwner | IsAdminUser]``."""
+    """The permissions of ``?member=``, beside ``permission_classes``: each is checked for the request and for the
+    member. Default: users may ask as members of their own. For staff to ask as others: ``[IsOwner | IsAdminUser]``."""
 
     default_n = 10
     """Members drawn where the request doesn't say how many. ``ZRANK["MAX_N"]`` is the ceiling of both."""
@@ -54,10 +54,10 @@ class RecommendationViewSet(IndexViewSet):
     """The most ids that ``exclude`` takes."""
 
     allow_seed = False
-    """Whether ``seed`` may be given. Who chooses the seed chooses who is drawn: it is for tests and demos."""
+    """True to allow ``seed``, for tests and demos: a client that chooses the seed chooses the members drawn."""
 
     allow_band = True
-    """Whether ``band``, ``ranks`` and ``widen`` may be given."""
+    """True to allow ``band``, ``ranks`` and ``widen``."""
 
     max_band: Band | None = None
     """The widest band that ``band`` and ``widen`` ask for: a wider one is cut to it, as the answer shows. Default: ten

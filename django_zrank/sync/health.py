@@ -1,4 +1,4 @@
-"""Whether what Redis holds can be believed, and what is done where it can't."""
+"""Health: the comparison of what Redis holds with what the database notes, and its repair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 class Verdict(Enum):
-    """What ``examine()`` found."""
+    """The result of ``examine()``."""
 
     HEALTHY = "healthy"
     BEHIND = "a replay is being drained"
@@ -40,7 +40,7 @@ class Verdict(Enum):
 
     @property
     def wants_rebuild(self) -> bool:
-        """Whether nothing but a rebuild will do."""
+        """True if only a rebuild helps."""
         return self in (Verdict.EMPTY, Verdict.EVICTED, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
 
 
@@ -52,8 +52,8 @@ def examine(index: RankIndex) -> Verdict:
 
 
 def _look(index: RankIndex) -> tuple[Health, Generation]:
-    """What Redis says, and what the database noted before: a rebuild that ends meanwhile is known as the one that was
-    running, and whoever mends meanwhile is noticed. Twice where another term was begun in between."""
+    """Return what Redis says, and what the database noted before: a rebuild that ends meanwhile is known as the one
+    that was running, and a repair meanwhile is noticed. Twice where another term was begun in between."""
     store = Store(index.name, index.layout)
     for _ in range(2):
         row = noted(index)
@@ -64,12 +64,12 @@ def _look(index: RankIndex) -> tuple[Health, Generation]:
 
 
 def _is_later(health: Health, row: Generation) -> bool:
-    """Whether Redis knows of a later term than the database, which is where terms begin: it was restored."""
+    """Return True if Redis knows a later term than the database, where terms begin: the database was restored."""
     return int(health.term or 0) > row.term
 
 
 def _gaps(index: RankIndex) -> bool:
-    """Whether changes may go unnoticed."""
+    """Return True if changes may go unnoticed."""
     try:
         return bool(gaps(index))
     except CaptureError:
