@@ -26,7 +26,8 @@ def captured(using: str) -> list[RankIndex]:
 def sharing(using: str) -> list[RankIndex]:
     """The registered indexes that live in the same database under another alias: by way of a pooler, say."""
     own, found = connections[using], []
-    for alias in {index.get_using() for index in registry.all()} - {using}:
+    # Settings for a single service may leave out the database of an index that it has nothing to do with.
+    for alias in {index.get_using() for index in registry.all()}.intersection(connections) - {using}:
         other = connections[alias]
         if other.vendor in DIALECTS and (other.vendor, _name(alias)) == (own.vendor, _name(using)):
             identities = []
