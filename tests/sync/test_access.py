@@ -1,0 +1,51 @@
+"""Accounts of Redis with few rights, as docs/sync.md says under Requirements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank import IndexUnavailable
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = PlayerAscending.instance()
+SAFE = ["+@all", "-@dangerous"]
+
+
+def log_in(settings: Any, server: RedisServer, commands: list[str]) -> None:
+    """Keep the indexes on ``server``, as an account that may use these commands."""
+    with Redis.from_url(server.url) as client:
+        client.acl_setuser("app", enabled=True, passwords=["+secret"], keys="*", commands=commands)
+    use_redis(settings, server.url.replace("redis://", "redis://app:secret@"))
+
+
+def test_an_account_without_dangerous_commands_needs_info(own_server: RedisServer, settings: Any) -> None:
+    log_in(settings, own_server, [*SAFE, "+info"])
+    Player.objects.bulk_create(Player(level=level) for level in range(20))
+    rebuild(INDEX)
+    player = Player.objects.create(level=100)  # is pushed
+    assert PlayerAscending.ranking.rank(player) == 21
+    PlayerAscending.group("online").add(player)
+    assert PlayerAscending.ranking.filter(group="online").count() == 1
+    Player.objects.filter(pk=player.pk).update(level=-1)
+    assert sync(INDEX).marks
+    assert PlayerAscending.ranking.rank(player) == 1
+    assert verify(INDEX).ok
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_without_info_it_is_refused(own_server: RedisServer, settings: Any) -> None:
+    log_in(settings, own_server, SAFE)
+    with pytest.raises(IndexUnavailable, match="(?i)acl|permission"):
+        rebuild(INDEX)
