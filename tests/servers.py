@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["RedisServer"]
+__all__ = ["RedisServer", "free_port", "wait_for"]
 
 
 class RedisServer:
@@ -28,7 +30,7 @@ class RedisServer:
     def __init__(self, binary: str | Path, *, timeout: float = 10.0) -> None:
         self.binary = str(binary)
         self.timeout = timeout
-        self.port = _free_port()
+        self.port = free_port()
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -48,6 +50,7 @@ class RedisServer:
             "dir": self._folder,
             "save": "",
             "appendonly": "no",
+            "repl-diskless-sync-delay": 0,  # a replica need not wait for others
             "logfile": self._folder / "log",
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -74,6 +77,36 @@ class RedisServer:
         """Stop it and start it again, empty, on the same port."""
         self.stop()
         self.start()
+
+    # One of several
+
+    def ask(self, *command: Any) -> Any:
+        """Send one command, and return what the server answers."""
+        with redis.Redis(port=self.port, socket_timeout=self.timeout, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def follow(self, port: int) -> None:
+        """Become a replica of the server at ``port``, and wait until it holds what that one holds."""
+        self.ask("REPLICAOF", "127.0.0.1", port)
+        wait_for(self.is_in_step, self.timeout)
+
+    def is_in_step(self) -> bool:
+        """Whether it is a replica that hears from its primary."""
+        return bool(self.ask("INFO", "replication").get("master_link_status") == "up")
+
+    def promote(self) -> None:
+        """Become a primary, with what it holds."""
+        self.ask("REPLICAOF", "NO", "ONE")
+
+    def freeze(self) -> None:
+        """Stop it where it is: it answers nobody, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on after :meth:`freeze`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
         self.start()
@@ -109,8 +142,17 @@ class RedisServer:
         shutil.rmtree(self._folder)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody listens on now, out of the range that the system hands out at random."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Ask until it is so; RuntimeError if it isn't in time. For what tells nobody when it happens."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Not so after {seconds} s: {condition}")
+        time.sleep(0.01)

@@ -1,0 +1,120 @@
+"""Three Sentinels that watch over a primary and its replicas."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import redis
+
+from tests.servers import free_port, wait_for
+
+__all__ = ["NAME", "Sentinels", "client_options"]
+
+NAME: Final = "main"
+"""What the Sentinels call the primary."""
+
+
+class Sentinels:
+    """Processes of ``binary --sentinel``: two of them agree on a failover."""
+
+    def __init__(self, binary: str | Path, primary: int, *, down_after: int = 500) -> None:
+        self.binary = str(binary)
+        self.folder = Path(tempfile.mkdtemp(prefix="zrank-sentinels-"))
+        self.ports = [free_port() for _ in range(3)]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        for port in self.ports:
+            folder = self.folder / str(port)
+            folder.mkdir()
+            (folder / "sentinel.conf").write_text(
+                f"port {port}\nbind 127.0.0.1\ndir {folder}\nlogfile {folder}/log\n"
+                f"sentinel monitor {NAME} 127.0.0.1 {primary} 2\n"
+                f"sentinel down-after-milliseconds {NAME} {down_after}\n"
+                f"sentinel failover-timeout {NAME} 2000\n"
+            )
+
+    def start(self) -> None:
+        """Start them, and wait until each knows the others and a replica: earlier no failover can happen."""
+        for port in self.ports:
+            command = [self.binary, str(self.folder / str(port) / "sentinel.conf"), "--sentinel"]
+            self.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        wait_for(lambda: all(self._knows_everybody(port) for port in self.ports), 30)
+
+    def _knows_everybody(self, port: int) -> bool:
+        state = self._ask(port, "SENTINEL", "MASTER", NAME)
+        return bool(state) and int(state["num-other-sentinels"]) == 2 and int(state["num-slaves"]) >= 1
+
+    def _ask(self, port: int, *command: str) -> Any:
+        """What a Sentinel answers; None where it doesn't."""
+        try:
+            with redis.Redis(port=port, socket_timeout=1, decode_responses=True) as client:
+                return client.execute_command(*command)
+        except redis.RedisError:
+            return None
+
+    def primary(self) -> int | None:
+        """The port of the primary, as most of those that answer say."""
+        said = [self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME) for port in self.ports]
+        ports = [int(address[1]) for address in said if address]
+        return max(set(ports), key=ports.count) if ports else None
+
+    def fail_over(self) -> None:
+        """A planned failover: to a replica that has what the primary has, as far as it has got it."""
+        before = self.primary()
+        wait_for(lambda: bool(self._ask(self.ports[0], "SENTINEL", "FAILOVER", NAME)), 10)
+        self.wait_for_another(before)
+
+    def can_fail_over(self) -> bool:
+        """Whether the last failover is over, and a replica hears from the primary."""
+        state = self._ask(self.ports[0], "SENTINEL", "MASTER", NAME)
+        replicas = self._ask(self.ports[0], "SENTINEL", "REPLICAS", NAME)
+        return (
+            bool(state)
+            and state["flags"] == "master"
+            and any(replica["master-link-status"] == "ok" for replica in replicas or [])
+        )
+
+    def wait_for_another(self, before: int | None, seconds: float = 30) -> None:
+        """Wait until all name another primary than ``before``."""
+        wait_for(
+            lambda: all(
+                (address := self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME))
+                and int(address[1]) != before
+                for port in self.ports
+            ),
+            seconds,
+        )
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.processes.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def client_options(ports: list[int]) -> dict[str, Any]:
+    """``OPTIONS`` of a cache whose server these Sentinels name; its ``LOCATION`` is ``redis://main/0``."""
+    return {
+        "CLIENT_CLASS": "django_redis.client.SentinelClient",
+        "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+        "SENTINELS": [("127.0.0.1", port) for port in ports],
+        "SENTINEL_KWARGS": {"socket_timeout": 0.5, "socket_connect_timeout": 0.5},
+    }

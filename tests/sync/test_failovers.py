@@ -1,0 +1,327 @@
+"""Failovers between real servers, back and forth: whatever an abandoned history took is replayed to the one that stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from redis import Redis
+
+from django_zrank.exceptions import IndexUnhealthy
+from django_zrank.models import Batch, Mark
+from django_zrank.sync.breaker import breaker
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
+from tests.links import Link
+from tests.sentinels import NAME, Sentinels, client_options
+from tests.servers import RedisServer, wait_for
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors
+from tests.sync.processes import manage
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = PlayerAscending.instance()
+
+
+@pytest.fixture
+def servers(zrank: Redis) -> Iterator[Callable[[], RedisServer]]:
+    """Starts servers like that of the session."""
+    binary: str = zrank.info("server")["executable"]
+    started: list[RedisServer] = []
+
+    def start() -> RedisServer:
+        server = RedisServer(binary)
+        server.start()
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.kill()
+    breaker.reset()
+
+
+@pytest.fixture
+def a(servers: Callable[[], RedisServer]) -> RedisServer:
+    """The first primary."""
+    return servers()
+
+
+@pytest.fixture
+def b(servers: Callable[[], RedisServer]) -> RedisServer:
+    """To be its replica."""
+    return servers()
+
+
+@pytest.fixture
+def front(a: RedisServer, settings: Any) -> Iterator[Link]:
+    """The address that this process knows. It leads to ``a``, which holds the index."""
+    with Link(a.port) as link:
+        use_redis(settings, link.url)
+        Player.objects.bulk_create([Player(level=level) for level in range(10)])
+        Mark.objects.all().delete()
+        rebuild(INDEX)
+        yield link
+
+
+@pytest.fixture
+def wire(a: RedisServer) -> Iterator[Link]:
+    """What a replica hears ``a`` through."""
+    with Link(a.port) as link:
+        yield link
+
+
+def lead(front: Link, to: RedisServer) -> None:
+    """Let every client find another server at the same address."""
+    front.cut()
+    front.route(to.port)
+    front.restore()
+
+
+def change(level: int) -> None:
+    """A change of all rows that only marks tell of."""
+    assert Player.objects.update(level=level) == 10
+
+
+def sync() -> None:
+    call_command("sync_zrank", "ascending", stdout=StringIO(), stderr=StringIO())
+
+
+def sync_until_right(tries: int = 3) -> None:
+    """A command that fails is run again, as cron does."""
+    for left in reversed(range(tries)):
+        try:
+            sync()
+        except CommandError:
+            if not left:
+                raise
+        else:
+            return
+
+
+def assert_right() -> None:
+    """The promise: no mark waits, the index is healthy, and Redis holds what the database holds."""
+    assert not waiting_marks(INDEX).exists()
+    assert examine(INDEX) is Verdict.HEALTHY
+    assert_mirrors(PlayerAscending)
+
+
+def read_until_refused(seconds: float) -> bool:
+    """Whether reads are turned away before the time is up."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            PlayerAscending.ranking.top(3)
+        except IndexUnhealthy:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class TestBackAndForth:
+    """A → B → A, with a full resync in between: the same process, the same hash, and other data."""
+
+    @pytest.fixture(autouse=True)
+    def failovers(self, front: Link, a: RedisServer, b: RedisServer, wire: Link) -> None:
+        b.follow(wire.port)
+        change(50)
+        drain(INDEX)
+        assert a.ask("WAIT", 1, 5000) == 1
+        wire.cut()  # the replica falls behind
+        change(60)
+        drain(INDEX)
+        b.promote()
+        a.follow(b.port)
+        a.promote()
+
+    def test_what_was_lost_is_noticed(self) -> None:
+        assert examine(INDEX) is not Verdict.HEALTHY
+
+    def test_what_was_lost_is_replayed(self) -> None:
+        sync()
+        assert_right()
+
+    def test_readers_are_turned_away(self) -> None:
+        assert read_until_refused(2)
+
+    def test_what_is_pushed_before_anybody_looks_hides_nothing(self, b: RedisServer) -> None:
+        """It would lift the place that was applied past that of what was lost."""
+        for player in Player.objects.all()[:3]:
+            player.save()
+        sync_until_right()
+        assert_right()
+
+    def test_once_more(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        """The same again from where it has led, with other changes."""
+        sync()
+        b.follow(a.port)
+        with Link(a.port) as wire:
+            b.follow(wire.port)
+            wire.cut()
+            change(70)
+            drain(INDEX)
+            b.promote()
+        a.follow(b.port)
+        a.promote()
+        sync()
+        assert_right()
+
+
+class TestTheFirstOneComesBack:
+    """A was cut off, B was promoted, accepted and written to; B dies, and A comes back without a restart."""
+
+    @pytest.fixture(autouse=True)
+    def failovers(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        b.follow(a.port)
+        b.promote()
+        lead(front, b)
+        sync()
+        change(60)
+        drain(INDEX)
+        assert_right()
+        b.kill()
+        lead(front, a)
+
+    def test_is_noticed(self) -> None:
+        assert examine(INDEX) is not Verdict.HEALTHY
+
+    def test_what_it_missed_is_replayed(self) -> None:
+        sync()
+        assert_right()
+
+    def test_marks_are_worked_off_again(self) -> None:
+        sync()
+        for level in (70, 80):
+            change(level)
+            sync()
+        assert_right()
+
+    def test_readers_are_turned_away(self) -> None:
+        assert read_until_refused(2)
+
+
+class TestSplitBrain:
+    """Both take pushes, each from its own side."""
+
+    @pytest.fixture(autouse=True)
+    def partition(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        b.follow(a.port)
+        b.promote()
+
+    def test_the_one_that_was_left_is_kept(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        """B is accepted and works marks off; A's newest write is later than those. Then B is thrown away."""
+        lead(front, b)
+        sync()
+        change(60)
+        drain(INDEX)
+        lead(front, a)
+        push(INDEX, [Player.objects.earliest("pk").pk])
+        b.kill()
+        sync_until_right()
+        assert_right()
+
+    def test_the_new_one_is_kept(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        """A works marks off until B is accepted, and takes away none after that."""
+        change(60)
+        drain(INDEX)
+        lead(front, b)
+        sync()
+        lead(front, a)
+        change(70)
+        drain(INDEX)
+        assert waiting_marks(INDEX).exists()
+        lead(front, b)
+        sync()
+        assert_right()
+
+    def test_to_and_fro(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        """Each is accepted in turn, works marks off and takes pushes, and never hears of the other."""
+        for level, server in enumerate([b, a, b, a], 60):
+            lead(front, server)
+            for player in Player.objects.all()[:2]:
+                player.save()
+            sync_until_right()
+            change(level)
+            drain(INDEX)
+        assert_right()
+
+    def test_a_reader_on_the_abandoned_side_is_turned_away(
+        self, front: Link, a: RedisServer, b: RedisServer, settings: Any
+    ) -> None:
+        """Another process accepts B. To A nothing has happened, but the database notes another."""
+        PlayerAscending.ranking.top(3)
+        use_redis(settings, b.url)
+        with manage("sync_zrank", "ascending") as process:
+            said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        use_redis(settings, front.url)
+        began = time.monotonic()
+        assert read_until_refused(3)
+        assert time.monotonic() - began < 1.5
+
+
+class TestPlannedFailover:
+    """The address leads to the new primary, and connections stay open to what is a replica now."""
+
+    def test_writes_find_the_new_primary(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        b.follow(a.port)
+        push(INDEX, [])
+        assert a.ask("WAIT", 1, 5000) == 1
+        b.promote()
+        a.follow(b.port)
+        front.route(b.port)
+
+        change(60)
+        Player.objects.earliest("pk").save()  # its push is refused
+        sync_until_right()
+        assert_right()
+        breaker.reset()  # RETRY_AFTER
+        player = Player.objects.earliest("pk")
+        player.level = 70
+        player.save()
+        assert PlayerAscending.ranking.score(player.pk) == 70
+
+    def test_sentinels(self, front: Link, a: RedisServer, b: RedisServer, settings: Any) -> None:
+        """Through django-redis's client, which asks Sentinels for the address."""
+        b.follow(a.port)
+        with Sentinels(a.binary, a.port) as sentinels:
+            use_redis(settings, f"redis://{NAME}/0", **client_options(sentinels.ports))
+            sync()
+            for level, port in ((60, b.port), (70, a.port)):
+                sentinels.fail_over()
+                assert sentinels.primary() == port
+                change(level)
+                Player.objects.earliest("pk").save()
+                sync_until_right(10)
+                assert_right()
+                wait_for(sentinels.can_fail_over, 30)
+
+
+def test_the_first_replica_loses_nothing(front: Link, a: RedisServer, b: RedisServer) -> None:
+    """``master_replid`` changes when it attaches, and ``master_replid2`` is all zeros: nothing is replayed, and
+    nobody is turned away."""
+    change(60)
+    drain(INDEX)
+    batches = Batch.objects.count()
+    assert batches
+    before = a.ask("INFO", "replication")["master_replid"]
+    b.follow(a.port)
+    assert a.ask("INFO", "replication")["master_replid"] != before
+
+    assert not read_until_refused(1.5)
+    sync()
+    assert Batch.objects.count() == batches
+    Player.objects.earliest("pk").save()
+    sync()
+    assert_right()
+    assert not read_until_refused(1.5)
