@@ -19,10 +19,13 @@ __all__ = ["manage", "on_terminal"]
 _ROOT = Path(__file__).parents[2]
 
 
-def manage(*args: str, pause: bool = False, **options: Any) -> subprocess.Popen[str]:
+def manage(
+    *args: str, pause: bool = False, freeze: str = "", **options: Any
+) -> subprocess.Popen[str]:
     """Start a management command on the databases and the Redis of the current test.
 
-    ``pause``: make a rebuild wait for a line after each batch.
+    ``pause``: make a rebuild wait for a line after each batch. ``freeze``: stop the process, as SIGSTOP does, after
+    it has inserted a row into this table.
     """
     names = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
     environment = {
@@ -30,7 +33,9 @@ def manage(*args: str, pause: bool = False, **options: Any) -> subprocess.Popen[
         "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
         "ZRANK_TEST_NAMES": json.dumps(names),
         "ZRANK_TEST_REDIS_URL": settings.CACHES["zrank"]["LOCATION"],
+        "ZRANK_TEST_SETTINGS": json.dumps(getattr(settings, "ZRANK", {})),
         **({"ZRANK_TEST_PAUSE": "1"} if pause else {}),
+        **({"ZRANK_TEST_FREEZE": freeze} if freeze else {}),
     }
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.settings import CACHES, DATABASES, INSTALLED_APPS
 for alias, name in json.loads(os.environ["ZRANK_TEST_NAMES"]).items():
     DATABASES[alias]["NAME"] = name
 CACHES["zrank"]["LOCATION"] = os.environ["ZRANK_TEST_REDIS_URL"]
+ZRANK = json.loads(os.environ.get("ZRANK_TEST_SETTINGS", "{}"))
 
 
 class Pausing(AppConfig):
@@ -39,5 +41,24 @@ class Pausing(AppConfig):
         Store.load_rows = pause  # type: ignore[method-assign]
 
 
+class Freezing(AppConfig):
+    """Stops the process after it has inserted a row into a table, in the middle of the transaction."""
+
+    name = "tests.sync"
+
+    def ready(self) -> None:
+        from django.db import connection
+
+        def freeze(execute: Any, sql: str, *args: Any) -> Any:
+            result = execute(sql, *args)
+            if sql.startswith("INSERT") and os.environ["ZRANK_TEST_FREEZE"] in sql:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return result
+
+        connection.execute_wrappers.append(freeze)
+
+
 if "ZRANK_TEST_PAUSE" in os.environ:
     INSTALLED_APPS = [*INSTALLED_APPS, "tests.sync.subprocess_settings.Pausing"]
+if "ZRANK_TEST_FREEZE" in os.environ:
+    INSTALLED_APPS = [*INSTALLED_APPS, "tests.sync.subprocess_settings.Freezing"]

@@ -1,0 +1,254 @@
+"""Drains end, hold up no save, and try again where another transaction was in the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connection, connections
+from redis import Redis
+
+from django_zrank.models import Mark
+from django_zrank.signals import drained
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
+from tests.links import Link
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import assert_mirrors, contents
+from tests.sync.processes import manage
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = PlayerAscending.instance()
+
+_TOO_MANY = 50
+"""Batches after which whoever goes on writing gives up, so that a test fails in place of never ending."""
+
+
+@pytest.fixture(autouse=True)
+def built(zrank: Redis) -> None:
+    Player.objects.bulk_create([Player(level=level) for level in range(10)])
+    Mark.objects.all().delete()
+    rebuild(INDEX)
+
+
+def change(level: int) -> None:
+    """A change of all rows that only marks tell of."""
+    assert Player.objects.update(level=level) == 10
+
+
+@contextmanager
+def writing_steadily() -> Iterator[list[int]]:
+    """After each batch of a drain there are new marks. Counts the batches."""
+    batches: list[int] = []
+
+    def go_on(sender: Any, **kwargs: Any) -> None:
+        batches.append(kwargs["marks"])
+        if len(batches) < _TOO_MANY:
+            change(100 + len(batches))
+
+    drained.connect(go_on)
+    try:
+        yield batches
+    finally:
+        drained.disconnect(go_on)
+
+
+class TestSteadyWrites:
+    def test_a_drain_works_off_what_waited_when_it_began(self) -> None:
+        change(50)
+        with writing_steadily() as batches:
+            assert drain(INDEX, batch_size=5) == 10
+        assert batches == [5, 5]
+        assert waiting_marks(INDEX).count() == 20
+
+    def test_a_command_ends_too(self) -> None:
+        change(50)
+        with writing_steadily() as batches:
+            call_command("sync_zrank", "ascending", stdout=StringIO())
+        assert len(batches) < 5
+
+    def test_writers_that_never_rest(self) -> None:
+        """Other threads commit one mark after the other, faster than a drain looks for them."""
+        stop = threading.Event()
+
+        def write() -> None:
+            deadline = time.monotonic() + 10
+            level = 0
+            while not stop.is_set() and time.monotonic() < deadline:
+                level += 1
+                Player.objects.filter(pk__in=pks[level % 2 :: 2]).update(level=level)
+            connections.close_all()
+
+        pks = list(Player.objects.values_list("pk", flat=True))
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            began = time.monotonic()
+            for _ in range(3):
+                drain(INDEX)
+            assert time.monotonic() - began < 5
+            assert writer.is_alive()
+        finally:
+            stop.set()
+            writer.join()
+
+    def test_a_replay_is_finished(self, settings: Any) -> None:
+        """The index can be read again as soon as what was put back is done, whatever has come since."""
+        binary = INDEX.ranking.store.client.info("server")["executable"]
+        with RedisServer(binary) as a, RedisServer(binary) as b, Link(a.port) as wire:
+            use_redis(settings, a.url)
+            rebuild(INDEX)
+            b.follow(wire.port)
+            wire.cut()
+            change(50)
+            drain(INDEX)
+            b.promote()
+            use_redis(settings, b.url)
+            with writing_steadily() as batches:
+                for _ in range(2):
+                    call_command("sync_zrank", "ascending", stdout=StringIO())
+                    assert waiting_marks(INDEX).exists()
+                    assert examine(INDEX) is Verdict.HEALTHY
+                    assert len(PlayerAscending.ranking.top(10)) == 10
+            assert len(batches) < 10
+            drain(INDEX)
+            assert_mirrors(PlayerAscending)
+
+
+@contextmanager
+def frozen_in_unmark() -> Iterator[subprocess.Popen[str]]:
+    """A ``sync_zrank`` that was stopped inside unmark(), its transaction open. Killed in the end, or after a while."""
+    with manage("sync_zrank", "ascending", freeze="zrank_batch") as process:
+        # SIGSTOP is all that it says of where it is; WNOWAIT leaves the child to Popen.
+        if not _is_stopped(process, 60):
+            process.kill()
+            pytest.fail(f"It has not come as far as that: {process.communicate()}")
+        mercy = threading.Timer(8, process.kill)
+        mercy.start()
+        try:
+            yield process
+        finally:
+            mercy.cancel()
+            process.kill()
+
+
+def _is_stopped(process: subprocess.Popen[str], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is not None:
+            return found.si_code == os.CLD_STOPPED
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time: a frozen one stops all")
+class TestFrozen:
+    """A drain that was stopped in the middle of a transaction: a paused VM, SIGSTOP."""
+
+    def save_for(self, seconds: float) -> float:
+        """Save again and again, each of which may drain. How long the slowest took."""
+        slowest, until = 0.0, time.monotonic() + seconds
+        player = Player.objects.earliest("pk")
+        while (began := time.monotonic()) < until:
+            player.level = (player.level or 0) + 1
+            player.save()
+            slowest = max(slowest, time.monotonic() - began)
+        return slowest
+
+    def test_saves_go_on(self) -> None:
+        change(50)
+        with frozen_in_unmark():
+            assert self.save_for(2.5) < 1
+            other = Player.objects.earliest("pk")
+            assert PlayerAscending.ranking.score(other.pk) == other.level
+        drain(INDEX)
+        assert_mirrors(PlayerAscending)
+
+    def test_other_drains_go_on_or_give_up(self) -> None:
+        """They may take away what the frozen one doesn't hold, and wait for nothing."""
+        change(50)
+        with frozen_in_unmark():
+            change(60)
+            began = time.monotonic()
+            drain(INDEX, limit=1000, rebuilds=False)
+            assert time.monotonic() - began < 5
+        for _ in range(2):
+            call_command("sync_zrank", "ascending", stdout=StringIO())
+        assert not waiting_marks(INDEX).exists()
+        assert_mirrors(PlayerAscending)
+
+
+def isolation(level: str) -> Any:
+    """An isolation level as the database's driver names it."""
+    if connection.vendor == "postgresql":
+        from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+        return getattr(IsolationLevel, level)
+    return level.lower().replace("_", " ")
+
+
+@pytest.fixture(params=["SERIALIZABLE", "REPEATABLE_READ"])
+def isolated(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The level of all connections that are opened from now on."""
+    options = connection.settings_dict["OPTIONS"]
+    before = dict(options)
+    options["isolation_level"] = isolation(request.param)
+    connection.close()
+    yield request.param
+    options.clear()
+    options.update(before)
+    connection.close()
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="it has one level")
+def test_conflicting_transactions_are_tried_again(isolated: str) -> None:
+    """Several ``sync_zrank`` and writers at once, at a level where a conflict is an error and no wait."""
+    stop, failures = threading.Event(), []
+
+    def repeat(task: Callable[[], object]) -> None:
+        try:
+            while not stop.is_set():
+                task()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            failures.append(error)
+            stop.set()
+        finally:
+            connections.close_all()
+
+    def sync() -> None:
+        call_command("sync_zrank", "ascending", stdout=StringIO())
+
+    pks = list(Player.objects.values_list("pk", flat=True))
+    threads = [threading.Thread(target=repeat, args=[task]) for task in (sync, sync, sync)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 3
+    for level in range(10**6):
+        if stop.is_set() or time.monotonic() > until:
+            break
+        with suppress(OperationalError):  # what a project's own code gets at such a level
+            change(level)
+        push(INDEX, pks[:1])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    sync()
+    assert_mirrors(PlayerAscending)
+    assert set(contents(PlayerAscending)) == set(map(str, pks))
