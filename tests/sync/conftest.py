@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.engine import executor
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.registry import registry
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
@@ -114,3 +116,15 @@ def use_redis(settings: Any, url: str, **options: Any) -> None:
     cache = settings.CACHES["zrank"]
     changed = {**cache, "LOCATION": url, "OPTIONS": {**cache["OPTIONS"], **options}}
     settings.CACHES = {**settings.CACHES, "zrank": changed}
+
+
+def refused_within(seconds: float, index: type[RankIndex], error: type[IndexUnavailable]) -> bool:
+    """Whether reads, tried again and again, are turned away before the time is up."""
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        try:
+            index.ranking.top(3)
+        except error:
+            return True
+        sleep(0.02)
+    return False

@@ -19,9 +19,7 @@ __all__ = ["manage", "on_terminal"]
 _ROOT = Path(__file__).parents[2]
 
 
-def manage(
-    *args: str, pause: bool = False, freeze: str = "", **options: Any
-) -> subprocess.Popen[str]:
+def manage(*args: str, pause: bool = False, freeze: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start a management command on the databases and the Redis of the current test.
 
     ``pause``: make a rebuild wait for a line after each batch. ``freeze``: stop the process, as SIGSTOP does, after
