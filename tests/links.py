@@ -41,7 +41,9 @@ class Link:
 
     def route(self, target: int) -> None:
         """Lead new connections to another port. Those that are open stay where they are."""
-        Path(self._file.name).write_text(str(target))
+        self._file.seek(0)
+        self._file.write(f"{target:5}")  # over what it held, for it is read at any moment
+        self._file.flush()
 
     def restore(self) -> None:
         """Accept connections, after :meth:`cut`."""

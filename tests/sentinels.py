@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import redis
 
-from tests.servers import free_port, wait_for
+from tests.servers import ONCE, free_port, wait_for
 
 __all__ = ["NAME", "Sentinels", "client_options"]
 
@@ -51,7 +51,7 @@ class Sentinels:
     def _ask(self, port: int, *command: str) -> Any:
         """What a Sentinel answers; None where it doesn't."""
         try:
-            with redis.Redis(port=port, socket_timeout=1, decode_responses=True) as client:
+            with redis.Redis(port=port, socket_timeout=0.5, decode_responses=True, retry=ONCE) as client:
                 return client.execute_command(*command)
         except redis.RedisError:
             return None
@@ -65,28 +65,26 @@ class Sentinels:
     def fail_over(self) -> None:
         """A planned failover: to a replica that has what the primary has, as far as it has got it."""
         before = self.primary()
-        wait_for(lambda: bool(self._ask(self.ports[0], "SENTINEL", "FAILOVER", NAME)), 10)
-        self.wait_for_another(before)
+        wait_for(self.ask_to_fail_over, 10)
+        wait_for(lambda: self.agree() and self.primary() != before, 30)
+
+    def ask_to_fail_over(self) -> bool:
+        """Begin a planned failover. Returns false where it is refused."""
+        return bool(self._ask(self.ports[0], "SENTINEL", "FAILOVER", NAME))
+
+    def agree(self) -> bool:
+        """Return true if all of them name the same primary."""
+        said = [self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME) for port in self.ports]
+        return all(said) and len({int(address[1]) for address in said}) == 1
 
     def can_fail_over(self) -> bool:
-        """Whether the last failover is over, and a replica hears from the primary."""
+        """Return true if the last failover is over, and a replica hears from the primary."""
         state = self._ask(self.ports[0], "SENTINEL", "MASTER", NAME)
         replicas = self._ask(self.ports[0], "SENTINEL", "REPLICAS", NAME)
         return (
             bool(state)
             and state["flags"] == "master"
             and any(replica["master-link-status"] == "ok" for replica in replicas or [])
-        )
-
-    def wait_for_another(self, before: int | None, seconds: float = 30) -> None:
-        """Wait until all name another primary than ``before``."""
-        wait_for(
-            lambda: all(
-                (address := self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME))
-                and int(address[1]) != before
-                for port in self.ports
-            ),
-            seconds,
         )
 
     def stop(self) -> None:

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["RedisServer", "free_port", "wait_for"]
+__all__ = ["ONCE", "RedisServer", "free_port", "wait_for"]
+
+ONCE: Final = Retry(NoBackoff(), retries=0)
+"""Let a client try a command once, and say at once what is wrong."""
 
 
 class RedisServer:
@@ -31,6 +34,9 @@ class RedisServer:
         self.binary = str(binary)
         self.timeout = timeout
         self.port = free_port()
+        self.settings: dict[str, object] = {}
+        """More of its configuration."""
+
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,11 +45,14 @@ class RedisServer:
         """Database 0 of the server."""
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> None:
-        """Start it and wait until it answers PING; RuntimeError, with its log, if it does not in time."""
+    def start(self, dump: bytes | None = None) -> None:
+        """Start it, empty or with a dump, and wait until it answers PING; RuntimeError, with its log, if it does not in
+        time."""
         if self._process is not None:
             raise RuntimeError("already running")
         self._folder = Path(tempfile.mkdtemp(prefix="zrank-redis-"))
+        if dump is not None:
+            (self._folder / "dump.rdb").write_bytes(dump)
         settings = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -82,7 +91,9 @@ class RedisServer:
 
     def ask(self, *command: Any) -> Any:
         """Send one command, and return what the server answers."""
-        with redis.Redis(port=self.port, socket_timeout=self.timeout, decode_responses=True) as client:
+        with redis.Redis(
+            port=self.port, socket_timeout=self.timeout, decode_responses=True, retry=ONCE
+        ) as client:
             return client.execute_command(*command)
 
     def follow(self, port: int) -> None:
@@ -124,8 +135,7 @@ class RedisServer:
         """Whether it answers PING before the time is up; False at once if it has ended."""
         assert self._process is not None
         deadline = time.monotonic() + self.timeout
-        once = Retry(NoBackoff(), retries=0)
-        with redis.Redis.from_url(self.url, socket_timeout=1, socket_connect_timeout=1, retry=once) as client:
+        with redis.Redis.from_url(self.url, socket_timeout=1, socket_connect_timeout=1, retry=ONCE) as client:
             while self._process.poll() is None and time.monotonic() < deadline:
                 try:
                     # Whose port it is must be known: another server may have taken it first.

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import django
 import redis
 from django.db import connection, connections
 
-from tests.torture.options import parse_options
-from tests.torture.servers import DATABASES, ForgetfulRedis
+from tests.torture.databases import DATABASES
+from tests.torture.options import DEPLOYMENTS, parse_options
 
 
 def main() -> int:
@@ -23,12 +25,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped
     folder = Path(tempfile.mkdtemp(prefix="zrank-torture-"))
     folder.chmod(0o755)  # a database server runs as another user, and must get to its files
-    database, server = DATABASES[options.database](folder), ForgetfulRedis(redis_binary())
+    database, server = DATABASES[options.database](folder), DEPLOYMENTS[options.redis](redis_binary())
     is_right = False
     try:
         database.start()
         server.start()
-        set_up_django(database.environment, folder, server.url, options)
+        set_up_django(database.environment, folder, server.cache(), options)
         from tests.torture.driver import Driver  # it needs the models
 
         try:
@@ -60,14 +62,14 @@ def redis_binary() -> str:
 
 
 def set_up_django(
-    environment: dict[str, str], folder: Path, redis_url: str, options: argparse.Namespace
+    environment: dict[str, str], folder: Path, cache: dict[str, Any], options: argparse.Namespace
 ) -> None:
     """Django, with a new database."""
     os.environ |= environment | {
         "DJANGO_SETTINGS_MODULE": "tests.torture.settings",
         "ZRANK_TORTURE_FOLDER": str(folder),
         "ZRANK_TORTURE_NAME": str(os.getpid()),
-        "ZRANK_TORTURE_REDIS": redis_url,
+        "ZRANK_TORTURE_REDIS": json.dumps(cache),
         "ZRANK_TORTURE_KEEP_MARKS": str(options.keep_marks),
     }
     django.setup()

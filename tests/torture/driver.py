@@ -16,11 +16,14 @@ from django.db import Error, connection, connections
 
 from django_zrank.registry import registry
 from tests.torture import pace
+from tests.torture.clients import disconnect, pin
 from tests.torture.compare import compare, is_in_step, stray_keys, waiting
-from tests.torture.options import KINDS
+from tests.torture.databases import Database
+from tests.torture.options import KINDS, MENDING, PROCESSES
 from tests.torture.outcome import Outcome
 from tests.torture.processes import Process
-from tests.torture.servers import Database, ForgetfulRedis
+from tests.torture.schema import capture_strikes
+from tests.torture.single import Single
 from tests.torture.writers import Writer, populate
 
 __all__ = ["Driver"]
@@ -37,12 +40,12 @@ class Driver:
         options: argparse.Namespace,
         folder: Path,
         database: Database,
-        redis: ForgetfulRedis,
+        redis: Single,
     ) -> None:
         pace.shorten(options.lease)
         self.options, self.folder, self.database, self.redis = options, folder, database, redis
         self.outcome = Outcome(
-            " ".join(filter(None, [options.database, f"seed {options.seed}", options.broken]))
+            " ".join(filter(None, [options.database, options.redis, f"seed {options.seed}", options.broken]))
         )
         self.indexes = registry.named(INDEXES)
         self.chance = random.Random(options.seed)
@@ -51,6 +54,7 @@ class Driver:
         self.leaving: list[Process] = []
         self.enough = RawValue("b")
         self.counts = [RawArray("q", 3) for _ in range(options.writers)]
+        self.strikes = {**redis.strikes, **database.strikes, **capture_strikes(folder)}
 
     def run(self) -> Outcome:
         """All of it. The servers are running, and the database is new."""
@@ -74,7 +78,7 @@ class Driver:
     def round(self, seconds: float, kills: int) -> None:
         """Write and kill for so many seconds and so many kills, then stop everything, drain and compare."""
         # A rebuild mends what is wrong, and a new server hides it: not every round has either.
-        spared = {kind for kind in ("rebuild", "redis-dump") if self.chance.random() < 0.4}
+        spared = {kind for kind in MENDING if self.chance.random() < 0.4}
         kinds = {kind: often for kind, often in KINDS.items() if self.can(kind) and kind not in spared}
         self.start(kinds)
         began = time.monotonic()
@@ -93,7 +97,7 @@ class Driver:
         """Whether this is among the things that are done in this run."""
         if kind in self.options.without:
             return False
-        return {"connection": bool(self.database.others), "database": self.database.is_ours}.get(kind, True)
+        return kind in self.strikes or kind in PROCESSES
 
     # Processes
 
@@ -118,6 +122,8 @@ class Driver:
 
     def work(self, task: Callable[[], object], seed: float) -> None:
         """What a victim does."""
+        if self.redis.pinned and seed < self.options.pinned:
+            pin(random.Random(seed).choice(self.redis.pinned))
         pace.slow_down(random.Random(seed))
         if self.options.broken:
             pace.BREAKS[self.options.broken]()
@@ -160,6 +166,7 @@ class Driver:
         """Let them work. Those whose pause is over go on; those that died by themselves are complained of."""
         while (left := moment - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
+            self.redis.tick()
             now = time.monotonic()
             for process in [process for process, until in self.paused.items() if until <= now]:
                 process.resume()
@@ -178,21 +185,15 @@ class Driver:
         match kind:
             case "writer" | "drainer" | "rebuild":
                 self.kill(self.victim(kind))
-            case "connection":
-                if not self.database.kill_connection(self.chance):
-                    return False
-            case "database":
-                self.database.crash()
-            case "redis-empty" | "redis-dump":
-                self.redis.kill()
-                time.sleep(self.chance.random() * 0.3)
-                self.redis.start(self.redis.dump if kind == "redis-dump" else None)
             case "pause" | "interrupt":
                 # There are more writers than others, and each of the others does more at a time.
                 role = self.chance.choice(sorted({name.partition("-")[0] for name in self.victims.values()}))
                 getattr(self, kind)(self.victim(role))
                 self.outcome.others[kind] += 1
                 return False
+            case _:
+                if not self.strikes[kind](self.chance):
+                    return False
         self.outcome.kills[kind] += 1
         return True
 
@@ -232,6 +233,8 @@ class Driver:
         self.leaving.clear()
         self.paused.clear()
         self.database.settle()
+        self.redis.settle()
+        disconnect()
         self.outcome.rows, self.outcome.transactions, self.outcome.undone = (
             sum(count[i] for count in self.counts) for i in range(3)
         )

@@ -6,22 +6,38 @@ import argparse
 from random import SystemRandom
 from typing import Final
 
-from tests.torture.servers import DATABASES
+from tests.torture.databases import DATABASES
+from tests.torture.pair import Pair
+from tests.torture.single import Single
+from tests.torture.watched import Watched
 
-__all__ = ["BREAKS", "KINDS", "parse_options"]
+__all__ = ["BREAKS", "DEPLOYMENTS", "KINDS", "MENDING", "PROCESSES", "parse_options"]
+
+DEPLOYMENTS: Final = {"single": Single, "pair": Pair, "sentinel": Watched}
+"""One server; two, failed over by hand, fast and roughly; two with three Sentinels."""
+
+PROCESSES: Final = {"writer": 6.0, "drainer": 5.0, "rebuild": 3.0, "pause": 4.0, "interrupt": 3.0}
+"""What may be done to processes, and how often. The last two are no kills."""
 
 KINDS: Final = {
-    "writer": 6.0,
-    "drainer": 5.0,
-    "rebuild": 3.0,
+    **PROCESSES,
     "connection": 3.0,
+    "database": 0.2,
+    "migration": 0.3,
+    "triggers": 0.3,
     "redis-dump": 2.0,
     "redis-empty": 0.4,
-    "database": 0.2,
-    "pause": 4.0,
-    "interrupt": 3.0,
+    "failover": 2.0,
+    "back": 1.5,
+    "split": 2.0,
+    "partition": 2.0,
+    "freeze": 1.0,
+    "sentinel": 1.0,
 }
-"""What may be done to them, and how often. All but the last two are kills."""
+"""Everything that may be done, and how often. What a deployment doesn't have is left out."""
+
+MENDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
+"""What leads to a new build, which mends what is wrong."""
 
 BREAKS: Final = ("token_after_read", "no_guard", "one_refusal")
 """How the protocol can be broken: see ``pace.py``."""
@@ -34,6 +50,18 @@ def parse_options() -> argparse.Namespace:
         description="Kills everything, then compares all of Redis with all of the database.",
     )
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
+    parser.add_argument(
+        "--redis",
+        choices=DEPLOYMENTS,
+        default="single",
+        help="Who takes over when it fails. Default: nobody.",
+    )
+    parser.add_argument(
+        "--pinned",
+        type=float,
+        default=0.15,
+        help="The share of processes that know one server, and follow no failover. Default: 0.15.",
+    )
     parser.add_argument("--seconds", type=float, default=30, help="How long to kill. Default: 30.")
     parser.add_argument("--kills", type=int, help="How many kills, in these seconds. Default: 4 a second.")
     parser.add_argument(

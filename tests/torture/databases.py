@@ -1,4 +1,4 @@
-"""Servers that can be killed: each of the three databases, and a Redis that can go back in time."""
+"""Databases that can be killed."""
 
 from __future__ import annotations
 
@@ -8,43 +8,15 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import redis
 from django.db import DatabaseError, connection
 
-from tests.servers import RedisServer
+from tests.torture.strike import Strike
 
-__all__ = ["DATABASES", "Database", "ForgetfulRedis"]
-
-
-class ForgetfulRedis(RedisServer):
-    """A server that may be started with what it held when :meth:`save` was last called."""
-
-    dump: bytes | None = None
-
-    def save(self) -> None:
-        """Keep what it holds now for a later start."""
-        assert self._folder is not None
-        with redis.Redis.from_url(self.url, socket_timeout=5) as client:
-            client.save()
-        self.dump = (self._folder / "dump.rdb").read_bytes()
-
-    def start(self, dump: bytes | None = None) -> None:
-        """Start it, empty or with a dump, and wait until it answers."""
-        self._folder = Path(tempfile.mkdtemp(prefix="zrank-redis-"))
-        if dump is not None:
-            (self._folder / "dump.rdb").write_bytes(dump)
-        options = f"--bind 127.0.0.1 --port {self.port} --dir {self._folder} --appendonly no --logfile log"
-        self._process = subprocess.Popen(
-            [self.binary, *options.split(), "--save", ""], stdout=subprocess.DEVNULL
-        )
-        if not self._answers():
-            self.kill()
-            raise RuntimeError(f"{self.binary} does not answer on port {self.port}")
+__all__ = ["DATABASES", "Database"]
 
 
 class Database:
@@ -63,16 +35,12 @@ class Database:
         """What ``tests/settings.py`` finds it by."""
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it is a server that was started here, and may be killed."""
-        return False
+    def strikes(self) -> dict[str, Strike]:
+        """What can be done to it, by name."""
+        return {}
 
     def start(self) -> None:
         """Start the server, if it is one that is ours to start."""
-
-    def crash(self) -> None:
-        """End the server as a crash would, and start it again."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """End the server, if it was started here."""
@@ -133,8 +101,12 @@ class DatabaseServer(Database):
         raise NotImplementedError
 
     @property
-    def is_ours(self) -> bool:
-        return self.private
+    def strikes(self) -> dict[str, Strike]:
+        return {"connection": self.kill_connection, **({"database": self.crash} if self.private else {})}
+
+    def crash(self, chance: random.Random) -> bool:
+        """End the server as a crash would, and start it again."""
+        raise NotImplementedError
 
     def run(self, command: str) -> None:
         """Run a program of the server, as the user it wants; CalledProcessError, with what it said."""
@@ -176,9 +148,10 @@ class PostgreSQL(DatabaseServer):
         )
         subprocess.run([*command, options], check=True, cwd=self.folder, **self.identity())
 
-    def crash(self) -> None:
+    def crash(self, chance: random.Random) -> bool:
         self.stop()
         self.up()
+        return True
 
     def stop(self) -> None:
         if self.private:  # by SIGQUIT to every process of it: no checkpoint, recovery at the next start
@@ -228,9 +201,10 @@ class MariaDB(DatabaseServer):
         command = f"mariadb-admin --no-defaults --socket={self.socket} --user=root ping"
         return subprocess.run(command.split(), capture_output=True).returncode
 
-    def crash(self) -> None:
+    def crash(self, chance: random.Random) -> bool:
         self.stop(signal.SIGKILL)
         self.up()
+        return True
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
         if self.process is not None:
