@@ -15,7 +15,7 @@ from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Mark
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Verdict, examine, mend
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -165,6 +165,23 @@ class TestBackAndForth:
             b.promote()
         a.follow(b.port)
         a.promote()
+        sync()
+        assert_right()
+
+    def test_a_failover_while_the_replay_waits(self, front: Link, a: RedisServer, b: RedisServer) -> None:
+        """To a server that has not heard of the replay. Its marks wait on, and so must the readers."""
+        b.follow(a.port)
+        with Link(a.port) as wire:
+            b.follow(wire.port)
+            wire.cut()
+            mend(INDEX)
+            assert examine(INDEX) is Verdict.BEHIND
+        b.promote()
+        lead(front, b)
+        mend(INDEX)
+        assert waiting_marks(INDEX).exists()
+        assert examine(INDEX) is Verdict.BEHIND
+        assert read_until_refused(2)
         sync()
         assert_right()
 
