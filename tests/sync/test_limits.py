@@ -114,6 +114,7 @@ class TestSteadyWrites:
             use_redis(settings, a.url)
             rebuild(INDEX)
             b.follow(wire.port)
+            call_command("sync_zrank", "ascending", stdout=StringIO())
             wire.cut()
             change(50)
             drain(INDEX)
