@@ -77,6 +77,11 @@ class Sentinels:
         said = [self._ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME) for port in self.ports]
         return all(said) and len({int(address[1]) for address in said}) == 1
 
+    def are_content(self) -> bool:
+        """Return true if they agree, and none of them holds the primary for down or is failing it over."""
+        states = [self._ask(port, "SENTINEL", "MASTER", NAME) for port in self.ports]
+        return self.agree() and all(state and state["flags"] == "master" for state in states)
+
     def can_fail_over(self) -> bool:
         """Return true if the last failover is over, and a replica hears from the primary."""
         state = self._ask(self.ports[0], "SENTINEL", "MASTER", NAME)

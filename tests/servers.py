@@ -61,6 +61,7 @@ class RedisServer:
             "appendonly": "no",
             "repl-diskless-sync-delay": 0,  # a replica need not wait for others
             "logfile": self._folder / "log",
+            **self.settings,
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         self._process = subprocess.Popen([self.binary, *options], stdout=subprocess.DEVNULL)

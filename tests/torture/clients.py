@@ -11,7 +11,7 @@ from django_redis import get_redis_connection
 
 __all__ = ["disconnect", "pin"]
 
-_SENTINELS = ("CLIENT_CLASS", "CONNECTION_FACTORY", "SENTINELS", "SENTINEL_KWARGS")
+_SENTINELS = ("CLIENT_CLASS", "CONNECTION_POOL_CLASS", "CONNECTION_FACTORY", "SENTINELS", "SENTINEL_KWARGS")
 
 
 def pin(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +36,8 @@ class Watched(Single):
         self.links: dict[ForgetfulRedis, Link] = {}
         self.sentinels: Sentinels | None = None
         self.later: list[tuple[float, Callable[[], object]]] = []
+        self.asleep: subprocess.Popen[bytes] | None = None
+        self.since = 0.0
         self.strikes |= {"failover": self.fail_over, "partition": self.cut_off, "freeze": self.freeze}
         self.strikes["sentinel"] = self.freeze_sentinel
 
@@ -60,7 +63,7 @@ class Watched(Single):
         return {"LOCATION": f"redis://{NAME}/0", "OPTIONS": client_options(self.sentinels.ports)}
 
     def save(self) -> None:
-        if not self.later:  # else it may be down, or frozen
+        if not self.is_hit:  # else it may be down, or frozen
             self.find_primary()
             super().save()
 
@@ -72,14 +75,19 @@ class Watched(Single):
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         self.later.append((time.monotonic() + seconds, action))
 
+    @property
+    def is_hit(self) -> bool:
+        """Whether the primary is cut off, frozen or down."""
+        return len(self.later) > (self.asleep is not None)
+
     def fail_over(self, chance: random.Random) -> bool:
         """A planned one. Refused while another is going on, or while no replica is known to be good."""
         assert self.sentinels is not None
-        return not self.later and self.sentinels.can_fail_over() and self.sentinels.ask_to_fail_over()
+        return not self.is_hit and self.sentinels.can_fail_over() and self.sentinels.ask_to_fail_over()
 
     def cut_off(self, chance: random.Random) -> bool:
         """A partition: the primary is alone with those who know it directly. Then it is back, and still a primary."""
-        if self.later:
+        if self.is_hit:
             return False
         link = self.links[self.find_primary()]
         link.cut()
@@ -88,7 +96,7 @@ class Watched(Single):
 
     def freeze(self, chance: random.Random) -> bool:
         """The primary answers nobody for a while; when it goes on, another may have taken over."""
-        if self.later:
+        if self.is_hit:
             return False
         primary = self.find_primary()
         primary.freeze()
@@ -98,14 +106,21 @@ class Watched(Single):
     def freeze_sentinel(self, chance: random.Random) -> bool:
         """Two are enough to agree on a failover, which this one hears of late."""
         assert self.sentinels is not None
-        sentinel = chance.choice(self.sentinels.processes)
-        sentinel.send_signal(signal.SIGSTOP)
-        self.after(_LONGEST * chance.random(), lambda: sentinel.send_signal(signal.SIGCONT))
+        if self.asleep is not None:
+            return False
+        self.asleep = chance.choice(self.sentinels.processes)
+        self.asleep.send_signal(signal.SIGSTOP)
+        self.after(_LONGEST * chance.random(), self.wake_sentinel)
         return True
+
+    def wake_sentinel(self) -> None:
+        assert self.asleep is not None
+        self.asleep.send_signal(signal.SIGCONT)
+        self.asleep = None
 
     def restart(self, chance: random.Random, dump: bytes | None) -> bool:
         """The primary is down for a while, and comes back as one: with a dump, or with nothing."""
-        if self.later:
+        if self.is_hit:
             return False
         primary = self.find_primary()
         primary.kill()
@@ -122,20 +137,20 @@ class Watched(Single):
         return self.primary
 
     def settle(self) -> None:
-        """Everything runs, all Sentinels name the same server, and it takes writes; the other one follows it."""
+        """Everything runs, all Sentinels name the same server, and none of them is about to name another."""
+        assert self.sentinels is not None
         for _, action in self.later:
             action()
         self.later.clear()
-        wait_for(self.is_settled, 60)
-        for server in self.both:
-            if server is not self.primary:
-                server.ask("REPLICAOF", "127.0.0.1", self.links[self.primary].port)
+        self.since = time.monotonic()
+        wait_for(self.is_settled, 90)
 
     def is_settled(self) -> bool:
+        """Return true if it has been so for a second: a Sentinel that was frozen may yet have something to say."""
         assert self.sentinels is not None
-        if not self.sentinels.agree():
-            return False
+        role: Any = [None]
         with suppress(redis.RedisError):
-            role: Any = self.find_primary().ask("ROLE")
-            return bool(role[0] == "master")
-        return False
+            role = self.find_primary().ask("ROLE")
+        if role[0] != "master" or not self.sentinels.are_content():
+            self.since = time.monotonic()
+        return time.monotonic() > self.since + 1
