@@ -9,7 +9,9 @@ from tests.settings import CACHES, DATABASE, DATABASES
 _FOLDER = os.environ["ZRANK_TORTURE_FOLDER"]
 _NAME = f"zrank_torture_{os.environ['ZRANK_TORTURE_NAME']}"
 
-DATABASES = {"default": DATABASES["default"]}
+# A database that indexes name which are not written to.
+_OTHER = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+DATABASES = {"default": DATABASES["default"], "other": _OTHER}
 DATABASES["default"]["TEST"] = {
     **DATABASES["default"].get("TEST", {}),
     "NAME": f"{_FOLDER}/{_NAME}.sqlite3" if DATABASE == "sqlite" else _NAME,
