@@ -35,7 +35,7 @@ class Wrong(NamedTuple):
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
     """How many members there are on either side, and what is wrong: in all keys of the index."""
     store = Store(index.name, index.layout)
-    live = store.live.root
+    live = live_root(store)
     members = standing(index)
     database, redis = expected(live, members, index.layout), everything(store.client, live)
     wrong = [
@@ -53,6 +53,12 @@ def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
         if database.get(key, {}).get(member) != redis.get(key, {}).get(member)
     ]
     return len(database.get(live, {}).keys() | redis.get(live, {}).keys()), wrong
+
+
+def live_root(store: Store) -> str:
+    """As Redis has it now: what this process has learnt of it may be old."""
+    generation: Any = store.client.hget(store.keys.meta, "generation")
+    return store.keys.at((generation or b"").decode()).root
 
 
 def _story(index: RankIndex, member: str) -> str:
@@ -84,7 +90,7 @@ def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     strays: list[str] = []
     for index in indexes:
         store = Store(index.name)
-        needed = (store.keys.meta, store.keys.recent, store.live.root)
+        needed = (store.keys.meta, store.keys.recent, live_root(store))
         found = everything(store.client, store.keys.tag)
         strays += [key for key in found if not key.startswith(needed)]
     return strays
