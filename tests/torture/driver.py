@@ -16,6 +16,7 @@ from django.db import Error, connection, connections
 
 from django_zrank.registry import registry
 from tests.torture import pace
+from tests.torture.breaks import BREAKS
 from tests.torture.clients import disconnect, pin
 from tests.torture.compare import compare, is_in_step, stray_keys, waiting
 from tests.torture.databases import Database
@@ -126,7 +127,7 @@ class Driver:
             pin(random.Random(seed).choice(self.redis.pinned))
         pace.slow_down(random.Random(seed))
         if self.options.broken:
-            pace.BREAKS[self.options.broken]()
+            BREAKS[self.options.broken]()
         task()
 
     def command(self, name: str, **options: Any) -> Callable[[], object]:

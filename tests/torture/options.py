@@ -39,8 +39,8 @@ KINDS: Final = {
 MENDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
 """What leads to a new build, which mends what is wrong."""
 
-BREAKS: Final = ("token_after_read", "no_guard", "one_refusal")
-"""How the protocol can be broken: see ``pace.py``."""
+BREAKS: Final = ("token_after_read", "no_guard", "one_refusal", "no_term", "no_replid", "no_capture")
+"""How the protocol can be broken: see ``breaks.py``."""
 
 
 def parse_options() -> argparse.Namespace:

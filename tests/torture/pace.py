@@ -1,18 +1,15 @@
-"""What the driver changes in its workers: never what the product does, unless it is to be broken on purpose."""
+"""What the driver changes in its workers: how long steps take, never what they do."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
-from hashlib import sha1
 from typing import Any, Final
 
-from django_zrank import scripts
 from django_zrank.store import Store
-from django_zrank.sync import push
 
-__all__ = ["BREAKS", "shorten", "slow_down"]
+__all__ = ["pause", "shorten", "slow_down"]
 
 _PAUSED: Final = (
     "begin_write",
@@ -60,56 +57,3 @@ def pause(chance: random.Random, often: float) -> None:
         time.sleep(4 * chance.random() ** 4)
     elif dice < 3 * often:
         time.sleep(chance.random() * 0.02)
-
-
-def _token_after_read() -> None:
-    """Take the token when the rows have been read already."""
-    apply_changes = Store.apply_changes
-
-    def broken(self: Store, epoch: Any, changes: Any) -> Any:
-        changes = _dawdle(changes)
-        return apply_changes(self, self.begin_write(), changes)
-
-    Store.apply_changes = broken  # type: ignore[method-assign]
-
-
-def _no_guard() -> None:
-    """Write a member even if it was written since the token was taken."""
-    script, guard = scripts.APPLY_CHANGES, "if written and tonumber(written) > token then"
-    if script.source.count(guard) != 1:
-        raise AssertionError("apply_changes.lua has another guard by now")
-    script.source = script.source.replace(guard, "if false then")
-    script.sha = sha1(script.source.encode()).hexdigest()
-    _apply_late()
-
-
-def _one_refusal() -> None:
-    """Leave a member alone as soon as it is refused."""
-    push._REFUSALS = 1  # type: ignore[misc]
-    _apply_late()
-
-
-def _apply_late() -> None:
-    """Write what was read long before, sometimes."""
-    apply_changes = Store.apply_changes
-
-    def late(self: Store, epoch: Any, changes: Any) -> Any:
-        return apply_changes(self, epoch, _dawdle(changes))
-
-    Store.apply_changes = late  # type: ignore[method-assign]
-
-
-def _dawdle(changes: Any) -> list[Any]:
-    """What was read, sometimes long after it was read: a short run is to show what is wrong."""
-    changes = list(changes)
-    if random.random() < 0.3:
-        time.sleep(1.5 * random.random())
-    return changes
-
-
-BREAKS: Final[dict[str, Callable[[], None]]] = {
-    "token_after_read": _token_after_read,
-    "no_guard": _no_guard,
-    "one_refusal": _one_refusal,
-}
-"""Ways to break the protocol that lose nothing but its order: the driver must find what is wrong then."""

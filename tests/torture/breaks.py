@@ -1,0 +1,103 @@
+"""Ways to break the protocol on purpose, each of which must make a run fail."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from hashlib import sha1
+from typing import Any, Final
+
+from django_zrank import scripts
+from django_zrank.scripts import Script
+from django_zrank.store import Health, Store
+from django_zrank.sync import drain, health, marks, push
+
+__all__ = ["BREAKS"]
+
+
+def _token_after_read() -> None:
+    """Take the token when the rows have been read already."""
+    apply_changes = Store.apply_changes
+
+    def broken(self: Store, epoch: Any, changes: Any) -> Any:
+        changes = _dawdle(changes)
+        return apply_changes(self, self.begin_write(), changes)
+
+    Store.apply_changes = broken  # type: ignore[method-assign]
+
+
+def _no_guard() -> None:
+    """Write a member even if it was written since the token was taken."""
+    _rewrite(scripts.APPLY_CHANGES, "if written and tonumber(written) > token then", "if false then")
+    _apply_late()
+
+
+def _one_refusal() -> None:
+    """Leave a member alone as soon as it is refused."""
+    push._REFUSALS = 1  # type: ignore[misc]
+    _apply_late()
+
+
+def _apply_late() -> None:
+    """Write what was read long before, sometimes."""
+    apply_changes = Store.apply_changes
+
+    def late(self: Store, epoch: Any, changes: Any) -> Any:
+        return apply_changes(self, epoch, _dawdle(changes))
+
+    Store.apply_changes = late  # type: ignore[method-assign]
+
+
+def _dawdle(changes: Any) -> list[Any]:
+    """What was read, sometimes long after it was read: a short run is to show what is wrong."""
+    changes = list(changes)
+    if random.random() < 0.3:
+        time.sleep(1.5 * random.random())
+    return changes
+
+
+def _no_term() -> None:
+    """Leave the term out of the fence and of the replay: only versions are compared."""
+    lock, unmark = marks._lock, marks.unmark
+
+    def any_term(index: Any, generation: str, term: int) -> bool:
+        return lock(index, generation, health.noted(index).term)
+
+    def without_term(*args: Any, term: int, **kwargs: Any) -> bool:
+        return unmark(*args, term=0, **kwargs)
+
+    marks._lock = any_term  # type: ignore[assignment]
+    drain.unmark = without_term  # type: ignore[assignment]
+    Health.position = property(lambda self: (0, int(self.applied or 0)))  # type: ignore[assignment]
+
+
+def _no_replid() -> None:
+    """Know a server by its process alone, as if a process always held the same data."""
+    for script in vars(scripts).values():
+        if isinstance(script, Script) and "server" in script.libraries:
+            _rewrite(script, "return run .. '/' .. history", "return run")
+
+
+def _no_capture() -> None:
+    """Take it for granted that the triggers are there."""
+    health.restore = lambda index: []  # type: ignore[assignment]
+    health.gaps = lambda index: []  # type: ignore[assignment]
+
+
+def _rewrite(script: Script, old: str, new: str) -> None:
+    if script.source.count(old) != 1:
+        raise AssertionError(f"{script.name}.lua says something else by now")
+    script.source = script.source.replace(old, new)
+    script.sha = sha1(script.source.encode()).hexdigest()
+
+
+BREAKS: Final[dict[str, Callable[[], None]]] = {
+    "token_after_read": _token_after_read,
+    "no_guard": _no_guard,
+    "one_refusal": _one_refusal,
+    "no_term": _no_term,
+    "no_replid": _no_replid,
+    "no_capture": _no_capture,
+}
+"""By the names that ``--break`` takes. What they lose is nothing but order, or what one condition guards against."""
