@@ -44,6 +44,8 @@ class Driver:
         redis: Single,
     ) -> None:
         pace.shorten(options.lease)
+        if options.broken:  # here and in all processes, which are forked from this one
+            BREAKS[options.broken]()
         self.options, self.folder, self.database, self.redis = options, folder, database, redis
         self.outcome = Outcome(
             " ".join(filter(None, [options.database, options.redis, f"seed {options.seed}", options.broken]))
@@ -55,7 +57,7 @@ class Driver:
         self.leaving: list[Process] = []
         self.enough = RawValue("b")
         self.counts = [RawArray("q", 3) for _ in range(options.writers)]
-        self.strikes = {**redis.strikes, **database.strikes, **capture_strikes(folder)}
+        self.strikes = {**redis.strikes, **database.strikes, **capture_strikes(folder, self.leaving)}
 
     def run(self) -> Outcome:
         """All of it. The servers are running, and the database is new."""
@@ -126,8 +128,6 @@ class Driver:
         if self.redis.pinned and seed < self.options.pinned:
             pin(random.Random(seed).choice(self.redis.pinned))
         pace.slow_down(random.Random(seed))
-        if self.options.broken:
-            BREAKS[self.options.broken]()
         task()
 
     def command(self, name: str, **options: Any) -> Callable[[], object]:
@@ -172,7 +172,7 @@ class Driver:
             for process in [process for process, until in self.paused.items() if until <= now]:
                 process.resume()
                 del self.paused[process]
-        self.leaving = [process for process in self.leaving if not process.has_ended]
+        self.leaving[:] = [process for process in self.leaving if not process.has_ended]
         for process in [process for process in self.victims if process.has_ended]:
             name = self.victims.pop(process)
             self.paused.pop(process, None)

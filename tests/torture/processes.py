@@ -14,16 +14,20 @@ from pathlib import Path
 __all__ = ["Process"]
 
 _PR_SET_PDEATHSIG = 1
+_ENDINGS = {signal.SIGINT, signal.SIGTERM}
 
 
 class Process:
     """A running ``task``. What it prints goes to ``log``; if it raises, its status is 1."""
 
     def __init__(self, task: Callable[[], object], log: Path) -> None:
+        # A child that is asked to end before it has become a process of its own would end as the driver does.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 _become_a_process(log)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
                 task()
                 status = 0
             except SystemExit as end:
@@ -34,6 +38,7 @@ class Process:
                 traceback.print_exc()
                 status = 1
             os._exit(status)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.core.management import call_command
@@ -47,12 +48,13 @@ _TRIGGERS: Final = {
 """By the vendor of a connection: a query for the triggers that capture has made, as DROP TRIGGER names them."""
 
 
-def capture_strikes(folder: Path) -> dict[str, Strike]:
-    """By name. Each is done by a process of its own, which is not killed."""
+def capture_strikes(folder: Path, leaving: list[Process]) -> dict[str, Strike]:
+    """By name. Each is done by a process of its own, which joins those that are ``leaving``: it may have to wait for a
+    writer that is paused."""
 
-    def in_process(task: Any, name: str, chance: random.Random) -> bool:
-        # SIGSTOPped writers may hold locks for a moment: it waits for them, and may lose a deadlock.
-        return Process(partial(task, folder, chance), folder / f"{name}.log").wait() == 0
+    def in_process(task: Callable[[Path, random.Random], None], name: str, chance: random.Random) -> bool:
+        leaving.append(Process(partial(task, folder, chance), folder / f"{name}.log"))
+        return True
 
     return {
         "migration": partial(in_process, _fail_migration, "migration"),
