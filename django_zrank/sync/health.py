@@ -11,7 +11,7 @@ from ..models import Generation
 from ..signals import mended
 from ..store import Health, Store
 from .marks import replay
-from .notes import has_all, is_accepted, noted
+from .notes import has_all, is_accepted, newest_batch, noted
 from .rebuild import rebuild
 from .triggers import gaps, restore
 
@@ -46,21 +46,23 @@ class Verdict(Enum):
 
 def examine(index: RankIndex) -> Verdict:
     """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
-    health, row = _look(index)
-    verdict = _examine(index, health, row)
+    health, row, newest = _look(index)
+    verdict = _examine(index, health, row, newest)
     return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
 
 
-def _look(index: RankIndex) -> tuple[Health, Generation]:
+def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
     """Return what Redis says, and what the database noted before: a rebuild that ends meanwhile is known as the one
-    that was running, and a repair meanwhile is noticed. Twice where another term was begun in between."""
+    that was running, and a repair meanwhile is noticed. Twice where another term was begun in between. And, from before
+    that, the newest batch: drains go on meanwhile."""
     store = Store(index.name, index.layout)
     for _ in range(2):
+        newest = newest_batch(index)
         row = noted(index)
         health = store.check_health()
         if not _is_later(health, row):
             break
-    return health, row
+    return health, row, newest
 
 
 def _is_later(health: Health, row: Generation) -> bool:
@@ -89,7 +91,7 @@ def _recapture(index: RankIndex) -> bool:
     return bool(made)
 
 
-def _examine(index: RankIndex, health: Health, row: Generation) -> Verdict:
+def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[int, int]) -> Verdict:
     if not health.generation:
         return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
     if health.generation != row.generation:
@@ -102,7 +104,7 @@ def _examine(index: RankIndex, health: Health, row: Generation) -> Verdict:
         return Verdict.LOST
     if health.intact == "0":
         return Verdict.EVICTED
-    if not (is_accepted(health, row) and has_all(index, health)):
+    if not (is_accepted(health, row) and has_all(health, newest)):
         purged = row.purged_term, row.purged
         return Verdict.LOST if health.position < purged else Verdict.RESTARTED
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
@@ -118,8 +120,8 @@ def mend(index: RankIndex, *, look: bool = True) -> Verdict:
     """
     recaptured = look and _recapture(index)
     store, using = Store(index.name, index.layout), index.get_using()
-    health, row = _look(index)
-    verdict = _examine(index, health, row)
+    health, row, newest = _look(index)
+    verdict = _examine(index, health, row, newest)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return Verdict.UNCAPTURED if recaptured else verdict
     logger.warning("Index %r: %s", index.name, verdict.value)

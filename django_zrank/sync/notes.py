@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..index import RankIndex
     from ..store import Health
 
-__all__ = ["forget", "has_all", "is_accepted", "is_noted", "noted"]
+__all__ = ["forget", "has_all", "is_accepted", "is_noted", "newest_batch", "noted"]
 
 _FRESH: Final = 1.0
 """Seconds for which a row that was read is believed."""
@@ -53,11 +53,16 @@ def is_accepted(health: Health, row: Generation) -> bool:
     return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
 
 
-def has_all(index: RankIndex, health: Health) -> bool:
-    """Return whether a server has every batch of its own term, whatever its identity says."""
-    term, version = health.position
-    batches = Batch.objects.using(index.get_using()).filter(index=index.name, term=term, version__gt=version)
-    return not batches.exists()
+def newest_batch(index: RankIndex) -> tuple[int, int]:
+    """Return the term and the version of the newest batch, (0, 0) for none. To be asked before the server is: drains
+    go on meanwhile."""
+    batches = Batch.objects.using(index.get_using()).filter(index=index.name)
+    return batches.order_by("-term", "-version").values_list("term", "version").first() or (0, 0)
+
+
+def has_all(health: Health, newest: tuple[int, int]) -> bool:
+    """Return whether a server has the newest batch, if that is of its own term, whatever its identity says."""
+    return newest[0] != health.position[0] or newest <= health.position
 
 
 def forget(index: RankIndex) -> None:

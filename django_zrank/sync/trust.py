@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError
 
-from .notes import has_all, noted
+from .notes import has_all, newest_batch, noted
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -45,4 +45,5 @@ def _began_a_history(index: RankIndex, health: Health) -> bool:
     the history is accepted: so if it has every batch of its term, it has lost none.
     """
     process = health.server.partition("/")[0]
-    return bool(health.is_first) and process == health.accepted.partition("/")[0] and has_all(index, health)
+    same_process = process == health.accepted.partition("/")[0]
+    return bool(health.is_first) and same_process and has_all(health, newest_batch(index))

@@ -13,6 +13,7 @@ from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import mended, rebuilt
+from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, mend
@@ -59,6 +60,22 @@ def change(level: int) -> None:
 def test_at_rest(rebuilds: list[str]) -> None:
     assert examine(INDEX) is mend(INDEX) is Verdict.HEALTHY
     assert rebuilds == []
+
+
+def test_what_is_worked_off_while_it_is_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has answered; then another process drains, and leaves a batch beyond what it said."""
+    check_health = Store.check_health
+
+    def check_then_drain(store: Store) -> Any:
+        health = check_health(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "check_health", check_health)
+            change(50)
+            assert drain(INDEX)
+        return health
+
+    monkeypatch.setattr(Store, "check_health", check_then_drain)
+    assert examine(INDEX) is Verdict.HEALTHY
 
 
 def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: list[str]) -> None:

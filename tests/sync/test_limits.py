@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, connections
 from redis import Redis
 
+from django_zrank.exceptions import Busy
 from django_zrank.models import Mark
 from django_zrank.signals import drained
 from django_zrank.sync.drain import drain
@@ -187,8 +188,9 @@ class TestFrozen:
         with frozen_in_unmark():
             change(60)
             began = time.monotonic()
-            drain(INDEX, limit=1000, rebuilds=False)
-            assert time.monotonic() - began < 5
+            with suppress(Busy):  # what it read waits on
+                drain(INDEX, limit=1000)
+            assert time.monotonic() - began < 7  # its patience is 5 s
         for _ in range(2):
             call_command("sync_zrank", "ascending", stdout=StringIO())
         assert not waiting_marks(INDEX).exists()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable
@@ -82,7 +83,8 @@ class TestEviction:
         """There may be any number of them, so not each is looked for at each look."""
         assert zrank.unlink(key_of(zrank, "competitors", ":region:kantou")) == 1
         for _ in range(5):
-            sync("competitors")
+            with suppress(CommandError):  # noticed at the end of it
+                sync("competitors")
         assert_mirrors(CompetitorRank)
 
     def test_the_only_set_of_a_plain_index(self, zrank: Redis) -> None:
