@@ -1,15 +1,32 @@
-"""A short run of the driver, and three that must fail: so that we know that the long ones could."""
+"""Short runs of the driver, and some that must fail: so that we know that the long ones could.
+
+``ZRANK_TORTURE=1`` runs all of it, as the lane does that is called torture: minutes.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from typing import Final
 
 import pytest
 
 from tests import settings as environment
 from tests.torture.options import BREAKS
+
+_LONG = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
+
+_REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migration", "triggers"]
+"""What mends, by a rebuild, what is wrong."""
+
+_RUNS: Final = {
+    "no_term": ["--redis", "pair", "--without", *_REBUILDING],
+    "no_replid": ["--redis", "pair", "--without", *_REBUILDING],
+    "no_capture": ["--without", *_REBUILDING[:4], "writer", "drainer", "pause", "interrupt", "connection"],
+}
+"""What shows each break soon; for the others: writers overtake each other, and are seldom killed."""
 
 
 def torture(config: pytest.Config, *options: object) -> subprocess.CompletedProcess[str]:
@@ -20,21 +37,33 @@ def torture(config: pytest.Config, *options: object) -> subprocess.CompletedProc
     )
 
 
-def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
-    done = torture(pytestconfig, "--seconds", 4, "--round", 4, "--kills", 20, "--lease", 1, "--seed", 1)
-
+def assert_nothing_is_wrong(done: subprocess.CompletedProcess[str], kills: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search("^kills +20:", done.stdout, re.MULTILINE)
+    assert re.search(f"^kills +{kills}:", done.stdout, re.MULTILINE)
     assert re.search(r"^members +\d{4,} compared, 0 wrong$", done.stdout, re.MULTILINE)
 
 
+def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
+    """With failovers back and forth, and writes on both sides."""
+    run = ["--redis", "pair", "--seconds", 6, "--round", 6, "--kills", 20, "--lease", 1, "--seed", 1]
+    assert_nothing_is_wrong(torture(pytestconfig, *run), 20)
+
+
+@_LONG
+@pytest.mark.parametrize(("redis", "seconds"), [("single", 8), ("pair", 16), ("sentinel", 16)])
+def test_nothing_is_wrong_for_longer(pytestconfig: pytest.Config, redis: str, seconds: int) -> None:
+    run = ["--redis", redis, "--seconds", seconds, "--round", 8, "--kills", 3 * seconds, "--seed", 2]
+    assert_nothing_is_wrong(torture(pytestconfig, *run), 3 * seconds)
+
+
+@_LONG
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
     # No rebuild and no new Redis: either would mend what is wrong. Few kills: the dead write nothing wrong.
-    spared = ["--without", "rebuild", "redis-dump", "redis-empty", "database"]
-    for seed, seconds in enumerate((3, 6, 12, 24, 48)):
-        many = ["--writers", 16, "--kills", seconds, "--seconds", seconds, "--round", 3, "--seed", seed]
-        done = torture(pytestconfig, "--break", broken, *many, *spared)
+    for seed, seconds in enumerate((6, 12, 24, 48)):
+        run = _RUNS.get(broken, ["--writers", 16, "--without", *_REBUILDING])
+        kills = ["--kills", (2 + 2 * (broken in _RUNS)) * seconds, "--seconds", seconds, "--round", 6]
+        done = torture(pytestconfig, "--break", broken, "--seed", seed, *kills, *run)
         if done.returncode:
             break
 
