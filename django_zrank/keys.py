@@ -27,7 +27,8 @@ class Keys(NamedTuple):
         whose build it is; ``server``, the identity of the server that was accepted, and ``term``, under which;
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
-        last rebuild began; of a running one ``building``, its generation, and ``seen``, its last sign of life."""
+        last rebuild began; of a running one ``building``, its generation, ``seen``, its last sign of life, and
+        ``filled``, which of its keys there are; ``guarded``, "1" where ``recent`` must be there."""
         return f"{self.tag}:meta"
 
     @property

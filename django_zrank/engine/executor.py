@@ -98,7 +98,8 @@ class Executor:
             try:
                 return use(client)
             except ReadOnlyError:
-                client.connection_pool.disconnect()
+                # Those that other threads are using are theirs to close.
+                client.connection_pool.disconnect(inuse_connections=False)
                 return use(self.client)
         except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
             raise self._translated(error) from error

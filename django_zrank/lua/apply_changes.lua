@@ -5,6 +5,7 @@
 --       shadow      root of the generation that a rebuild is filling
 --       recent      sorted set, member -> version of its newest write
 --       meta        hash of the index
+--       doomed      set of the generations whose keys are to be unlinked: what a rebuild has filled may be evicted
 -- ARGV  generation  as begin_write.lua returned it
 --       building    as begin_write.lua returned it
 --       token       as begin_write.lua returned it, or the version of any write since, taken before the rows were read
@@ -17,16 +18,17 @@
 --       …           then pairs: member, score ('' removes the member); where members have entries, triples:
 --                   member, score, entry
 -- Returns {version of this write, members that it did not write…}, or nil with nothing written where a rebuild began,
---         ended or died since, the server or the term is another, or the token is too old to judge.
+--         ended or died since, the server or the term is another, the token is too old to judge, or Redis evicted
+--         what it would be judged by.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 versions forgotten.
 
-local live, shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, building, token, term, window, lease, width, entries, dense = unpack(ARGV, 1, 9)
 local FIRST = 10
 token, width, entries, dense = tonumber(token), tonumber(width), entries == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
-  'floor', 'checkpoint', 'checked', 'present')
+  'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded')
 local floor = tonumber(state[8] or 0)
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
   return false
@@ -41,7 +43,23 @@ end
 if building ~= '' and is_silent(state[7], lease) then
   return false -- begin_write.lua gives it up
 end
--- What was evicted since the last write would not be missed after this one.
+local function give_up_rebuild()
+  if building ~= '' then
+    redis.call('SADD', doomed, building)
+    redis.call('HDEL', meta, 'building', 'seen', 'filled')
+  end
+end
+-- What was evicted since the last write would not be missed after this one. Without the versions of members no older
+-- token can be judged, and no row of a rebuild.
+if state[13] == '1' and redis.call('EXISTS', recent) == 0 then
+  give_up_rebuild()
+  redis.call('HSET', meta, 'floor', state[4], 'checkpoint', state[4], 'guarded', '0')
+  return false
+end
+if building ~= '' and is_evicted(shadow, state[12]) then
+  give_up_rebuild()
+  return false
+end
 if generation ~= '' and is_evicted(live, state[11]) then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end
@@ -60,7 +78,7 @@ if building ~= '' then
 end
 
 -- Members, and where they stand in ARGV. One that is named twice is written as it is named first.
-local members, at, seen, reply = {}, {}, {}, {applied}
+local members, at, seen, reply, evicted = {}, {}, {}, {applied}, {}
 for i = FIRST, #ARGV, entries and 3 or 2 do
   local member = ARGV[i]
   if not seen[member] then
@@ -85,7 +103,7 @@ for first = 1, #members, CHUNK do
       if entries or dense then
         for _, root in ipairs(roots) do
           if entries then
-            put(root, member, score, ARGV[i + 2], width, dense)
+            evicted[root] = put(root, member, score, ARGV[i + 2], width, dense) or evicted[root]
           elseif score == '' then
             leave(root, member, '', dense)
           else
@@ -132,5 +150,14 @@ if old > 0 then
   redis.call('ZREMRANGEBYRANK', recent, 0, math.min(old, FEW + 2 * #members) - 1)
 end
 
-redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '')
+if evicted[live] then
+  redis.call('HSET', meta, 'behind', 'rebuild')
+end
+redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '',
+  'guarded', redis.call('EXISTS', recent))
+if evicted[shadow] then
+  give_up_rebuild()
+elseif building ~= '' then
+  redis.call('HSET', meta, 'filled', present(shadow))
+end
 return reply

@@ -18,6 +18,7 @@ local FIRST = 3
 if not holds(meta, 'generation', generation) then
   return false
 end
+local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
 local reply = {}
 for i = FIRST, #ARGV do
   local name = ARGV[i]
@@ -32,7 +33,7 @@ for i = FIRST, #ARGV do
   end
   reply[#reply + 1] = wrong and 1 or 0
 end
-if mend == '1' then
+if mend == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end
 return reply

@@ -21,6 +21,7 @@ width, dense = tonumber(width), dense == '1'
 if not holds(meta, 'generation', generation) then
   return false
 end
+local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
 local reply = {}
 for i = FIRST, #ARGV, 2 do
   local name, stored = ARGV[i], ARGV[i + 1]
@@ -38,7 +39,7 @@ for i = FIRST, #ARGV, 2 do
   end
   reply[#reply + 1] = score
 end
-if mend == '1' then
+if mend == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end
 return reply

@@ -14,7 +14,7 @@
 --                 less than thousands of arguments do
 --       packed    all entries, one after the other
 -- Returns 1, or 0 with nothing written where another rebuild began, this one was taken for dead, or the server
---         restarted and may have lost rows.
+--         restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
@@ -22,6 +22,11 @@ local building, width, entries, dense, rows, packed = unpack(ARGV)
 width, entries, dense = tonumber(width), entries == '1', dense == '1'
 
 if not holds(meta, 'building', building) then
+  return 0
+end
+-- What was evicted would not be missed after this: rows that were loaded, or the versions that later rows give way to.
+local state = redis.call('HMGET', meta, 'filled', 'guarded')
+if is_evicted(shadow, state[1]) or state[2] == '1' and redis.call('EXISTS', recent) == 0 then
   return 0
 end
 redis.call('HSET', meta, 'seen', integer(clock()))
@@ -37,6 +42,7 @@ if redis.call('EXISTS', recent) == 1 then
   written = redis.call('ZMSCORE', recent, unpack(members))
 elseif not entries and not dense then
   redis.call('ZADD', shadow, unpack(rows))
+  redis.call('HSET', meta, 'filled', present(shadow))
   return 1
 end
 
@@ -96,6 +102,10 @@ for row = 1, #rows / stride do
 end
 for key, list in pairs(told) do
   local name = rankings[key]
+  if name and name ~= '' and redis.call('ZADD', names_key(shadow), 0, name) == 0
+      and redis.call('EXISTS', key) == 0 then
+    return 0
+  end
   if not name then
     redis.call('HSET', key, unpack(list))
   elseif dense then
@@ -103,8 +113,6 @@ for key, list in pairs(told) do
   else
     redis.call('ZADD', key, unpack(list))
   end
-  if name and name ~= '' then
-    redis.call('ZADD', names_key(shadow), 0, name)
-  end
 end
+redis.call('HSET', meta, 'filled', present(shadow))
 return 1

@@ -37,6 +37,7 @@ if other then
 end
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
 redis.call('UNLINK', recent)
+redis.call('HDEL', meta, 'filled', 'guarded')
 -- The live generation of a server that has lost writes takes new ones from now on, but is not to be believed.
 if generation and not is_same then
   redis.call('HSET', meta, 'behind', 'rebuild')

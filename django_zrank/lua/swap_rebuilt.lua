@@ -9,13 +9,13 @@
 -- ARGV  building    the generation that was built
 --       generation  the live one, '' for none
 -- Returns 1, or 0 with nothing changed where another rebuild began, this one was taken for dead, or the server
---         restarted and may have lost rows.
+--         restarted and may have lost rows, or evicted some.
 -- Cost  O(1).
 
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local building, generation = unpack(ARGV)
 
-if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation then
+if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
   return 0
 end
 if generation ~= '' then
@@ -24,5 +24,5 @@ if generation ~= '' then
 end
 redis.call('HSET', meta, 'generation', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind')
+redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled')
 return 1

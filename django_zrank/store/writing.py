@@ -80,7 +80,7 @@ class Writing(Base):
             texts = ((member, _text(score)) for member, score, _ in changes)
         roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
         args = (*epoch, self.WINDOW, self.LEASE, *self._layout, *chain.from_iterable(texts))
-        reply = self._call(scripts.APPLY_CHANGES, (*roots, keys.recent, keys.meta), args)
+        reply = self._call(scripts.APPLY_CHANGES, (*roots, keys.recent, keys.meta, keys.doomed), args)
         return None if reply is None else Applied(int(reply[0]), reply[1:])
 
     # Rebuilding

@@ -74,6 +74,10 @@ def verify(
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
                 Comparison(report, repair=repair, size=batch_size, progress=progress).run()
                 report.compared = True
+                if (
+                    repair and examine(index).wants_rebuild
+                ):  # what was mended showed that a key had been evicted
+                    sync(index)
             break
     else:
         raise IndexUnavailable(f"Index {index.name!r}: rebuilds came too often for it to be verified")

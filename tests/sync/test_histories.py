@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 from redis import Redis
 
-from django_zrank.exceptions import RebuildSuperseded
+from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
@@ -25,8 +25,8 @@ from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerAscending
+from tests.testapp.models import Competitor, Player
+from tests.testapp.zrank import CompetitorRank, PlayerAscending
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -211,3 +211,67 @@ class TestAnOlderDatabase:
         Generation.objects.filter(index=INDEX.name).update(owner="this one", generation="x")
         rebuild(INDEX)
         assert int(INDEX.ranking.store.begin_write().term) > int(theirs.term)
+
+
+class TestEviction:
+    """Keys that go in the middle of something, and would be made anew by what comes next."""
+
+    def test_versions(self, zrank: Redis) -> None:
+        """A write that has read before another one was written is refused, though nothing says of whom that was."""
+        store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
+        early, late = store.begin_write(), store.begin_write()
+        assert store.apply_changes(late, [("1", 2, b"")])
+        assert zrank.unlink(keys.recent) == 1
+        assert store.apply_changes(early, [("1", 1, b"")]) is None
+        assert store.apply_changes(store.begin_write(), [("2", 2, b"")])
+        assert store.apply_changes(early, [("1", 1, b"")]) is None
+        assert store.scores(["1"]) == [2]
+
+    @pytest.mark.parametrize("write", [False, True], ids=["unnoticed", "noticed by a write"])
+    @pytest.mark.parametrize("gone", ["recent", "shadow"])
+    def test_what_a_rebuild_stands_on(self, zrank: Redis, gone: str, write: bool) -> None:
+        store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
+        row, building = noted(INDEX), INDEX.new_generation()
+        assert store.start_rebuild(building, owner=row.owner, server=row.server, term=row.term)
+        assert store.load_rows(building, [("1", 1, b"")])
+        assert store.apply_changes(store.begin_write(), [("2", 20, b"")])
+        assert zrank.unlink(keys.recent if gone == "recent" else keys.at(building).root) == 1
+        if write:
+            store.apply_changes(store.begin_write(), [("3", 3, b"")])
+        assert not store.load_rows(building, [("2", 2, b"")])
+        assert gone == "recent" or not store.swap_rebuilt(building)
+
+    @pytest.mark.parametrize("comes", [True, False], ids=["comes", "goes"])
+    def test_the_ranking_of_a_facet_in_which_somebody_comes_or_goes(self, zrank: Redis, comes: bool) -> None:
+        Competitor.objects.bulk_create(
+            Competitor(points=points, region="kantou", platform="pc") for points in range(9)
+        )
+        away = Competitor.objects.create(points=1, region="kinki", platform="pc")
+        index = CompetitorRank.instance()
+        rebuild(index)
+        assert zrank.unlink(index.ranking.store.live.ranking("region:kantou")) == 1
+        if comes:
+            Competitor.objects.filter(pk=away.pk).update(region="kantou")
+        else:
+            Competitor.objects.filter(region="kantou").earliest("pk").delete()
+        drain(index)
+        assert examine(index) is Verdict.LOST
+        call_command("sync_zrank", index.name, stdout=StringIO())
+        assert examine(index) is Verdict.HEALTHY
+        assert_mirrors(CompetitorRank)
+
+
+def test_a_planned_failover_leaves_the_connections_of_other_threads_alone(own_server: RedisServer) -> None:
+    """Each thread finds out by itself that its connection leads to a replica."""
+    store, client = INDEX.ranking.store, Redis.from_url(own_server.url)
+    client.replicaof("127.0.0.1", 1)
+
+    def block() -> Any:
+        return store.guard(lambda used: used.xread({"nothing": "$"}, block=900))
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(block)
+        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        with pytest.raises(IndexUnavailable):
+            store.begin_write()
+        assert not waiting.result(10)

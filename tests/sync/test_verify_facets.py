@@ -138,6 +138,8 @@ class Faults:
         self.client.hdel(f"{self.live}:entries", member)
         for name in self.entry(member)[1]:
             self.client.zrem(f"{self.live}:{name}", self.stored(member))
+            if not self.client.exists(f"{self.live}:{name}"):  # else it would count as evicted
+                self.client.zrem(f"{self.live}:rankings", name)
 
     # And these members that there are not
 

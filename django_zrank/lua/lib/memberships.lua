@@ -35,25 +35,35 @@ local function enter(key, stored, score, tie, dense)
   return added
 end
 
--- Takes a stored member out of one sorted set.
+-- Takes a stored member out of one sorted set. Whether it was there.
 local function leave(key, stored, tie, dense)
   local before = dense and redis.call('ZSCORE', key, stored)
-  redis.call('ZREM', key, stored)
+  local removed = redis.call('ZREM', key, stored) == 1
   if before then
     discount(key, value_of(tie, before))
   end
+  return removed
 end
 
--- Takes a stored member out of a facet ranking, which leaves the registry with its last one.
+-- Takes a stored member out of a facet ranking, which leaves the registry with its last one. Whether the ranking was
+-- missing though it was registered: it was evicted.
 local function leave_facet(root, name, stored, tie, dense)
   local key = root .. ':' .. name
-  leave(key, stored, tie, dense)
+  local was_there = leave(key, stored, tie, dense)
   if redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', names_key(root), name)
+    return redis.call('ZREM', names_key(root), name) == 1 and not was_there
   end
+  return false
 end
 
--- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it.
+-- Registers a facet ranking that a member was just put into. Whether it had been missing though it was registered.
+local function register(root, name)
+  local is_known = redis.call('ZADD', names_key(root), 0, name) == 0
+  return is_known and redis.call('ZCARD', root .. ':' .. name) == 1
+end
+
+-- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it. Whether a
+-- facet ranking was found missing: it was evicted, and is made anew without those who stood there.
 local function put(root, member, score, entry, width, dense)
   if score == '' then
     entry = ''
@@ -61,7 +71,7 @@ local function put(root, member, score, entry, width, dense)
   local old = redis.call('HGET', entries_key(root), member) or ''
   local tie, names = read_entry(entry, width)
   local old_tie, old_names = read_entry(old, width)
-  local stays = {}
+  local stays, evicted = {}, false
   if score == '' or tie ~= old_tie then
     leave(root, old_tie .. member, old_tie, dense)
   else
@@ -72,7 +82,7 @@ local function put(root, member, score, entry, width, dense)
   if old ~= entry then
     for name in string.gmatch(old_names, '%Z+') do
       if not stays[name] then
-        leave_facet(root, name, old_tie .. member, old_tie, dense)
+        evicted = leave_facet(root, name, old_tie .. member, old_tie, dense) or evicted
       end
     end
     if entry == '' then
@@ -81,14 +91,15 @@ local function put(root, member, score, entry, width, dense)
       redis.call('HSET', entries_key(root), member, entry)
     end
   elseif score == '' then
-    return
+    return evicted
   end
   if score ~= '' then
     enter(root, tie .. member, score, tie, dense)
     for name in string.gmatch(names, '%Z+') do
       if enter(root .. ':' .. name, tie .. member, score, tie, dense) then
-        redis.call('ZADD', names_key(root), 0, name)
+        evicted = register(root, name) or evicted
       end
     end
   end
+  return evicted
 end
