@@ -15,7 +15,8 @@
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local building, generation = unpack(ARGV)
 
-if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
+if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation
+  or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
   return 0
 end
 if generation ~= '' then
