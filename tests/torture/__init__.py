@@ -9,9 +9,15 @@ a database server is the suite's where ``ZRANK_TEST_DATABASE_HOST`` names one, a
 - ``options.py``   what can be asked of a run
 - ``driver.py``    what happens when: rounds, kills, the comparison
 - ``processes.py`` the victims: processes that can be started, paused and killed
-- ``servers.py``   the databases, and a Redis that comes back with what it held earlier
+- ``clients.py``   which server a process knows
+- ``databases.py`` the databases, and what can be done to them
+- ``schema.py``    migrations that fail, triggers that are dropped
+- ``single.py``    one Redis, that comes back with what it held earlier
+- ``pair.py``      two, failed over by hand: fast, back and forth, with writes on both sides
+- ``watched.py``   two with three Sentinels: partitions, frozen servers and Sentinels
 - ``writers.py``   every way to change a row
-- ``pace.py``      pauses in the middle of the protocol, and the two ways to break it on purpose
+- ``pace.py``      pauses in the middle of the protocol
+- ``breaks.py``    ways to break it on purpose
 - ``compare.py``   Redis against the database
 - ``outcome.py``   what is printed
 """
