@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..exceptions import IndexUnhealthy, NotBuilt
 from ..requests.request import Question
 from ..requests.view import View
-from ..store import Store
+from ..store import Health, Store
 from ..sync.trust import may_be_believed
 from .executor import Executor
 
@@ -51,6 +51,11 @@ class Reader(Executor):
                 f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
                 "builds it anew"
             )
-        if not stale_will_do and health.generation and not may_be_believed(self.index, health):
+        if not stale_will_do and health.generation and not self.may_be_believed(health):
             raise IndexUnhealthy(f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them")
         self.until = now + _TRUST
+
+    def may_be_believed(self, health: Health) -> bool:
+        """Return whether Redis and the database agree. Asks Redis once more where they don't: a rebuild may have been
+        put in place, and noted, after it had answered."""
+        return may_be_believed(self.index, health) or may_be_believed(self.index, self.store.check_health())

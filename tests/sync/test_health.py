@@ -207,6 +207,21 @@ def test_says_what_it_mended(zrank: Redis) -> None:
     assert heard == [Verdict.EMPTY]
 
 
+def test_a_rebuild_that_ends_while_a_reader_looks_turns_nobody_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has answered; then another process puts a build in place and notes it."""
+    check_health = Store.check_health
+
+    def check_then_rebuild(store: Store) -> Any:
+        health = check_health(store)
+        monkeypatch.setattr(Store, "check_health", check_health)
+        rebuild(INDEX)
+        return health
+
+    INDEX.ranking._reader.until = 0.0
+    monkeypatch.setattr(Store, "check_health", check_then_rebuild)
+    assert len(INDEX.ranking.top(10)) == 10
+
+
 class TestReads:
     @pytest.fixture(autouse=True)
     def distrust(self, zrank: Redis, built: None) -> None:
