@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 
-__all__ = ["beneath", "entry_of", "everything", "expected", "tie_of"]
+__all__ = ["beneath", "entry_of", "everything", "expected", "held", "tie_of", "whole"]
 
 
 def tie_of(text: bytes, layout: Layout) -> bytes:
@@ -64,10 +64,22 @@ def beneath(client: Redis, root: str) -> dict[str, Any]:
 
 def everything(client: Redis, root: str) -> dict[str, Any]:
     """The keys under ``root`` that there are, with what they hold."""
-    keys: dict[str, Any] = {}
-    for key in client.scan_iter(match=f"{root}*", count=1000):
-        if client.type(key) == b"hash":
-            keys[key.decode()] = client.hgetall(key)
-        else:
-            keys[key.decode()] = dict(client.zrange(key, 0, -1, withscores=True))
-    return keys
+    return {key.decode(): held(client, key) for key in client.scan_iter(match=f"{root}*", count=1000)}
+
+
+def held(client: Redis, key: bytes) -> Any:
+    """What a key holds. DUMP tells of the same hash in one order or another."""
+    match client.type(key):
+        case b"hash":
+            return client.hgetall(key)
+        case b"zset":
+            return dict(client.zrange(key, 0, -1, withscores=True))
+        case b"set":
+            return client.smembers(key)
+        case _:
+            return client.get(key)
+
+
+def whole(client: Redis) -> dict[str, Any]:
+    """Every key of a database with what it holds."""
+    return everything(client, "")

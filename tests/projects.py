@@ -16,6 +16,8 @@ from typing import Any
 
 import redis
 
+from tests.keyspace import whole
+
 __all__ = ["ROOT", "Project", "documented", "dump", "is_closed", "wait_until"]
 
 ROOT = Path(__file__).parents[1]
@@ -139,9 +141,8 @@ class Project:
         return {int(pid): int(port) for pid, port in pairs}
 
 
-def dump(client: redis.Redis) -> dict[bytes, Any]:
-    keys: Any = client.keys()
-    return {key: client.dump(key) for key in keys}
+def dump(client: redis.Redis) -> dict[str, Any]:
+    return whole(client)
 
 
 def is_closed(port: int) -> bool:

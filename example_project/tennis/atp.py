@@ -107,21 +107,28 @@ def load_players(folder: Path, weeks: Iterable[Week]) -> int:
     return len(everybody)
 
 
-@transaction.atomic
+TOGETHER = 500
+"""Players that are saved in one transaction."""
+
+
 def play_week(week: Week) -> int:
     """Give every player the points of the week: one ``save()`` each where they changed. Returns how many did.
 
     Who is not in the table has no points, and so leaves the ranking.
     """
-    changed = 0
+    changed = []
     for player in TennisPlayer.objects.all():
         place = week.places.get((player.atp_id, player.namesake))
         points = place.points if place else None
         if player.points != points:
             player.points = points
-            player.save()
-            changed += 1
-    return changed
+            changed.append(player)
+    # What a transaction changes beyond a thousand members is not pushed, but left to sync_zrank.
+    for start in range(0, len(changed), TOGETHER):
+        with transaction.atomic():
+            for player in changed[start : start + TOGETHER]:
+                player.save()
+    return len(changed)
 
 
 def compare(week: Week) -> Comparison:

@@ -16,6 +16,7 @@ from django_zrank.registry import registry
 from django_zrank.store import LOAD_LIMIT, Store
 from django_zrank.testing import disable_sync
 from tests.builds import start
+from tests.keyspace import whole
 from tests.sync.mirror import assert_mirrors, contents
 from tests.sync.processes import manage, on_terminal
 from tests.testapp.models import Nickname, Player, Remote
@@ -43,12 +44,6 @@ def rebuild(*args: Any, **options: Any) -> str:
     return out.getvalue()
 
 
-def dump(client: Redis) -> dict[bytes, Any]:
-    """Every key of the server with its value."""
-    keys: Any = client.keys()
-    return {key: client.dump(key) for key in keys}
-
-
 # What is rebuilt
 
 
@@ -66,10 +61,10 @@ def test_only_those_that_are_named() -> None:
 
 
 def test_an_unknown_index_is_an_error_and_nothing_is_done(zrank: Redis) -> None:
-    before = dump(zrank)
+    before = whole(zrank)
     with pytest.raises(CommandError, match=r"no index called 'teams'\. Registered: .*nickname.*player"):
         rebuild("nickname", "teams")
-    assert dump(zrank) == before
+    assert whole(zrank) == before
 
 
 def test_a_project_without_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,17 +77,17 @@ def test_a_project_without_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(zrank: Redis) -> None:
     rebuild("player")
-    before = dump(zrank)
+    before = whole(zrank)
     printed = rebuild("player", "nickname", dry_run=True)
     assert "player: would rank 6 rows of testapp.Player (6 members now)" in printed
     assert "nickname: would rank 3 rows of testapp.Nickname" in printed
-    assert dump(zrank) == before
+    assert whole(zrank) == before
 
 
 def test_a_dry_run_of_what_is_not_built(zrank: Redis) -> None:
     zrank.flushall()
     assert "not built" in rebuild("player", dry_run=True)
-    assert dump(zrank) == {}
+    assert whole(zrank) == {}
 
 
 def test_a_dry_run_without_redis(nowhere: None) -> None:
@@ -106,10 +101,10 @@ def test_a_dry_run_without_redis(nowhere: None) -> None:
 
 @pytest.mark.parametrize("size", [0, -5, LOAD_LIMIT + 1])
 def test_a_batch_size_out_of_bounds(size: int, zrank: Redis) -> None:
-    before = dump(zrank)
+    before = whole(zrank)
     with pytest.raises(CommandError, match=f"--batch-size: expected 1 to {LOAD_LIMIT}, not {size}"):
         rebuild("player", batch_size=size)
-    assert dump(zrank) == before
+    assert whole(zrank) == before
 
 
 @pytest.mark.parametrize("size", [1, 4, LOAD_LIMIT])

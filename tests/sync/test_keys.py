@@ -16,7 +16,7 @@ from django_zrank.models import Mark
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, install
+from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
@@ -44,16 +44,17 @@ Declare = Callable[..., type[RankIndex]]
 @pytest.fixture
 def watch(declare: Declare, settings: Any) -> Iterator[Declare]:
     """Declares an index whose tables have triggers, too."""
+    names: list[str] = []
 
     def add(model: Any, order: str, **attributes: Any) -> type[RankIndex]:
         index = declare(model, order, **attributes)
+        names.append(index.instance().name)
         install("default", captured("default"))
         Mark.objects.all().delete()
         return index
 
-    before = captured("default")
     yield add
-    install("default", before)
+    drop("default", names)
 
 
 def settle(index: type[RankIndex]) -> None:

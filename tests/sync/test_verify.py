@@ -34,6 +34,7 @@ from django_zrank.sync.report import Drift, Example, Report
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
+from tests.keyspace import held
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors, contents, ranked
@@ -904,9 +905,9 @@ def test_verifying_writes_nothing_where_nothing_waits(zrank: Redis) -> None:
     pks = players(20)
     zrank.zrem(live(PlayerAscending), pks[0])
     keys: Any = zrank.keys()
-    before = {key: zrank.dump(key) for key in keys}
+    before = {key: held(zrank, key) for key in keys}
     verify(INDEX)
-    assert {key: zrank.dump(key) for key in keys} == before
+    assert {key: held(zrank, key) for key in keys} == before
     assert zrank.dbsize() == len(keys)
     assert not Mark.objects.exists()
 
