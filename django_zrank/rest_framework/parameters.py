@@ -110,6 +110,8 @@ class PageParameter(Parameter):
     hidden = True
 
     def read_one(self, text: str) -> str:
+        if not text:  # Django REST framework would serve the first page
+            raise ValidationError([_("A valid integer is required.")], code="invalid")
         return text
 
 

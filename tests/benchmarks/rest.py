@@ -50,7 +50,7 @@ from django.test.utils import override_settings
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
-from tests.torture.servers import DATABASES
+from tests.torture.databases import DATABASES
 
 USERS = 200
 FRIENDS = 20

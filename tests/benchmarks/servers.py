@@ -16,7 +16,7 @@ from redis import Redis
 from tests.servers import RedisServer
 
 if TYPE_CHECKING:
-    from tests.torture.servers import PostgreSQL
+    from tests.torture.databases import PostgreSQL
 
 __all__ = ["PATIENT", "postgresql_server", "redis_server"]
 
@@ -48,7 +48,7 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
 def postgresql_server(*, private: bool) -> Iterator[PostgreSQL | None]:
     """A server of our own, in a folder that is gone with it; or, unless it must be ``private``, the one that the
     environment names. None where no server is installed."""
-    from tests.torture.servers import PostgreSQL
+    from tests.torture.databases import PostgreSQL
 
     with tempfile.TemporaryDirectory(prefix="zrank-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

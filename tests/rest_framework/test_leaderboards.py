@@ -65,6 +65,8 @@ class TestPages:
     def test_no_such_page(self, client: APIClient, me: Player) -> None:
         for page in ("2", "0", "-1", "x"):
             assert client.get(URL, {"page": page}).status_code == 404
+        response = client.get(URL, {"page": ""})
+        assert (response.status_code, response.json()) == (400, {"page": ["A valid integer is required."]})
 
     def test_given_twice(self, client: APIClient, regions: Any) -> None:
         for url, names in ((URL, ("page", "page_size")), ("/offset/board/", ("limit", "offset"))):
