@@ -90,8 +90,8 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
     caches: Any = settings.CACHES
-    place = _place(caches[alias])
-    shared = [other for other in caches if other != alias and _place(caches[other]) == place]
+    location = _location_of(caches[alias])
+    shared = [other for other in caches if other != alias and _location_of(caches[other]) == location]
     if alias == "default":
         shared.append(alias)
     if shared:
@@ -105,7 +105,11 @@ def _check_sharing(alias: str) -> Iterator[CheckMessage]:
 
 def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
     location = get_settings().test_location
-    if not is_testing() and location is not None and _place({"LOCATION": location}) == _place(config):
+    if (
+        not is_testing()
+        and location is not None
+        and _location_of({"LOCATION": location}) == _location_of(config)
+    ):
         yield Warning(
             f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes.",
             hint="Give tests a server or a database of their own. In settings for tests alone, silence this.",
@@ -119,7 +123,7 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
         )
 
 
-def _place(config: dict[str, Any]) -> tuple[Any, ...]:
+def _location_of(config: dict[str, Any]) -> tuple[Any, ...]:
     """Return the host, port and database of a cache."""
     location = config.get("LOCATION", "")
     url = urlsplit(str(location[0] if isinstance(location, (list, tuple)) and location else location))

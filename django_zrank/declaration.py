@@ -19,7 +19,7 @@ from .hooks import check_attributes, check_hooks
 from .index import RANKING_METHODS, RankIndex
 from .models import Mark
 from .sync.dialects import DIALECTS
-from .sync.sources import sources_of, unseen_tables
+from .sync.watched_tables import unseen_tables, watched_tables
 
 __all__ = ["check_declaration"]
 
@@ -237,7 +237,7 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
 
 
 def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
-    cls, sources, unseen = type(index), sources_of(index), unseen_tables(index)
+    cls, sources, unseen = type(index), watched_tables(index), unseen_tables(index)
     own = {source.model._meta.db_table for source in sources if not source.path}
     if tables := ", ".join(sorted(unseen & own)):
         yield Error(

@@ -205,8 +205,8 @@ class RankIndex(MemberCodec, Generic[Member]):
     def layout(self) -> Layout:
         """The layout of stored members."""
         order = self.ordering
-        entries = bool(order.width or order.is_wide or self.faceting)
-        return Layout(order.width, entries, self.get_ranking_method() == "dense")
+        memberships = bool(order.width or order.is_wide or self.faceting)
+        return Layout(order.width, memberships, self.get_ranking_method() == "dense")
 
     @cached_property
     def declaration(self) -> str:

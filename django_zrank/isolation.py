@@ -34,7 +34,7 @@ _project: set[tuple[str, str]] = set()
 def remember() -> None:
     """Note which Redis is the project's. Called once, before any test can have changed the settings."""
     prefix, caches = get_settings().key_prefix, _caches()
-    _project.update((_place(cache.get("LOCATION")), prefix) for cache in caches.values())
+    _project.update((_location_of(cache.get("LOCATION")), prefix) for cache in caches.values())
 
 
 def is_testing() -> bool:
@@ -51,9 +51,9 @@ def is_isolated() -> bool:
     now, caches = get_settings(), _caches()
     if now.redis_alias not in caches:
         return False
-    place = _place(caches[now.redis_alias].get("LOCATION"))
-    is_for_tests = now.test_location is not None and place == _place(now.test_location)
-    return is_for_tests or (place, now.key_prefix) not in _project
+    location = _location_of(caches[now.redis_alias].get("LOCATION"))
+    is_for_tests = now.test_location is not None and location == _location_of(now.test_location)
+    return is_for_tests or (location, now.key_prefix) not in _project
 
 
 def may_use_redis() -> bool:
@@ -97,7 +97,7 @@ def _caches() -> dict[str, Any]:
     return caches
 
 
-def _place(location: Any) -> str:
+def _location_of(location: Any) -> str:
     """A LOCATION in one spelling."""
     if not isinstance(location, str):
         return repr(location)

@@ -54,8 +54,8 @@ class Keys(NamedTuple):
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
         It is the root of the other keys of its generation. Scripts know which there are, and spell them:
-        ``<root>:entries``, hash, member -> its entry; ``<root>:rankings``, sorted set, the names of the facet rankings,
-        all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense indexes, for
+        ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
+        rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense indexes, for
         each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value -> that
         score; ``<ranking>:counts``, hash, the same -> how many members have it."""
         return f"{self.tag}:{self.generation}"
@@ -65,7 +65,7 @@ class Keys(NamedTuple):
         return f"{self.root}:{name}" if name else self.root
 
     def part(self, name: str, ranking: str = "") -> str:
-        """Return the key of a part of a ranking: ``entries``, ``rankings``, ``values`` or ``counts`` (see ``root``)."""
+        """Return the key of ``memberships``, ``rankings``, ``values`` or ``counts`` of a ranking (see ``root``)."""
         return f"{self.ranking(ranking)}:{name}"
 
     def intersection(self, tests: str) -> str:

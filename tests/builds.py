@@ -33,6 +33,6 @@ def identity(client: Redis) -> str:
 def accept(store: Store, generation: str) -> None:
     """Make a generation whose keys were written by hand the live one."""
     client, root = store.client, store.keys.at(generation).root
-    present = "".join(str(client.exists(key)) for key in (root, f"{root}:entries", f"{root}:rankings"))
+    present = "".join(str(client.exists(key)) for key in (root, f"{root}:memberships", f"{root}:rankings"))
     state = {"generation": generation, "owner": OWNER, "server": identity(client), "term": TERM}
     client.hset(store.keys.meta, mapping={**state, "applied": 1, "present": present})

@@ -11,17 +11,17 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 
-__all__ = ["beneath", "entry_of", "everything", "expected", "held", "tie_of", "whole"]
+__all__ = ["beneath", "everything", "expected", "held", "membership_of", "tie_of", "whole"]
 
 
 def tie_of(text: bytes, layout: Layout) -> bytes:
-    """The tie bytes that a stored member or an entry begins with."""
+    """The tie bytes that a stored member or a membership begins with."""
     if layout.width:
         return text[: layout.width]
     return text[:9] if text.startswith(b"\0") else b""
 
 
-def entry_of(tie: bytes, rankings: Iterable[str]) -> bytes:
+def membership_of(tie: bytes, rankings: Iterable[str]) -> bytes:
     return tie + "\0".join(sorted(rankings)).encode()
 
 
@@ -31,14 +31,14 @@ def score_text(score: float) -> bytes:
 
 
 def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layout) -> dict[str, Any]:
-    """The keys under ``root``; ``members``: primary key as text -> score and entry."""
+    """The keys under ``root``; ``members``: primary key as text -> score and membership."""
     rankings: dict[str, dict[bytes, float]] = defaultdict(dict)
     counts: dict[str, Counter[bytes]] = defaultdict(Counter)
     values: dict[str, dict[bytes, float]] = defaultdict(dict)
-    entries = {member.encode(): entry for member, (_, entry) in members.items() if entry}
-    for member, (score, entry) in members.items():
-        tie = tie_of(entry, layout)
-        names = [f":{name.decode()}" for name in entry[len(tie) :].split(b"\0") if name]
+    memberships = {member.encode(): membership for member, (_, membership) in members.items() if membership}
+    for member, (score, membership) in members.items():
+        tie = tie_of(membership, layout)
+        names = [f":{name.decode()}" for name in membership[len(tie) :].split(b"\0") if name]
         for name in ["", *names]:
             rankings[name][tie + member.encode()] = score
             counts[name][tie + score_text(score)] += 1
@@ -46,8 +46,8 @@ def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layo
     keys: dict[str, Any] = {f"{root}{name}": content for name, content in rankings.items()}
     if names := {name[1:].encode(): 0.0 for name in rankings if name}:
         keys[f"{root}:rankings"] = names
-    if entries:
-        keys[f"{root}:entries"] = entries
+    if memberships:
+        keys[f"{root}:memberships"] = memberships
     if layout.dense:
         keys |= {f"{root}{name}:values": content for name, content in values.items()}
         keys |= {

@@ -31,7 +31,7 @@ def load(index: type[RankIndex], rows: Iterable[Sequence[Any]]) -> Store:
     order and of the facets, none of them to-many. Sorted by the first criterion they go in fastest."""
     instance = index.instance()
     store, building = Store(instance.name, instance.layout), uuid4().hex
-    changes = (Change(str(pk), score, entry) for pk, score, entry in encode_rows(instance, rows))
+    changes = (Change(str(pk), score, membership) for pk, score, membership in encode_rows(instance, rows))
     start(store, building)
     while batch := list(islice(changes, LOAD_LIMIT)):
         assert store.load_rows(building, batch)
@@ -60,9 +60,9 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
             for path, value in row.items()
         }
         names = instance.faceting.rankings({path: many[path] or [None] for path in instance.faceting.paths})
-        entry = tie + "\0".join(names).encode()
-        if entry:
-            pipeline.hset(f"{live}:entries", text, entry)  # type: ignore[arg-type]
+        membership = tie + "\0".join(names).encode()
+        if membership:
+            pipeline.hset(f"{live}:memberships", text, membership)  # type: ignore[arg-type]
         for name in names:
             pipeline.zadd(f"{live}:rankings", {name: 0})
         for key in (live, *(f"{live}:{name}" for name in names)):

@@ -18,9 +18,9 @@ class Layout(NamedTuple):
     """The number of tie bytes before every primary key. With 0, a stored member that begins with a NUL byte
     has 9 of them, that one included: only integers beyond ±2**53 need some, and no primary key begins so."""
 
-    entries: bool = False
-    """True if a hash holds the *entry* of each member: its tie bytes, then the names of the facet rankings it
-    stands in, sorted and joined by NUL bytes. Members with neither have no entry."""
+    memberships: bool = False
+    """True if a hash holds the *membership* of each member: its tie bytes, then the names of the facet rankings it
+    stands in, sorted and joined by NUL bytes. Members with neither have no membership."""
 
     dense: bool = False
     """True if every ranking keeps its distinct values, in their order and with their counts: what dense ranks
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
     def split(self, stored: bytes) -> tuple[bytes, bytes]:
         """The tie bytes and the primary key of a stored member."""
-        width = self.width or (9 if self.entries and stored[:1] == b"\0" else 0)
+        width = self.width or (9 if self.memberships and stored[:1] == b"\0" else 0)
         return stored[:width], stored[width:]
 
 

@@ -78,7 +78,7 @@ class MemberCodec:
 
         def parse_text(text: Any) -> Any:
             text = parse(text)
-            if "\0" in text:  # It separates the parts of an entry
+            if "\0" in text:  # It separates the parts of a membership
                 raise ValueError("text with a NUL byte can't be a member")
             return text
 

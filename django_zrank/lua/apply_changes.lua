@@ -13,19 +13,19 @@
 --       window      seconds for which a member's version is remembered, at least
 --       lease       seconds after which a silent rebuild counts as dead
 --       width       of the tie bytes
---       entries     '1' where members have entries
+--       memberships  '1' where members have memberships
 --       dense       '1' where distinct values are counted
---       …           then pairs: member, score ('' removes the member); where members have entries, triples:
---                   member, score, entry
+--       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
+--                   member, score, membership
 -- Returns {version of this write, members that it did not write…}, or nil with nothing written where a rebuild began,
 --         ended or died since, the server or the term is another, the token is too old to judge, or Redis evicted
 --         what it would be judged by.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 versions forgotten.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, building, token, term, window, lease, width, entries, dense = unpack(ARGV, 1, 9)
+local generation, building, token, term, window, lease, width, memberships, dense = unpack(ARGV, 1, 9)
 local FIRST = 10
-token, width, entries, dense = tonumber(token), tonumber(width), entries == '1', dense == '1'
+token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
   'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded')
@@ -79,7 +79,7 @@ end
 
 -- Members, and where they stand in ARGV. One that is named twice is written as it is named first.
 local members, at, seen, reply, evicted = {}, {}, {}, {applied}, {}
-for i = FIRST, #ARGV, entries and 3 or 2 do
+for i = FIRST, #ARGV, memberships and 3 or 2 do
   local member = ARGV[i]
   if not seen[member] then
     seen[member] = true
@@ -100,9 +100,9 @@ for first = 1, #members, CHUNK do
       reply[#reply + 1] = member
     else
       local score = ARGV[i + 1]
-      if entries or dense then
+      if memberships or dense then
         for _, root in ipairs(roots) do
-          if entries then
+          if memberships then
             evicted[root] = put(root, member, score, ARGV[i + 2], width, dense) or evicted[root]
           elseif score == '' then
             leave(root, member, '', dense)

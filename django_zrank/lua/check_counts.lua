@@ -5,7 +5,7 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       mend        '1' to count anew
+--       repair        '1' to count anew
 --       name        of the facet ranking, '' for the whole index
 --       members     '1' where stored members follow, whose values are meant; else values follow
 --       …           then stored members, or values: tie bytes and the score as text
@@ -14,7 +14,7 @@
 -- Cost  O(values * log(size)), and as often log2(members with the same score) where there are tie bytes.
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, width, mend, name, members = unpack(ARGV, 1, 5)
+local generation, width, repair, name, members = unpack(ARGV, 1, 5)
 local FIRST = 6
 width = tonumber(width)
 
@@ -35,7 +35,7 @@ end
 local reply, seen = {}, {}
 for i = FIRST, #ARGV do
   local value = ARGV[i]
-  local tie, score = read_entry(value, width)
+  local tie, score = read_membership(value, width)
   if members == '1' then
     score = redis.call('ZSCORE', ranking, ARGV[i])
     value = score and value_of(tie, score)
@@ -49,10 +49,10 @@ for i = FIRST, #ARGV do
     if counted ~= (right > 0 and tostring(right)) or is_listed ~= (right > 0) then
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3] = value, right, counted or ''
-      if mend == '1' and right > 0 then
+      if repair == '1' and right > 0 then
         redis.call('HSET', counts_key(ranking), value, right)
         redis.call('ZADD', values_key(ranking), score, value)
-      elseif mend == '1' then
+      elseif repair == '1' then
         redis.call('HDEL', counts_key(ranking), value)
         redis.call('ZREM', values_key(ranking), value)
       end

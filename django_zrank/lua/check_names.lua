@@ -1,18 +1,18 @@
 -- uses: server, keys
--- Tells which names of facet rankings are registered without a ranking, or the other way round, and mends that where
+-- Tells which names of facet rankings are registered without a ranking, or the other way round, and repairs that where
 -- it is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
---       mend        '1' to register the names of rankings that there are, and no others
+--       repair        '1' to register the names of rankings that there are, and no others
 --       …           then names
 -- Returns of each in turn 1 where the registry is wrong, else 0; nil where the server holds another generation, or is
 --         not the one that was written to.
 -- Cost  O(names).
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, mend = unpack(ARGV, 1, 2)
+local generation, repair = unpack(ARGV, 1, 2)
 local FIRST = 3
 
 if not holds(meta, 'generation', generation) then
@@ -24,7 +24,7 @@ for i = FIRST, #ARGV do
   local name = ARGV[i]
   local there = redis.call('EXISTS', live .. ':' .. name) == 1
   local wrong = redis.call('ZSCORE', names_key(live), name) ~= (there and '0')
-  if wrong and mend == '1' then
+  if wrong and repair == '1' then
     if there then
       redis.call('ZADD', names_key(live), 0, name)
     else
@@ -33,7 +33,7 @@ for i = FIRST, #ARGV do
   end
   reply[#reply + 1] = wrong and 1 or 0
 end
-if mend == '1' and not was_evicted then
+if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end
 return reply

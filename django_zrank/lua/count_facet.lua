@@ -40,9 +40,9 @@ for start = 0, size - 1, 1000 do
   for i, stored in ipairs(members) do
     members[i] = string.sub(stored, tie_length(stored, width) + 1)
   end
-  for i, entry in ipairs(call('HMGET', entries_key(live), unpack(members))) do
+  for i, membership in ipairs(call('HMGET', memberships_key(live), unpack(members))) do
     -- One that has just left the index may still stand in an intersection.
-    for name in string.gmatch(entry and string.sub(entry, tie_length(entry, width) + 1) or '', '%Z+') do
+    for name in string.gmatch(membership and string.sub(membership, tie_length(membership, width) + 1) or '', '%Z+') do
       if string.sub(name, 1, #facet) == facet then
         counts[name] = (counts[name] or 0) + 1
       end

@@ -1,20 +1,20 @@
 -- uses: server, keys, memberships
--- Tells which members stand where their entry doesn't say, and takes them out of there where that is wanted.
+-- Tells which members stand where their membership doesn't say, and takes them out of there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
 --       dense       '1' where distinct values are counted
---       mend        '1' to take them out
+--       repair        '1' to take them out
 --       …           then pairs: the name of a facet ranking, '' for the whole index, and a stored member
--- Returns of each pair in turn the score with which the member stands there against its entry, or stood before it was
+-- Returns of each pair in turn the score with which the member stands there against its membership, or stood before it was
 --         taken out; nil where it doesn't. Nil where the server holds another generation, or is not the one that
 --         was written to.
 -- Cost  O(pairs * rankings that a member stands in).
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, width, dense, mend = unpack(ARGV, 1, 4)
+local generation, width, dense, repair = unpack(ARGV, 1, 4)
 local FIRST = 5
 width, dense = tonumber(width), dense == '1'
 
@@ -25,12 +25,12 @@ local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
 local reply = {}
 for i = FIRST, #ARGV, 2 do
   local name, stored = ARGV[i], ARGV[i + 1]
-  local tie, member = read_entry(stored, width)
-  local said, names = read_entry(redis.call('HGET', entries_key(live), member) or '', width)
+  local tie, member = read_membership(stored, width)
+  local said, names = read_membership(redis.call('HGET', memberships_key(live), member) or '', width)
   local belongs = said == tie
     and (name == '' or string.find('\0' .. names .. '\0', '\0' .. name .. '\0', 1, true))
   local score = not belongs and redis.call('ZSCORE', name == '' and live or live .. ':' .. name, stored)
-  if score and mend == '1' then
+  if score and repair == '1' then
     if name == '' then
       leave(live, stored, tie, dense)
     else
@@ -39,7 +39,7 @@ for i = FIRST, #ARGV, 2 do
   end
   reply[#reply + 1] = score
 end
-if mend == '1' and not was_evicted then
+if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end
 return reply

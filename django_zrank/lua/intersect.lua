@@ -7,7 +7,7 @@
 --       …             the sorted sets that 'tests' are about
 -- ARGV  generation    that the client believes to be live
 --       width         tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       ties          '1' where a member's tie bytes stand in the hash of entries
+--       ties          '1' where a member's tie bytes stand in the hash of memberships
 --       dense         '1' where a ranking keeps its distinct values
 --       tests         what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
 --                     'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
@@ -50,10 +50,10 @@ local function ranking_of(group)
   local members = call('ZRANGE', group, 0, -1)
   for start = 1, #members, 1000 do
     local last = math.min(start + 999, #members)
-    local entries = call('HMGET', entries_key(live), unpack(members, start, last))
+    local memberships = call('HMGET', memberships_key(live), unpack(members, start, last))
     for i = start, last do
-      local entry = entries[i - start + 1]
-      local stored = (entry and string.sub(entry, 1, tie_length(entry, width)) or '') .. members[i]
+      local membership = memberships[i - start + 1]
+      local stored = (membership and string.sub(membership, 1, tie_length(membership, width)) or '') .. members[i]
       local score = call('ZSCORE', live, stored)
       if score then
         call('ZADD', key, score, stored)

@@ -7,19 +7,19 @@
 --       meta      hash of the index
 -- ARGV  building  the generation being built
 --       width     of the tie bytes
---       entries   '1' where members have entries
+--       memberships  '1' where members have memberships
 --       dense     '1' where distinct values are counted
---       rows      JSON, score and member of each row in turn, as texts; where members have entries, also how
---                 many bytes of 'packed' are its entry. 3,500 rows at most. One text costs the server and its client
+--       rows      JSON, score and member of each row in turn, as texts; where members have memberships, also how
+--                 many bytes of 'packed' are its membership. 3,500 rows at most. One text costs the server and its client
 --                 less than thousands of arguments do
---       packed    all entries, one after the other
+--       packed    all memberships, one after the other
 -- Returns 1, or 0 with nothing written where another rebuild began, this one was taken for dead, or the server
 --         restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building, width, entries, dense, rows, packed = unpack(ARGV)
-width, entries, dense = tonumber(width), entries == '1', dense == '1'
+local building, width, memberships, dense, rows, packed = unpack(ARGV)
+width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
 
 if not holds(meta, 'building', building) then
   return 0
@@ -32,7 +32,7 @@ end
 redis.call('HSET', meta, 'seen', integer(clock()))
 
 rows = cjson.decode(rows)
-local stride = entries and 3 or 2
+local stride = memberships and 3 or 2
 local written = {}
 if redis.call('EXISTS', recent) == 1 then
   local members = {}
@@ -40,7 +40,7 @@ if redis.call('EXISTS', recent) == 1 then
     members[#members + 1] = rows[i]
   end
   written = redis.call('ZMSCORE', recent, unpack(members))
-elseif not entries and not dense then
+elseif not memberships and not dense then
   redis.call('ZADD', shadow, unpack(rows))
   redis.call('HSET', meta, 'filled', present(shadow))
   return 1
@@ -62,7 +62,7 @@ local function count_up(key, list)
   local alike = {}
   for i = 1, #list, 2 do
     local score, stored = list[i], list[i + 1]
-    local tie = entries and read_entry(stored, width) or ''
+    local tie = memberships and read_membership(stored, width) or ''
     local value = value_of(tie, score)
     local same = alike[value] or {}
     alike[value] = same
@@ -80,17 +80,17 @@ end
 local rankings, at = {[shadow] = ''}, 1
 for row = 1, #rows / stride do
   local score, member, length = unpack(rows, (row - 1) * stride + 1, row * stride)
-  local entry = ''
-  if entries then
-    entry = string.sub(packed, at, at + length - 1)
+  local membership = ''
+  if memberships then
+    membership = string.sub(packed, at, at + length - 1)
     at = at + length
   end
   if not written[row] then
     local stored = member
-    if entry ~= '' then
-      local tie, names = read_entry(entry, width)
+    if membership ~= '' then
+      local tie, names = read_membership(membership, width)
       stored = tie .. member
-      tell(entries_key(shadow), member, entry)
+      tell(memberships_key(shadow), member, membership)
       for name in string.gmatch(names, '%Z+') do
         local key = shadow .. ':' .. name
         rankings[key] = name

@@ -6,17 +6,17 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       entries     '1' where members have entries
+--       memberships  '1' where members have memberships
 --       …           then members: primary keys as text
--- Returns of each in turn: score and version, nil for what there is not; where members have entries, also the entry,
+-- Returns of each in turn: score and version, nil for what there is not; where members have memberships, also the membership,
 --         '' for none, and those of its facet rankings where the member does not stand with that score, joined
 --         by NUL bytes. Nil where the server holds another generation, or is not the one that was written to.
 -- Cost  O(members * (1 + rankings that a member stands in)).
 
 local live, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, entries = unpack(ARGV, 1, 3)
+local generation, width, memberships = unpack(ARGV, 1, 3)
 local FIRST = 4
-width, entries = tonumber(width), entries == '1'
+width, memberships = tonumber(width), memberships == '1'
 
 if not holds(meta, 'generation', generation) then
   return false
@@ -24,9 +24,9 @@ end
 local reply = {}
 for i = FIRST, #ARGV do
   local member, n = ARGV[i], #reply
-  if entries then
-    local entry = redis.call('HGET', entries_key(live), member) or ''
-    local tie, names = read_entry(entry, width)
+  if memberships then
+    local membership = redis.call('HGET', memberships_key(live), member) or ''
+    local tie, names = read_membership(membership, width)
     local stored = tie .. member
     local score = redis.call('ZSCORE', live, stored)
     local absent = {}
@@ -36,7 +36,7 @@ for i = FIRST, #ARGV do
       end
     end
     reply[n + 1], reply[n + 2] = score, redis.call('ZSCORE', recent, member)
-    reply[n + 3], reply[n + 4] = entry, table.concat(absent, '\0')
+    reply[n + 3], reply[n + 4] = membership, table.concat(absent, '\0')
   else
     reply[n + 1], reply[n + 2] = redis.call('ZSCORE', live, member), redis.call('ZSCORE', recent, member)
   end

@@ -6,7 +6,7 @@
 --       meta     hash of the index
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       entries  '1' where a hash holds the entries of members
+--       memberships  '1' where a hash holds the memberships of members
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       count    how many at most
@@ -21,10 +21,10 @@
 -- Cost  O(log(size) + count); ties of several criteria log(ties) look-ups more.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, entries, reverse, method, count, from = unpack(ARGV, 1, 7)
+local generation, width, memberships, reverse, method, count, from = unpack(ARGV, 1, 7)
 local FIRST = 8
 local call = redis.call
-local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
+local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 count = tonumber(count)
 
 local elsewhere = not_live(meta, generation)

@@ -6,19 +6,19 @@
 --       meta     hash of the index
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       entries  '1' where a hash holds the entries of members
+--       memberships  '1' where a hash holds the memberships of members
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       …        then primary keys
--- Returns {size of ranking, then for each member {place, what stands before its rank, stored member, score}, or nil where
+-- Returns {size of ranking, then for each member {position, what stands before its rank, stored member, score}, or nil where
 --         it is not in the ranking}. The error NOTBUILT where the index was never built.
 -- Cost  O(members * log(size)); ties of several criteria log(ties) look-ups more for each.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, entries, reverse, method = unpack(ARGV, 1, 5)
+local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
 local FIRST = 6
 local call = redis.call
-local order = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
+local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
 local elsewhere = not_live(meta, generation)
 if elsewhere then
@@ -28,13 +28,13 @@ local size = call('ZCARD', ranking)
 local reply = {size}
 for i = FIRST, #ARGV do
   local stored, score = find(live, ARGV[i], order)
-  local place = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
-  if place then
+  local position = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
+  if position then
     if ranking ~= live then
       -- Of an intersection the score may be some seconds older than in the index.
       score = call('ZSCORE', ranking, stored)
     end
-    reply[#reply + 1] = {place, count_before(ranking, stored, score, place, order), stored, score}
+    reply[#reply + 1] = {position, count_before(ranking, stored, score, position, order), stored, score}
   else
     reply[#reply + 1] = false
   end

@@ -17,7 +17,7 @@
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       generation that the client believes to be live
 --       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       entries   '1' where a hash holds the entries of members
+--       memberships  '1' where a hash holds the memberships of members
 --       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
 --       method    'ordinal', 'competition' or 'dense'
 --       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
@@ -32,12 +32,12 @@
 --       side is read whole: no more than twice as many members as are excluded.
 
 local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local member, wanted, reverse, bands, excluded, numbers, generation, width, entries, measure, method, tests,
+local member, wanted, reverse, bands, excluded, numbers, generation, width, memberships, measure, method, tests,
   patience, remember = unpack(ARGV)
 local FIRST_TEST = 5
 local call = redis.call
 wanted, remember = tonumber(wanted), tonumber(remember)
-local layout = {width = tonumber(width), entries = entries == '1', reverse = reverse == '1', method = method}
+local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
 local me, score = find(live, member, layout)
 if not score then
@@ -91,8 +91,8 @@ end
 local drawn, reply = draw.reply, {'ranked', size, position, band, high - low + 1 - among}
 for i = 6, #drawn, 3 do
   local at, stored, value = unpack(drawn, i, i + 2)
-  local place, n = layout.reverse and size - 1 - at or at, #reply
+  local position, n = layout.reverse and size - 1 - at or at, #reply
   reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, value
-  reply[n + 4] = count_before(ranking, stored, value, place, layout)
+  reply[n + 4] = count_before(ranking, stored, value, position, layout)
 end
 return reply

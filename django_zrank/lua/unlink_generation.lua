@@ -24,7 +24,7 @@ for i = 1, #names, 2 do
 end
 local left = redis.call('ZCARD', names_key(root))
 if left == 0 then
-  redis.call('UNLINK', root, entries_key(root), values_key(root), counts_key(root))
+  redis.call('UNLINK', root, memberships_key(root), values_key(root), counts_key(root))
   redis.call('SREM', doomed, generation)
 end
 return left

@@ -135,7 +135,7 @@ class Draw(NamedTuple):
         )
 
     def _how(self, view: View) -> tuple[Any, ...]:
-        return view.layout.width, int(view.layout.entries), self.measure, view.method
+        return view.layout.width, int(view.layout.memberships), self.measure, view.method
 
     def _seen(self, keys: Keys) -> str:
         return keys.seen(self.member) if self.remember else keys.meta

@@ -155,14 +155,14 @@ class LeaderboardViewSet(IndexViewSet):
         asked = self.get_asked()
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
         entry = asked.narrow(self.get_ranking()).entry(member)
-        return self._get_place(entry, {entry.pk: member})
+        return self._get_location(entry, {entry.pk: member})
 
     @action(detail=False, name="My place")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """My own place: rank and score. With a filter, my rank among those that pass it."""
         asked = self.get_asked()
         member = self.get_own_member()
-        return self._get_place(asked.narrow(self.get_ranking()).entry(member))
+        return self._get_location(asked.narrow(self.get_ranking()).entry(member))
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -210,7 +210,7 @@ class LeaderboardViewSet(IndexViewSet):
     def _get_key(self) -> str:
         return str(self.kwargs[self.lookup_url_kwarg or self.lookup_field])
 
-    def _get_place(self, entry: Entry, rows: Mapping[Any, models.Model] | None = None) -> Response:
+    def _get_location(self, entry: Entry, rows: Mapping[Any, models.Model] | None = None) -> Response:
         for result in self.get_results([entry], rows):
             return Response(result)
         raise MemberNotRanked  # The view's queryset doesn't show it

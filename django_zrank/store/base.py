@@ -43,4 +43,4 @@ class Base(Executor):
     @property
     def _layout(self) -> tuple[int, int, int]:
         """The layout as scripts take it; those that only read are not told the last."""
-        return self.layout.width, int(self.layout.entries), int(self.layout.dense)
+        return self.layout.width, int(self.layout.memberships), int(self.layout.dense)

@@ -16,7 +16,7 @@ __all__ = ["Standing", "Verifying"]
 
 
 class Standing(NamedTuple):
-    """The score, the version and the entry of a member in Redis."""
+    """The score, the version and the membership of a member in Redis."""
 
     score: float | None
     """None where it isn't ranked."""
@@ -24,10 +24,10 @@ class Standing(NamedTuple):
     version: float | None
     """Of its newest write. A member with the same version as before was not written in between."""
 
-    entry: bytes = b""
+    membership: bytes = b""
 
     absent: bytes = b""
-    """The facet rankings of its entry in which it does not stand with that score, joined by NUL bytes."""
+    """The facet rankings of its membership in which it does not stand with that score, joined by NUL bytes."""
 
 
 class Verifying(Base):
@@ -48,9 +48,9 @@ class Verifying(Base):
         """
         return self._scan(Redis.zscan, self.live.ranking(ranking), size)
 
-    def scan_entries(self, size: int) -> Iterator[list[bytes]]:
-        """The members that have an entry (primary keys as text), as ``scan()`` does."""
-        return self._scan(Redis.hscan, self.live.part("entries"), size)
+    def scan_memberships(self, size: int) -> Iterator[list[bytes]]:
+        """The members that have a membership (primary keys as text), as ``scan()`` does."""
+        return self._scan(Redis.hscan, self.live.part("memberships"), size)
 
     def scan_names(self, size: int) -> Iterator[list[bytes]]:
         """The names of the facet rankings that are registered, and then of those that there are, or traces of."""
@@ -81,52 +81,58 @@ class Verifying(Base):
         None: the server holds another generation, or is not the one that was written to.
         """
         keys, layout = self.keys, self.layout
-        args = (generation, layout.width, int(layout.entries), *members)
+        args = (generation, layout.width, int(layout.memberships), *members)
         reply = self._call(scripts.READ_MEMBERS, (keys.at(generation).root, keys.recent, keys.meta), args)
         if reply is None:
             return None
-        stride = 4 if layout.entries else 2
+        stride = 4 if layout.memberships else 2
         numbers = ([None if text is None else float(text) for text in reply[i::stride]] for i in range(2))
         return list(map(Standing, *numbers, *(reply[i::stride] for i in range(2, stride))))
 
     def find_strays(
-        self, generation: str, places: Iterable[tuple[str, bytes]], *, mend: bool = False
+        self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False
     ) -> list[float | None] | None:
-        """The score with which a member stands where its entry doesn't say, None where it doesn't: for each
-        place, which is the name of a facet ranking ('' for the whole index) and a stored member. ``mend``:
+        """The score with which a member stands where its membership doesn't say, None where it doesn't: for each
+        location, which is the name of a facet ranking ('' for the whole index) and a stored member. ``repair``:
         take them out.
 
         None: the server holds another generation, or is not the one that was written to.
         """
         keys, layout = self.keys, self.layout
-        args = (generation, layout.width, int(layout.dense), int(mend), *chain.from_iterable(places))
+        args = (generation, layout.width, int(layout.dense), int(repair), *chain.from_iterable(locations))
         reply = self._call(scripts.FIND_STRAYS, (keys.at(generation).root, keys.meta), args)
         return None if reply is None else [None if score is None else float(score) for score in reply]
 
     def check_names(
-        self, generation: str, names: Sequence[bytes], *, mend: bool = False
+        self, generation: str, names: Sequence[bytes], *, repair: bool = False
     ) -> list[bytes] | None:
-        """Those names that are registered without a ranking, or the other way round. ``mend``: put it right.
+        """Those names that are registered without a ranking, or the other way round. ``repair``: put it right.
 
         None: the server holds another generation, or is not the one that was written to.
         """
         keys = self.keys
         reply = self._call(
-            scripts.CHECK_NAMES, (keys.at(generation).root, keys.meta), (generation, int(mend), *names)
+            scripts.CHECK_NAMES, (keys.at(generation).root, keys.meta), (generation, int(repair), *names)
         )
         return None if reply is None else [name for name, wrong in zip(names, reply, strict=True) if wrong]
 
     def check_counts(
-        self, generation: str, texts: Iterable[bytes], *, ranking: str = "", members: bool, mend: bool = False
+        self,
+        generation: str,
+        texts: Iterable[bytes],
+        *,
+        ranking: str = "",
+        members: bool,
+        repair: bool = False,
     ) -> list[tuple[bytes, int, bytes]] | None:
         """Those distinct values of a ranking that are counted wrongly, with how many members have them and
         how many were counted, as text. ``texts``: values, or stored ``members`` whose values are meant.
-        ``mend``: count them anew.
+        ``repair``: count them anew.
 
         None: the server holds another generation, or is not the one that was written to.
         """
         keys = self.keys
-        args = (generation, self.layout.width, int(mend), ranking, int(members), *texts)
+        args = (generation, self.layout.width, int(repair), ranking, int(members), *texts)
         reply = self._call(scripts.CHECK_COUNTS, (keys.at(generation).root, keys.meta), args)
         return None if reply is None else list(zip(reply[::3], reply[1::3], reply[2::3], strict=True))
 

@@ -52,7 +52,7 @@ class Change(NamedTuple):
     score: Number | None
     """None: not ranked."""
 
-    entry: bytes = b""
+    membership: bytes = b""
     """See :class:`~django_zrank.codec.layout.Layout`."""
 
 
@@ -74,8 +74,8 @@ class Writing(Base):
         None, with nothing written: begin again."""
         keys = self.keys
         texts: Iterable[tuple[Any, ...]]
-        if self.layout.entries:
-            texts = ((member, _text(score), entry) for member, score, entry in changes)
+        if self.layout.memberships:
+            texts = ((member, _text(score), membership) for member, score, membership in changes)
         else:
             texts = ((member, _text(score)) for member, score, _ in changes)
         roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
@@ -99,9 +99,11 @@ class Writing(Base):
         False: it was superseded."""
         keys, packed = self.keys, b""
         texts: list[str | int]
-        if self.layout.entries:
-            texts = [part for member, score, entry in rows for part in (repr(score), member, len(entry))]
-            packed = b"".join([entry for _, _, entry in rows])
+        if self.layout.memberships:
+            texts = [
+                part for member, score, membership in rows for part in (repr(score), member, len(membership))
+            ]
+            packed = b"".join([membership for _, _, membership in rows])
         else:
             texts = [part for member, score, _ in rows for part in (repr(score), member)]
         args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)

@@ -10,7 +10,7 @@ from django.db import DatabaseError, connections
 
 from ..registry import registry
 from .dialects import DIALECTS, Capture
-from .sources import sources_of
+from .watched_tables import watched_tables
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -45,7 +45,7 @@ def _name(alias: str) -> str:
 def captures_of(index: RankIndex) -> list[Capture]:
     """Each table that ``index`` reads, once for each way that leads to it."""
     captures: dict[object, Capture] = {}
-    for source in sources_of(index):
+    for source in watched_tables(index):
         capture = Capture(index.name, source.model, source.via, source.column, source.fields)
         same = captures.get(key := (source.model, source.via, source.column))
         if same is not None:

@@ -7,13 +7,13 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from ..store import Standing
-from .balance import Balance
-from .overlap import ahead, overlap
+from .multiset_sketch import MultisetSketch
+from .prefetch import ahead, prefetch
 from .report import Example, Report
 from .rows import Row, encode, select
 from .sides import Sides, stands
-from .sources import every_row
 from .suspects import Suspects
+from .watched_tables import every_row
 
 __all__ = ["Comparison"]
 
@@ -27,10 +27,10 @@ _MANY: Final = 100_000
 class Comparison:
     """One pass over both sides.
 
-    Where members have entries, Redis is first compared with itself: a member that stands in a ranking which its entry
-    doesn't name is a stray. Every row is looked up in Redis: that finds what is missing or different. A
-    :class:`~django_zrank.sync.balance.Balance` of what was found there with what is there tells whether anything is
-    extra; if so, it is looked for in the database.
+    Where members have memberships, Redis is first compared with itself: a member that stands in a ranking which its
+    membership doesn't name is a stray. Every row is looked up in Redis: that finds what is missing or different. A
+    :class:`~django_zrank.sync.multiset_sketch.MultisetSketch` of what was found there and of what is there tells if
+    anything is extra; if so, it is looked for in the database.
     """
 
     def __init__(self, report: Report, *, repair: bool, size: int, progress: Callable[[int], Any]) -> None:
@@ -42,37 +42,37 @@ class Comparison:
         self.suspects = Suspects(self.sides, report, repair=repair)
 
     def run(self) -> None:
-        balance, layout = Balance(), self.store.layout
-        if layout.entries:
+        sketch, layout = MultisetSketch(), self.store.layout
+        if layout.memberships:
             self.look_for_strays()
-        self.look_up_rows(balance)
+        self.look_up_rows(sketch)
         for stored in ahead(self.store.scan(self.sides.size)):
-            members = list(map(self.sides.member_of, stored)) if layout.entries else stored
-            balance.subtract(members)
+            members = list(map(self.sides.member_of, stored)) if layout.memberships else stored
+            sketch.subtract(members)
             self.report.members += len(members)
             self.progress(len(members))
-        if balance:
-            self.look_up_members(balance)
-        if layout.entries:
-            self.look_up_entries()
+        if sketch:
+            self.look_up_members(sketch)
+        if layout.memberships:
+            self.look_up_memberships()
             self.accuse_strays()
-        if layout.entries or layout.dense:
+        if layout.memberships or layout.dense:
             self.check_rankings()
         self.sides.require_same()
 
-    def look_up_rows(self, balance: Balance) -> None:
-        for rows, standings in overlap(self.look_up, self.batches()):
+    def look_up_rows(self, sketch: MultisetSketch) -> None:
+        for rows, standings in prefetch(self.look_up, self.batches()):
             found: Iterable[bytes] = rows
             if standings is not None:
                 pairs = list(zip(rows.items(), standings, strict=True))
                 wrong = (
                     (member, pk)
-                    for (member, (pk, score, entry)), standing in pairs
-                    if not stands(standing, (score, entry))
+                    for (member, (pk, score, membership)), standing in pairs
+                    if not stands(standing, (score, membership))
                 )
                 self.suspects.members.update(wrong)
                 found = (member for (member, _), standing in pairs if standing.score is not None)
-            balance.add(found)
+            sketch.add(found)
             self.report.rows += len(rows)
             self.suspects.settle(at_least=self.sides.size)
             self.progress(len(rows))
@@ -80,7 +80,7 @@ class Comparison:
 
     def look_up(self, rows: Mapping[bytes, Row]) -> list[Standing] | None:
         """Return where the members of these rows stand; None where their scores are all there is, and right: mostly."""
-        if not self.store.layout.entries:
+        if not self.store.layout.memberships:
             scores = self.store.scores(rows)
             if scores == [score for _, score, _ in rows.values()]:
                 return None
@@ -115,10 +115,10 @@ class Comparison:
                 break
             bounds = {"pk__gt": ends[0]}
 
-    def look_up_members(self, balance: Balance) -> None:
+    def look_up_members(self, sketch: MultisetSketch) -> None:
         for stored in self.store.scan(self.sides.size):
             members = map(self.sides.member_of, stored)
-            pks = {member: self.sides.pk_of(member) for member in balance.uneven(members)}
+            pks = {member: self.sides.pk_of(member) for member in sketch.uneven(members)}
             rows = self.sides.read_database(pks)
             self.suspects.members.update((member, pk) for member, pk in pks.items() if member not in rows)
             self.suspects.settle(at_least=self.sides.size)
@@ -127,7 +127,7 @@ class Comparison:
     # Redis against itself
 
     def look_for_strays(self) -> None:
-        """Find who stands where the entry doesn't tell."""
+        """Find who stands where the membership doesn't tell."""
         for name in ("", *self.names()):
             for stored in self.store.scan(self.sides.size, name):
                 locations = [(name, each) for each in stored]
@@ -147,9 +147,9 @@ class Comparison:
         self.suspects.settle()
         self.suspects.strays.clear()
 
-    def look_up_entries(self) -> None:
-        """Find the entries of nobody: rows have not led to them."""
-        for members in self.store.scan_entries(self.sides.size):
+    def look_up_memberships(self) -> None:
+        """Find the memberships of nobody: rows have not led to them."""
+        for members in self.store.scan_memberships(self.sides.size):
             found = zip(members, self.sides.read_redis(members, locations=False), strict=True)
             pks = {member: self.sides.pk_of(member) for member, standing in found if standing.score is None}
             rows = self.sides.read_database(pks)
@@ -163,7 +163,7 @@ class Comparison:
         for start in range(0, len(names), self.sides.size):
             batch = [name.encode() for name in names[start : start + self.sides.size]]
             for name in self.sides.believed(
-                self.store.check_names(self.sides.generation, batch, mend=self.repair)
+                self.store.check_names(self.sides.generation, batch, repair=self.repair)
             ):
                 self.tell_broken(Example(name.decode(), None, None, "name of a facet ranking"))
         for ranking in ("", *names) if self.store.layout.dense else ():
@@ -175,7 +175,7 @@ class Comparison:
 
     def check_counts(self, ranking: str, texts: list[bytes], told: set[bytes], *, members: bool) -> None:
         found = self.store.check_counts(
-            self.sides.generation, texts, ranking=ranking, members=members, mend=self.repair
+            self.sides.generation, texts, ranking=ranking, members=members, repair=self.repair
         )
         for value, right, counted in self.sides.believed(found):
             if value not in told:

@@ -15,11 +15,11 @@ from ..models import Mark
 from ..signals import drained
 from ..store import Store
 from .marks import Seen, forget_batches, newest_mark, next_marks, replayed_marks, unmark
-from .patience import PATIENCE, impatient
+from .patience import PATIENCE, without_waiting
 from .push import push
 from .rebuild import rebuild
-from .sources import sources_of
 from .transactions import refuse_transaction
+from .watched_tables import watched_tables
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -147,7 +147,7 @@ class _Drain:
             # It has no such rows, and can't even be asked for them.
             pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}
         if any(via is not None for _, via, _ in marks):
-            for source in sources_of(index):
+            for source in watched_tables(index):
                 texts = {str(member) for _, via, member in marks if via is not None and via == source.via}
                 found = list(source.members_at(texts, index.get_using(), limit=self.share)) if texts else []
                 if self.share is not None and len(found) >= self.share:
@@ -188,7 +188,7 @@ def drain_soon(index: RankIndex) -> None:
         return
     began = monotonic()
     try:
-        with impatient(connection):
+        with without_waiting(connection):
             _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run(_SHARE)
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)

@@ -18,7 +18,7 @@ from .triggers import gaps, restore
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Verdict", "examine", "mend"]
+__all__ = ["Verdict", "examine", "repair"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -110,7 +110,7 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 
-def mend(index: RankIndex, *, look: bool = True) -> Verdict:
+def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     """Do what it takes for draining to make the index right. Returns what was found.
 
     A server loses the newest of its writes and never one from the middle, and nothing of the terms before its own: so

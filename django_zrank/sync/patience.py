@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import Busy
 
-__all__ = ["PATIENCE", "Busy", "briefly", "impatient", "retry"]
+__all__ = ["PATIENCE", "Busy", "briefly", "retry", "without_waiting"]
 
 PATIENCE: Final = 5.0
 """Seconds for which whoever drains for a living tries again where a row is locked."""
@@ -59,7 +59,7 @@ def retry(work: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def impatient(connection: BaseDatabaseWrapper) -> Iterator[None]:
+def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Let no statement in this block wait for the lock of SQLite's only writer. Other databases lock rows."""
     if connection.vendor != "sqlite":
         yield

@@ -118,7 +118,7 @@ def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | N
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it."""
     pks = list(pks)
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, entry in rows.encode(index, rows.select_among(index, pks)):
+    for pk, score, membership in rows.encode(index, rows.select_among(index, pks)):
         # Where the database finds "bob" by "BOB", the member is called as it spells it.
-        changes[index.to_text(pk)] = score, entry
-    return ((text, score, entry) for text, (score, entry) in changes.items())
+        changes[index.to_text(pk)] = score, membership
+    return ((text, score, membership) for text, (score, membership) in changes.items())

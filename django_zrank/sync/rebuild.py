@@ -19,7 +19,7 @@ from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
 from .notes import is_accepted, noted
-from .overlap import overlap
+from .prefetch import prefetch
 from .push import forget
 from .rows import encode, select
 from .transactions import refuse_transaction
@@ -80,7 +80,7 @@ def rebuild(
             raise _superseded(index)
         # An exception keeps its frames alive, and these an open query.
         with closing(_batches(index, connection, batch_size)) as batches:
-            for batch, loaded in overlap(partial(store.load_rows, building), batches):
+            for batch, loaded in prefetch(partial(store.load_rows, building), batches):
                 if not loaded:
                     raise _superseded(index)
                 members += len(batch)
@@ -134,7 +134,7 @@ def _batches(
     queryset, to_text = select(index, index.ordering.first.path), index.to_text
     with _unbuffered(connection):
         rows = encode(index, queryset.iterator(chunk_size=size))
-        while batch := [(to_text(pk), score, entry) for pk, score, entry in islice(rows, size)]:
+        while batch := [(to_text(pk), score, membership) for pk, score, membership in islice(rows, size)]:
             yield batch
 
 

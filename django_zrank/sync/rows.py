@@ -17,7 +17,7 @@ from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet
 
 from ..exceptions import Unrankable
 from ..store import Number
-from .sources import every_row
+from .watched_tables import every_row
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -27,7 +27,7 @@ __all__ = ["Row", "encode", "forget", "select", "select_among"]
 logger = logging.getLogger("django_zrank.sync")
 
 Row = tuple[Any, Number, bytes]
-"""The primary key of a member, its score and its entry."""
+"""The primary key of a member, its score and its membership."""
 
 _FRESH: Final = 1.0
 """Seconds for which the queryset of an index is not asked for again: to make it takes longer than to read a row."""
@@ -108,7 +108,7 @@ def forget(index: RankIndex) -> None:
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
-    """Yield the key, score and entry of each of ``rows``. Those that can't be ranked are logged and left out."""
+    """Yield the key, score and membership of each of ``rows``. Those that can't be ranked are logged and left out."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encoder(), _pick(columns, order.paths)
     parse, may_lack_text = index.from_text, index.pk_type is None
@@ -143,7 +143,7 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
 def _name(
     index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
 ) -> Iterator[tuple[Sequence[Any], bytes]]:
-    """A row of each member, with the names of its facet rankings as an entry has them."""
+    """A row of each member, with the names of its facet rankings as a membership has them."""
     facets, paths = index.faceting, index.faceting.paths
     values = _pick(columns, paths)
 

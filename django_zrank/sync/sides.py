@@ -70,23 +70,25 @@ class Sides:
         return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
 
     def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, tuple[Number, bytes]]:
-        """The score and the entry of each member that is ranked now."""
+        """The score and the membership of each member that is ranked now."""
         asked = (pk for pk in pks.values() if pk is not None)
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
         rows: dict[bytes, tuple[Number, bytes]] = {}
         while chunk := list(islice(asked, limit)):
             found = read(self.index, chunk)
-            rows.update((text.encode(), (score, entry)) for text, score, entry in found if score is not None)
+            rows.update(
+                (text.encode(), (score, membership)) for text, score, membership in found if score is not None
+            )
         return rows
 
     def read_redis(self, members: Iterable[bytes], *, locations: bool = True) -> list[Standing]:
-        """Return where each member stands; without ``locations``, cheaper where members have no entries."""
-        if not locations and not self.store.layout.entries:
+        """Return where each member stands; without ``locations``, cheaper where members have no memberships."""
+        if not locations and not self.store.layout.memberships:
             return [Standing(score, None) for score in self.store.scores(members)]
         return self.believed(self.store.read_members(self.generation, members))
 
-    def find_strays(self, locations: Sequence[Location], mend: bool = False) -> list[float | None]:
-        return self.believed(self.store.find_strays(self.generation, locations, mend=mend))
+    def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
+        return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
 
     def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
         """Those that a waiting mark is about, or may be."""
@@ -101,7 +103,7 @@ class Sides:
 
 
 def stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:
-    """Return True if a member stands where it should: ``expected`` is its score and entry, None if it isn't ranked."""
+    """Return True if a member stands where it should. ``expected``: score and membership, None if it isn't ranked."""
     if expected is None:
-        return found.score is None and not found.entry
-    return (found.score, found.entry) == expected and not found.absent
+        return found.score is None and not found.membership
+    return (found.score, found.membership) == expected and not found.absent

@@ -21,8 +21,8 @@ from ..models import Mark
 from ..registry import registry
 from .drain import drain_soon
 from .push import try_push
-from .sources import Source, every_row, sources_of
 from .transactions import belongs_to
+from .watched_tables import WatchedTable, every_row, watched_tables
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -54,10 +54,10 @@ class Route:
 
     index: RankIndex
 
-    related: Source | None
+    related: WatchedTable | None
     """The table of the saved row, where that is not a member itself."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[WatchedTable, ...]
     """The tables that such a save writes."""
 
     key: models.Field[Any, Any] | None = None
@@ -73,7 +73,7 @@ class Touched:
     def __init__(self, using: str) -> None:
         self.using = using
         self.members: dict[RankIndex, set[str]] = defaultdict(set)
-        self.related: dict[tuple[RankIndex, Source], set[str]] = defaultdict(set)
+        self.related: dict[tuple[RankIndex, WatchedTable], set[str]] = defaultdict(set)
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept: what a trigger has marked waits for a drain. None where marks are made
         of what is kept here."""
@@ -85,7 +85,7 @@ class Touched:
             return
         self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
 
-    def add_related(self, index: RankIndex, source: Source, owners: Iterable[Any]) -> None:
+    def add_related(self, index: RankIndex, source: WatchedTable, owners: Iterable[Any]) -> None:
         """Rows that changed, by what their columns say whose they are."""
         if source.via is not None:
             self._keep(self.related[index, source], owners, source.text_of)
@@ -176,7 +176,7 @@ def connect(index: RankIndex) -> None:
 
     A receiver for all senders would be simpler, and would turn off Django's fast deletes in all models.
     """
-    sources = sources_of(index)
+    sources = watched_tables(index)
     for sender in apps.get_models(include_auto_created=True):
         routes = list(_routes_from(sender, index, sources))
         if routes:
@@ -202,7 +202,9 @@ def disconnect(index: RankIndex) -> None:
         routes[:] = [route for route in routes if route.index is not index]
 
 
-def _routes_from(sender: type[models.Model], index: RankIndex, sources: list[Source]) -> Iterator[Route]:
+def _routes_from(
+    sender: type[models.Model], index: RankIndex, sources: list[WatchedTable]
+) -> Iterator[Route]:
     written = [source for source in sources if issubclass(sender, source.model)]
     if issubclass(sender, sources[0].model):  # a member, its parents' rows included
         yield Route(index, None, tuple(source for source in written if not source.path or source.inherited))

@@ -35,7 +35,7 @@ class Suspects:
         """Member as Redis stores it -> its primary key, None where no row can have it."""
 
         self.strays: dict[bytes, set[Location]] = {}
-        """Member -> where it stands against its entry."""
+        """Member -> where it stands against its membership."""
 
     def settle(self, at_least: int = 1) -> None:
         """Look at the suspects again, if there are so many."""
@@ -105,7 +105,7 @@ class Suspects:
     def repair(self, confirmed: Mapping[bytes, Any]) -> None:
         """Leave a mark for each; but what no row can have is taken out: no mark could tell of it.
 
-        Once the marks are worked off, entries are right: who stands elsewhere is taken out of there.
+        Once the marks are worked off, memberships are right: who stands elsewhere is taken out of there.
         """
         texts = (self.index.to_text(pk) for pk in confirmed.values() if pk is not None)
         Mark.objects.using(self.sides.using).bulk_create(
@@ -117,7 +117,7 @@ class Suspects:
         locations = [location for member in confirmed for location in self.strays.get(member, ())]
         if locations:
             drain(self.index)
-            self.sides.find_strays(locations, mend=True)
+            self.sides.find_strays(locations, repair=True)
 
 
 def _example(
@@ -128,15 +128,15 @@ def _example(
     width: int,
 ) -> Example:
     """A member that is wrong, and how."""
-    score, entry = expected or (None, b"")
-    tie, said = _names(entry, width)
-    found_tie, names = _names(found.entry, width)
+    score, membership = expected or (None, b"")
+    tie, said = _names(membership, width)
+    found_tie, names = _names(found.membership, width)
     stands = (names - set(found.absent.split(b"\0"))) | {name.encode() for name in astray if name}
     why = []
     if (found.score is not None and expected and tie != found_tie) or "" in astray:
         why.append("other tie bytes")
-    if entry and not found.entry:
-        why.append("no entry")
+    if membership and not found.membership:
+        why.append("no membership")
     if expected and (lacking := said - stands):
         why.append(f"not in {_list(lacking)}")
     if surplus := stands - said:
@@ -145,10 +145,10 @@ def _example(
     return Example(member.decode(errors="backslashreplace"), score, there, "; ".join(why))
 
 
-def _names(entry: bytes, width: int) -> tuple[bytes, set[bytes]]:
-    """The tie bytes of an entry, and the names of its facet rankings."""
-    length = width or (9 if entry.startswith(b"\0") else 0)
-    return entry[:length], set(filter(None, entry[length:].split(b"\0")))
+def _names(membership: bytes, width: int) -> tuple[bytes, set[bytes]]:
+    """The tie bytes of a membership, and the names of its facet rankings."""
+    length = width or (9 if membership.startswith(b"\0") else 0)
+    return membership[:length], set(filter(None, membership[length:].split(b"\0")))
 
 
 def _list(names: Iterable[bytes]) -> str:

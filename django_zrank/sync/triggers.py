@@ -103,7 +103,7 @@ def restore(index: RankIndex) -> Sequence[Trigger]:
     found = dialect.installed()
     if all(_is_in_place(unit, found) for unit in units):
         return []
-    with _explained(dialect, units[0].capture.model._meta.db_table), dialect.impatient():
+    with _explained(dialect, units[0].capture.model._meta.db_table), dialect.short_lock_timeout():
         _drop(dialect, _obstacles(dialect, found, units))
         return _add(dialect, _possible(dialect, units, found), found)
 

@@ -66,7 +66,7 @@ def verify(
             verdict=examine(index),
         )
         with suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
-            # Of facet rankings each look sees some: this one may see what was not seen when it was mended.
+            # Of facet rankings each look sees some: this one may see what was not seen when it was repaired.
             if repair and report.verdict is Verdict.EVICTED:
                 found = report.verdict
                 rebuild(index, polite=True)
@@ -76,7 +76,7 @@ def verify(
                 report.compared = True
                 if (
                     repair and examine(index).wants_rebuild
-                ):  # what was mended showed that a key had been evicted
+                ):  # what was repaired showed that a key had been evicted
                     sync(index)
             break
     else:

@@ -14,7 +14,7 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from ..store import Store
 from .drain import drain
-from .health import Verdict, mend
+from .health import Verdict, repair
 from .patience import retry
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def sync(index: RankIndex | type[RankIndex], *, look: bool = True, limit: int | 
     index = index.instance()
     before = Store(index.name).learn().generation
     for _ in range(_STEPS):
-        if retry(partial(mend, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
     marks = retry(partial(drain, index, limit=limit))
     return Synced(marks, Store(index.name).live.generation != before)

@@ -35,7 +35,7 @@ class Usage(NamedTuple):
     total: int
     """Bytes of all keys."""
 
-    entries: int
+    memberships: int
     """Bytes of the hash that holds the tie bytes and the facets of each member."""
 
     grown: int
@@ -62,12 +62,12 @@ def main() -> int:
         if len(usages) == 1:
             print(f"{version}, {options.members:,} members, bytes a member")
             print(
-                f"{'':36} {'keys':>5} {'all keys':>9} {'ratio':>6} {'entries':>8} {'used_memory':>12} {'ratio':>6}"
+                f"{'':36} {'keys':>5} {'all keys':>9} {'ratio':>6} {'memberships':>8} {'used_memory':>12} {'ratio':>6}"
             )
         bare, usage = usages["bare sorted set"], usages[title]
         print(
             f"{title:36} {usage.keys:5} {usage.total / options.members:9.1f} {usage.total / bare.total:6.3f} "
-            f"{usage.entries / options.members:8.1f} "
+            f"{usage.memberships / options.members:8.1f} "
             f"{usage.grown / options.members:12.1f} {usage.grown / bare.grown:6.3f}",
             flush=True,
         )
@@ -124,8 +124,8 @@ def measure(load: Load, people: list[Person]) -> tuple[str, Usage]:
         load(people, client)
         grown = client.info("memory")["used_memory"] - before
         sizes = {key: client.memory_usage(key, samples=0) for key in client.scan_iter(count=1000)}
-        entries = sum(size for key, size in sizes.items() if key.endswith(b":entries"))
-    return name, Usage(len(sizes), sum(sizes.values()), entries, grown)
+        memberships = sum(size for key, size in sizes.items() if key.endswith(b":memberships"))
+    return name, Usage(len(sizes), sum(sizes.values()), memberships, grown)
 
 
 if __name__ == "__main__":

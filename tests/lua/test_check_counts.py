@@ -10,7 +10,7 @@ from django_zrank.store import Change, Store
 from tests.builds import start
 from tests.keyspace import everything, expected
 
-LAYOUTS = [Layout(dense=True), Layout(8, entries=True, dense=True), Layout(entries=True, dense=True)]
+LAYOUTS = [Layout(dense=True), Layout(8, memberships=True, dense=True), Layout(memberships=True, dense=True)]
 TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
 
 
@@ -18,7 +18,7 @@ TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
     ("layout", "tie"), list(zip(LAYOUTS, TIES, strict=True)), ids=["plain", "ties", "wide"]
 )
 def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie: bytes) -> None:
-    members = {str(n): (n % 5 or 0.1, tie if layout.entries else b"") for n in range(40)}
+    members = {str(n): (n % 5 or 0.1, tie if layout.memberships else b"") for n in range(40)}
     store = Store("counts", layout)
     start(store, "built")
     store.load_rows("built", [Change(member, *what) for member, what in members.items()])
@@ -52,7 +52,7 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
         (b"nan", 0, b"1"),
     }
     assert check() == wrong
-    assert check(mend=True) == wrong
+    assert check(repair=True) == wrong
     assert check() == set()
     assert everything(zrank, live) == whole
     assert store.check_counts("other", [b"1"], members=True) is None

@@ -48,9 +48,9 @@ def test_the_version_of_a_write(store: Store) -> None:
     assert store.check_health().applied == str(applied.version)
 
 
-@pytest.mark.parametrize("part", ["", ":entries", ":rankings", ":region:kantou"])
+@pytest.mark.parametrize("part", ["", ":memberships", ":rankings", ":region:kantou"])
 def test_a_key_that_was_evicted(zrank: Redis, store: Store, part: str) -> None:
-    store = Store(store.name, Layout(entries=True))
+    store = Store(store.name, Layout(memberships=True))
     assert store.apply_changes(store.begin_write(), [Change("1", 5, b"region:kantou")])
     assert store.check_health().intact == "1"
     zrank.delete(f"{store.live.root}{part}")

@@ -8,7 +8,7 @@ from tests.builds import start
 
 
 def test_the_registry_against_the_rankings(zrank: Redis) -> None:
-    store = Store("names", Layout(entries=True))
+    store = Store("names", Layout(memberships=True))
     start(store, "built")
     store.load_rows("built", [Change("1", 1, b"a:1\0a:2\0b:1"), Change("2", 2, b"a:3")])
     store.swap_rebuilt("built")
@@ -19,7 +19,7 @@ def test_the_registry_against_the_rankings(zrank: Redis) -> None:
     zrank.zadd(rankings, {"a:2": 3, "gone:1": 0})
     wrong = [b"a:1", b"a:2", b"gone:1"]
     assert store.check_names("built", names) == wrong
-    assert store.check_names("built", names, mend=True) == wrong
+    assert store.check_names("built", names, repair=True) == wrong
     assert store.check_names("built", names) == []
     assert zrank.zrange(rankings, 0, -1, withscores=True) == [(name, 0) for name in sorted([*names[:4]])]
     assert store.check_names("other", names) is None

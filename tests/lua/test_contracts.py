@@ -133,7 +133,7 @@ def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
 
 
 @pytest.mark.usefixtures("zrank")
-@pytest.mark.parametrize("layout", [PLAIN, Layout(8, True, True)], ids=["plain", "entries"])
+@pytest.mark.parametrize("layout", [PLAIN, Layout(8, True, True)], ids=["plain", "memberships"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout) -> None:
     fill(PlayerAscending, {1: 1, 2: 2})

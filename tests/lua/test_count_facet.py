@@ -16,7 +16,7 @@ REGION, NOTHING = (Facet((path,), (), many=False) for path in ("region", "nothin
 
 
 def test_the_reply(zrank: Redis) -> None:
-    store = Store("counted", Layout(entries=True))
+    store = Store("counted", Layout(memberships=True))
     start(store, "b")
     rows = [
         Change("1", 5, b"region,x:a,b\0region:a"),

@@ -8,7 +8,7 @@ from django_zrank.store import Change, Store
 from tests.builds import start
 from tests.keyspace import everything, expected
 
-LAYOUT = Layout(8, entries=True, dense=True)
+LAYOUT = Layout(8, memberships=True, dense=True)
 TIE, OTHER = bytes(8), b"\xff" * 8
 MEMBERS = {"1": (5, TIE + b"region:a\0tag:x"), "2": (5, TIE + b"region:b"), "3": (6, OTHER)}
 
@@ -26,43 +26,43 @@ def is_whole(zrank: Redis, store: Store) -> bool:
     return everything(zrank, store.live.root) == expected(store.live.root, MEMBERS, LAYOUT)
 
 
-def test_who_stands_where_the_entry_says_is_none(zrank: Redis, store: Store) -> None:
-    places = [("", TIE + b"1"), ("region:a", TIE + b"1"), ("tag:x", TIE + b"1"), ("", OTHER + b"3")]
-    assert store.find_strays("built", places, mend=True) == [None] * 4
+def test_who_stands_where_the_membership_says_is_none(zrank: Redis, store: Store) -> None:
+    locations = [("", TIE + b"1"), ("region:a", TIE + b"1"), ("tag:x", TIE + b"1"), ("", OTHER + b"3")]
+    assert store.find_strays("built", locations, repair=True) == [None] * 4
     assert is_whole(zrank, store)
 
 
 def test_nor_is_who_does_not_stand_there(store: Store) -> None:
-    places = [("region:b", TIE + b"1"), ("region", TIE + b"1"), ("region:z", TIE + b"9"), ("", b"")]
-    assert store.find_strays("built", places) == [None] * 4
+    locations = [("region:b", TIE + b"1"), ("region", TIE + b"1"), ("region:z", TIE + b"9"), ("", b"")]
+    assert store.find_strays("built", locations) == [None] * 4
 
 
 def test_who_stands_elsewhere_is_told_and_taken_out(zrank: Redis, store: Store) -> None:
     live = store.live.root
-    places = [
+    locations = [
         ("region:b", TIE + b"1"),
         ("", OTHER + b"1"),
         ("tag:x", OTHER + b"1"),
         ("new:c", TIE + b"2"),
         ("", b"7"),
     ]
-    for name, stored in places:
+    for name, stored in locations:
         zrank.zadd(f"{live}:{name}" if name else live, {stored: 2.5})
     zrank.zadd(f"{live}:rankings", {"new:c": 0})
-    assert store.find_strays("built", places) == [2.5] * 5
-    assert store.find_strays("built", places, mend=True) == [2.5] * 5
-    assert store.find_strays("built", places) == [None] * 5
-    for name, _ in places:  # nobody had counted them
+    assert store.find_strays("built", locations) == [2.5] * 5
+    assert store.find_strays("built", locations, repair=True) == [2.5] * 5
+    assert store.find_strays("built", locations) == [None] * 5
+    for name, _ in locations:  # nobody had counted them
         zrank.hdel(
             f"{live}:{name}:counts" if name else f"{live}:counts", TIE + b"2.5", OTHER + b"2.5", b"72.5"
         )
     assert is_whole(zrank, store)
 
 
-def test_a_member_without_its_entry_stands_nowhere_rightly(zrank: Redis, store: Store) -> None:
-    zrank.hdel(f"{store.live.root}:entries", "1")
-    places = [("", TIE + b"1"), ("region:a", TIE + b"1")]
-    assert store.find_strays("built", places, mend=True) == [5, 5]
+def test_a_member_without_its_membership_stands_nowhere_rightly(zrank: Redis, store: Store) -> None:
+    zrank.hdel(f"{store.live.root}:memberships", "1")
+    locations = [("", TIE + b"1"), ("region:a", TIE + b"1")]
+    assert store.find_strays("built", locations, repair=True) == [5, 5]
     assert not zrank.exists(f"{store.live.root}:region:a")
     assert zrank.zscore(f"{store.live.root}:rankings", "region:a") is None
 

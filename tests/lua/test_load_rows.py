@@ -36,24 +36,26 @@ def test_is_a_sign_of_life(zrank: Redis, store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [PLAIN, Layout(0, True), Layout(8, True)], ids=["plain", "entries", "tied"]
+    "layout", [PLAIN, Layout(0, True), Layout(8, True)], ids=["plain", "memberships", "tied"]
 )
-def test_scores_members_and_entries_arrive_as_they_are(zrank: Redis, store: Store, layout: Layout) -> None:
+def test_scores_members_and_memberships_arrive_as_they_are(
+    zrank: Redis, store: Store, layout: Layout
+) -> None:
     scores = [2**53, -(2**53), 0.1, 1 / 3, -1e-300, 5e-324, 1.7976931348623157e308, 123456789.01234567, 0, 7]
     members = ["1", "007", "x y", 'a"b', "a\\nb\n", "\x7f\x01", "関東", "😀", "é", "-1"]
     tie = bytes([0, 34, 92, 127, 128, 255, 10, 1])[: layout.width]
-    entries = [tie + b"region:%d\0x:\xc3\xa9" % number for number in range(9)] + [tie]
-    if not layout.entries:
-        entries = [b""] * 10
+    memberships = [tie + b"region:%d\0x:\xc3\xa9" % number for number in range(9)] + [tie]
+    if not layout.memberships:
+        memberships = [b""] * 10
     store = Store(store.name, layout)
     start(store, "next")
-    assert store.load_rows("next", list(map(Change, members, scores, entries)))
+    assert store.load_rows("next", list(map(Change, members, scores, memberships)))
     root = shadow(store, "next")
     stored = [tie + member.encode() for member in members]
     assert zrank.zmscore(root, stored) == scores
     assert zrank.zcard(root) == 10
-    for text, member, entry, score in zip(stored, members, entries, scores, strict=True):
-        if entry:
-            assert zrank.hget(f"{root}:entries", member) == entry
-        for name in filter(None, entry[len(tie) :].split(b"\0")):
+    for text, member, membership, score in zip(stored, members, memberships, scores, strict=True):
+        if membership:
+            assert zrank.hget(f"{root}:memberships", member) == membership
+        for name in filter(None, membership[len(tie) :].split(b"\0")):
             assert zrank.zscore(root.encode() + b":" + name, text) == score

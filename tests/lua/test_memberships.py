@@ -1,4 +1,4 @@
-"""Rankings, entries and counts, against a model in plain Python: all keys, after every step."""
+"""Rankings, memberships and counts, against a model in plain Python: all keys, after every step."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from redis import Redis
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import Change, Standing, Store
 from tests.builds import TERM, shadow, start
-from tests.keyspace import beneath, entry_of, everything, expected
+from tests.keyspace import beneath, everything, expected, membership_of
 
 LAYOUTS = {
     "plain": PLAIN,
     "dense": Layout(dense=True),
-    "entries": Layout(entries=True),  # facets, or one wide criterion
-    "entries and dense": Layout(entries=True, dense=True),
-    "two criteria": Layout(8, entries=True),
-    "two criteria and dense": Layout(8, entries=True, dense=True),
-    "three with nulls and dense": Layout(17, entries=True, dense=True),
+    "memberships": Layout(memberships=True),  # facets, or one wide criterion
+    "memberships and dense": Layout(memberships=True, dense=True),
+    "two criteria": Layout(8, memberships=True),
+    "two criteria and dense": Layout(8, memberships=True, dense=True),
+    "three with nulls and dense": Layout(17, memberships=True, dense=True),
 }
 RANKINGS = [
     "region:kantou",
@@ -31,12 +31,12 @@ RANKINGS = [
     "region:",
     "guild__slug:a%3Ab",
     "region,platform:kantou,pc",
-    "entries:x",
+    "memberships:x",
 ]
 
 
 def ties(layout: Layout) -> st.SearchStrategy[bytes]:
-    if not layout.entries:
+    if not layout.memberships:
         return st.just(b"")
     few = st.sampled_from([bytes(8), b"\xff" * 8, b"\0\0region", b"region:k"])
     if layout.width:
@@ -45,10 +45,10 @@ def ties(layout: Layout) -> st.SearchStrategy[bytes]:
 
 
 def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
-    rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.entries else st.just(set())
+    rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.memberships else st.just(set())
     change = st.builds(
         lambda member, score, tie, names: Change(
-            member, score, b"" if score is None else entry_of(tie, names)
+            member, score, b"" if score is None else membership_of(tie, names)
         ),
         st.sampled_from(["1", "2", "3", "ü", "region:kantou"]),
         st.one_of(st.none(), st.sampled_from([0, 1, -1, 2.5, 0.25, 2**53, -(2**53)])),
@@ -80,11 +80,11 @@ class Model:
     def write(self, changes: list[Change]) -> None:
         assert self.store.apply_changes(self.store.begin_write(), changes)
         # In one write, the first change of a member counts: the second has the same token.
-        for member, score, entry in reversed(changes):
+        for member, score, membership in reversed(changes):
             for root in (self.live, self.shadow) if self.snapshot is not None else (self.live,):
                 root.pop(str(member), None)
                 if score is not None:
-                    root[str(member)] = (score, entry)
+                    root[str(member)] = (score, membership)
             self.written.add(str(member))
 
     def start(self) -> None:
@@ -100,9 +100,9 @@ class Model:
         if batch:
             for _ in range(1 + again):  # as where an answer was lost, and the client asks once more
                 assert self.store.load_rows(self.building, batch)
-        for member, score, entry in batch:
+        for member, score, membership in batch:
             if member not in self.written:
-                self.shadow[str(member)] = (score or 0, entry)
+                self.shadow[str(member)] = (score or 0, membership)
         del self.snapshot[:rows]
 
     def swap(self) -> None:
@@ -136,7 +136,7 @@ class Model:
         generation = self.store.check_health().generation
         found = self.store.read_members(generation, self.live)
         assert found is not None
-        assert [(standing.score, standing.entry) for standing in found] == list(self.live.values())
+        assert [(standing.score, standing.membership) for standing in found] == list(self.live.values())
         assert not any(standing.absent for standing in found)
 
 
@@ -167,7 +167,7 @@ def build(layout: Layout, *members: Change) -> Store:
     return store
 
 
-FACETS = Layout(entries=True, dense=True)
+FACETS = Layout(memberships=True, dense=True)
 
 
 def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
@@ -209,7 +209,7 @@ def test_where_a_member_does_not_stand_is_told(zrank: Redis) -> None:
     assert standing == Standing(5, None, b"guild:a\0region:kantou", b"region:kantou")
     standing = hurt(zrank, store, lambda live: zrank.zincrby(f"{live}:guild:a", 0.5, "1"))
     assert standing.absent == b"guild:a\0region:kantou"
-    standing = hurt(zrank, store, lambda live: zrank.hdel(f"{live}:entries", "1"))
+    standing = hurt(zrank, store, lambda live: zrank.hdel(f"{live}:memberships", "1"))
     assert standing == Standing(5, None, b"", b"")
 
 
@@ -219,7 +219,7 @@ def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
     whole = beneath(zrank, store.live.root)
     for fault in (
         lambda live: zrank.zrem(f"{live}:region:kantou", "1"),
-        lambda live: zrank.hdel(f"{live}:entries", "1"),
+        lambda live: zrank.hdel(f"{live}:memberships", "1"),
         lambda live: zrank.zrem(live, "1"),
     ):
         fault(store.live.root)
@@ -239,5 +239,5 @@ def test_more_members_than_a_stack_holds(zrank: Redis) -> None:
     rows = [Change(str(n), n % 7, b"region:%d" % (n % 3)) for n in range(3500)]
     assert store.load_rows("first", rows)
     assert store.swap_rebuilt("first")
-    members = {str(row.member): (row.score or 0, row.entry) for row in rows}
+    members = {str(row.member): (row.score or 0, row.membership) for row in rows}
     assert everything(zrank, store.live.root) == expected(store.live.root, members, FACETS)

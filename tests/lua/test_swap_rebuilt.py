@@ -46,7 +46,7 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
     zrank: Redis, question: Any, ranking: str
 ) -> None:
     """Whatever is asked, of all members or of a facet's, by a command or by a script: as if it had known."""
-    layout = Layout(entries=True)
+    layout = Layout(memberships=True)
     store, view = (
         Store("model", layout),
         View(layout, Scope((Clause(False, "r", (ranking,)),) if ranking else ())),
@@ -66,7 +66,7 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
 
 def test_costs_the_same_whatever_there_is_to_swap(zrank: Redis, store: Store) -> None:
     """Counted in commands, of 2 and of 2,000 facet rankings on both sides."""
-    store, calls = Store(store.name, Layout(entries=True)), []
+    store, calls = Store(store.name, Layout(memberships=True)), []
     for number in (2, 2000):
         for building in (f"one{number}", f"two{number}"):
             start(store, building)

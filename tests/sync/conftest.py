@@ -54,7 +54,7 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave marks alone, which would mend what a push has missed: pushes are tested for themselves."""
+    """Leave marks alone, which would repair what a push has missed: pushes are tested for themselves."""
     monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
 
 

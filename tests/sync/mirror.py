@@ -33,7 +33,7 @@ def ranked(index: type[RankIndex]) -> dict[str, float]:
 
 
 def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
-    """Member -> score and entry, from its object and what it leads to, one by one."""
+    """Member -> score and membership, from its object and what it leads to, one by one."""
     members = {}
     for row in index.get_queryset().using(index.get_using()):
         criteria = [next(iter(_walk(row, path))) for path in index.ordering.paths]

@@ -19,7 +19,7 @@ from django_zrank.signals import mended
 from django_zrank.sync import triggers
 from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
@@ -87,9 +87,9 @@ def test_an_index_without_a_trigger_is_not_healthy_until_it_is_mended() -> None:
 
 def test_mending_needs_not_look() -> None:
     drop_by_hand(*own())
-    assert mend(INDEX, look=False) is Verdict.HEALTHY
+    assert repair(INDEX, look=False) is Verdict.HEALTHY
     assert own() == set()
-    assert mend(INDEX) is Verdict.UNCAPTURED
+    assert repair(INDEX) is Verdict.UNCAPTURED
     assert own()
 
 

@@ -16,7 +16,7 @@ from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Mark
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -175,11 +175,11 @@ class TestBackAndForth:
         with Link(a.port) as wire:
             b.follow(wire.port)
             wire.cut()
-            mend(INDEX)
+            repair(INDEX)
             assert examine(INDEX) is Verdict.BEHIND
         b.promote()
         lead(front, b)
-        mend(INDEX)
+        repair(INDEX)
         assert waiting_marks(INDEX).exists()
         assert examine(INDEX) is Verdict.BEHIND
         assert read_until_refused(2)

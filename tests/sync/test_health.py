@@ -16,7 +16,7 @@ from django_zrank.signals import mended, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -58,7 +58,7 @@ def change(level: int) -> None:
 
 
 def test_at_rest(rebuilds: list[str]) -> None:
-    assert examine(INDEX) is mend(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is repair(INDEX) is Verdict.HEALTHY
     assert rebuilds == []
 
 
@@ -95,7 +95,7 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
 
     assert examine(INDEX) is Verdict.RESTARTED
     assert max(contents(PlayerAscending).values()) == 50
-    assert mend(INDEX) is Verdict.RESTARTED
+    assert repair(INDEX) is Verdict.RESTARTED
     assert examine(INDEX) is Verdict.BEHIND
     assert drain(INDEX) == 2
     assert examine(INDEX) is Verdict.HEALTHY
@@ -106,28 +106,28 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
 def test_a_loss_older_than_what_is_kept_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
     zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
     Generation.objects.filter(index="ascending").update(purged_term=2**53 + 1)
-    assert mend(INDEX) is Verdict.LOST
+    assert repair(INDEX) is Verdict.LOST
     assert rebuilds == ["ascending"]
     assert examine(INDEX) is Verdict.HEALTHY
 
 
 def test_an_emptied_server_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
     zrank.flushall()
-    assert mend(INDEX) is Verdict.EMPTY
+    assert repair(INDEX) is Verdict.EMPTY
     assert rebuilds == ["ascending"]
     assert_mirrors(PlayerAscending)
 
 
 def test_another_build_is_rebuilt(rebuilds: list[str]) -> None:
     Generation.objects.filter(index="ascending").update(generation="of another server")
-    assert mend(INDEX) is Verdict.FOREIGN
+    assert repair(INDEX) is Verdict.FOREIGN
     assert rebuilds == ["ascending"]
 
 
 def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:
     generation = INDEX.ranking.store.check_health().generation
     Generation.objects.filter(index="ascending").update(generation="the one before", building=generation)
-    assert mend(INDEX) is Verdict.UNNOTED
+    assert repair(INDEX) is Verdict.UNNOTED
     assert examine(INDEX) is Verdict.HEALTHY
     assert rebuilds == []
 
@@ -135,10 +135,10 @@ def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:
 def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
     zrank.flushall()
     start(INDEX.ranking.store, "running", owner=Generation.objects.get(index="ascending").owner)
-    assert mend(INDEX) is Verdict.BUILDING
+    assert repair(INDEX) is Verdict.BUILDING
     zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
     with pytest.raises(RebuildSuperseded):
-        mend(INDEX)
+        repair(INDEX)
 
 
 def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: list[str]) -> None:
@@ -147,7 +147,7 @@ def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: lis
     store = INDEX.ranking.store
     start(store, "killed")
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
-    assert mend(INDEX) is Verdict.EMPTY
+    assert repair(INDEX) is Verdict.EMPTY
     assert rebuilds == ["ascending"]
     assert examine(INDEX) is Verdict.HEALTHY
 
@@ -157,7 +157,7 @@ def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(z
     start(INDEX.ranking.store, "dies")
     INDEX.ranking.store.abandon_rebuild("dies")
     assert examine(INDEX) is Verdict.LOST
-    mend(INDEX)
+    repair(INDEX)
     assert examine(INDEX) is Verdict.HEALTHY
 
 
@@ -200,8 +200,8 @@ def test_says_what_it_mended(zrank: Redis) -> None:
     mended.connect(hear)
     try:
         zrank.flushall()
-        mend(INDEX)
-        mend(INDEX)
+        repair(INDEX)
+        repair(INDEX)
     finally:
         mended.disconnect(hear)
     assert heard == [Verdict.EMPTY]
@@ -240,7 +240,7 @@ class TestReads:
     def test_are_believed_again_only_when_the_replay_is_done(self) -> None:
         term = Generation.objects.get(index="ascending").term
         Batch.objects.create(index="ascending", term=term, version=10**9, marks=[[None, "1"]])
-        mend(INDEX)
+        repair(INDEX)
         with pytest.raises(IndexUnhealthy):
             INDEX.ranking.count()
         drain(INDEX)
@@ -268,7 +268,7 @@ def test_a_real_server_that_is_killed(settings: Any, tmp_path: Any, loss: str, r
         examine(INDEX)
     with EmbeddedServer(port=port, data_dir=tmp_path):
         rebuilds.clear()
-        mend(INDEX)
+        repair(INDEX)
         drain(INDEX)
         assert examine(INDEX) is Verdict.HEALTHY
         assert_mirrors(PlayerAscending)
@@ -287,14 +287,14 @@ def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str]) -> None:
         copy = Redis.from_url(replica.url)
         copy.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         _until_synced(Redis.from_url(primary.url), copy)
-        assert mend(INDEX) is Verdict.RESTARTED  # its first replica made it begin another history
+        assert repair(INDEX) is Verdict.RESTARTED  # its first replica made it begin another history
         assert examine(INDEX) is Verdict.HEALTHY
         copy.execute_command("REPLICAOF", "NO", "ONE")  # cut off: what follows does not reach it
         change(60)
         drain(INDEX)
         use_redis(settings, replica.url)
         rebuilds.clear()
-        assert mend(INDEX) is Verdict.RESTARTED
+        assert repair(INDEX) is Verdict.RESTARTED
         assert drain(INDEX) == 1
         assert examine(INDEX) is Verdict.HEALTHY
         assert rebuilds == []
@@ -329,7 +329,7 @@ def test_a_changed_declaration_is_rebuilt_by_whoever_has_it(zrank: Redis, rebuil
         Redeclared.ranking.top(3)
     with pytest.raises(NotBuilt, match="another declaration"):
         push(after, [first.pk])
-    assert mend(after) is Verdict.CHANGED
+    assert repair(after) is Verdict.CHANGED
     assert rebuilds == ["ascending"]
     assert examine(after) is Verdict.HEALTHY
     assert_mirrors(after)

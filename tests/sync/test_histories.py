@@ -17,7 +17,7 @@ from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, mend
+from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.notes import noted
 from django_zrank.sync.push import push
@@ -201,7 +201,7 @@ class TestAnOlderDatabase:
         zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
         change(10)
         Mark.objects.all().delete()
-        assert mend(INDEX) is Verdict.FOREIGN
+        assert repair(INDEX) is Verdict.FOREIGN
         assert examine(INDEX) is Verdict.HEALTHY
         assert_mirrors(PlayerAscending)
 

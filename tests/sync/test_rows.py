@@ -62,7 +62,7 @@ def populate(number: int = 12, seed: int = 1) -> list[Competitor]:
 def rows(index: RankIndex) -> dict[str, tuple[float, bytes]]:
     found = list(encode(index, select(index)))
     assert len({pk for pk, _, _ in found}) == len(found)
-    return {str(pk): (float(score), entry) for pk, score, entry in found}
+    return {str(pk): (float(score), membership) for pk, score, membership in found}
 
 
 def probe(**attributes: Any) -> RankIndex:
@@ -85,7 +85,7 @@ def probe(**attributes: Any) -> RankIndex:
     ],
     ids=repr,
 )
-def test_entries_by_every_sort_of_path(facets: Any) -> None:
+def test_memberships_by_every_sort_of_path(facets: Any) -> None:
     populate(20)
     index = probe(facets=facets)
     assert rows(index) == standing(index)
@@ -105,10 +105,12 @@ def test_a_queryset_that_asks_for_a_tag_hides_no_other() -> None:
         return Competitor.objects.filter(tags__word="fast", guild__slug="red")
 
     index = probe(facets=("tags__word", "guild__slug"), get_queryset=get_queryset)
-    assert any(b"a%2Cb%3Ac" in entry for _, entry in rows(index).values())
+    assert any(b"a%2Cb%3Ac" in membership for _, membership in rows(index).values())
     assert rows(index) == standing(index)
     pushed = read(index, Competitor.objects.values_list("pk", flat=True))
-    assert {text: (score, entry) for text, score, entry in pushed if score is not None} == standing(index)
+    assert {text: (score, membership) for text, score, membership in pushed if score is not None} == standing(
+        index
+    )
 
 
 def test_a_push_reads_members_that_are_not_ranked_as_such() -> None:

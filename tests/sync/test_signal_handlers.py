@@ -24,7 +24,7 @@ from django_zrank import RankIndex, isolation
 from django_zrank.registry import registry
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
-from django_zrank.sync.sources import Source
+from django_zrank.sync.watched_tables import WatchedTable
 from django_zrank.testing import disable_sync, reset
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
@@ -672,7 +672,7 @@ def test_an_error_in_looking_up_related_members_fails_neither_the_save_nor_the_o
         raise DatabaseError("no such column")
 
     club = Club.objects.create()
-    monkeypatch.setattr(Source, "members_at", fail)
+    monkeypatch.setattr(WatchedTable, "members_at", fail)
     with transaction.atomic():
         club.save()
         player = Player.objects.create(level=5)

@@ -71,7 +71,7 @@ def key_of(client: Redis, index: str, part: str = "") -> str:
 class TestEviction:
     """allkeys-lru: any key may go, at any time."""
 
-    @pytest.mark.parametrize("part", ["", ":entries", ":rankings"])
+    @pytest.mark.parametrize("part", ["", ":memberships", ":rankings"])
     def test_a_key_of_an_index_with_facets(self, zrank: Redis, part: str) -> None:
         assert zrank.unlink(key_of(zrank, "competitors", part)) == 1
         assert examine(FACETED) is not Verdict.HEALTHY

@@ -26,7 +26,7 @@ from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import triggers
 from django_zrank.sync.dialects import DIALECTS, PREFIX, Capture, Dialect
-from django_zrank.sync.sources import sources_of
+from django_zrank.sync.watched_tables import watched_tables
 from tests.sync.capturing import connected_as, drop_by_hand, installed, marks, migrated, only, texts
 from tests.testapp.models import (
     Account,
@@ -416,7 +416,7 @@ def test_a_row_that_the_member_points_at() -> None:
 
 def members_at(index: str, via: str, found: Any) -> list[Any]:
     """The members that marks of a related table are about."""
-    (source,) = [source for source in sources_of(registry.get(index)) if source.via == via]
+    (source,) = [source for source in watched_tables(registry.get(index)) if source.via == via]
     return list(source.members_at(found, "default"))
 
 
@@ -598,12 +598,12 @@ def test_a_foreign_key_two_steps_away(declare: Callable[..., RankIndex]) -> None
     Club.objects.update(is_open=False)
     found = marks("declared", via="account__club_id")
     assert found == texts(club)
-    (source,) = [source for source in sources_of(index) if source.via == "account__club_id"]
+    (source,) = [source for source in watched_tables(index) if source.via == "account__club_id"]
     assert texts(*source.members_at(found, "default")) == texts(*profiles)
     Account.objects.filter(profile=profiles[0]).update(club=None)
     found = marks("declared", via="account_id")
     assert found == texts(profiles[0].account_id)
-    (source,) = [source for source in sources_of(index) if source.via == "account_id"]
+    (source,) = [source for source in watched_tables(index) if source.via == "account_id"]
     assert texts(*source.members_at(found, "default")) == texts(profiles[0])
 
 
@@ -618,7 +618,7 @@ def test_many_to_many(declare: Callable[..., RankIndex]) -> None:
     user.groups.add(group)
     assert marks("declared") == texts(user)
     Group.objects.update(name="other")
-    (source,) = [source for source in sources_of(index) if source.model is Group]
+    (source,) = [source for source in watched_tables(index) if source.model is Group]
     found = marks("declared", via=source.via)
     assert found == texts(group)
     assert texts(*source.members_at(found, "default")) == texts(user)
@@ -635,7 +635,7 @@ def test_the_rows_that_a_row_of_the_same_table_leads_to(declare: Callable[..., R
     player.friends.add(friend)
     marks()
     Player.objects.filter(pk=friend.pk).update(is_active=False)
-    (source,) = [source for source in sources_of(index) if source.via is not None]
+    (source,) = [source for source in watched_tables(index) if source.via is not None]
     found = marks("declared", via=source.via)
     assert found == texts(friend)
     assert texts(*source.members_at(found, "default")) == texts(player)
@@ -679,7 +679,7 @@ def test_a_generated_column_stands_for_those_it_is_made_of(declare: Callable[...
         editor.create_model(Total)
     try:
         index = declare(Total, "-total")
-        (source,) = sources_of(index)
+        (source,) = watched_tables(index)
         assert {field.name for field in source.fields or ()} == {"id", "won", "bonus"}
         assert source.touched_by(frozenset({"won"}))
         row = Total.objects.create(won=1, bonus=2)

@@ -24,10 +24,10 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import drift_found
 from django_zrank.store import Store
 from django_zrank.sync import comparison, sides, suspects
-from django_zrank.sync.balance import Balance
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.multiset_sketch import MultisetSketch
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.report import Drift, Example, Report
@@ -940,25 +940,25 @@ def test_memory_does_not_grow_with_rows(zrank: Redis, fault: str) -> None:
     assert peaks[1] < 1.1 * peaks[0]
 
 
-# The balance
+# The sketch
 
 
 def test_balance() -> None:
-    balance = Balance()
+    sketch = MultisetSketch()
     members = [str(number).encode() for number in range(1000)]
-    balance.add(members)
-    assert balance
-    balance.subtract(reversed(members))
-    assert not balance
-    assert balance.uneven(members) == []
-    balance.subtract([b"77"])
-    balance.add([b"x", b""])
-    assert balance
-    assert set(balance.uneven([*members, b"x", b"", b"y"])) == {b"77", b"x", b""}
+    sketch.add(members)
+    assert sketch
+    sketch.subtract(reversed(members))
+    assert not sketch
+    assert sketch.uneven(members) == []
+    sketch.subtract([b"77"])
+    sketch.add([b"x", b""])
+    assert sketch
+    assert set(sketch.uneven([*members, b"x", b"", b"y"])) == {b"77", b"x", b""}
 
 
 def test_balance_sees_one_that_comes_twice() -> None:
-    balance = Balance()
-    balance.add([b"1"])
-    balance.subtract([b"1", b"1"])
-    assert balance.uneven([b"1"]) == [b"1"]
+    sketch = MultisetSketch()
+    sketch.add([b"1"])
+    sketch.subtract([b"1", b"1"])
+    assert sketch.uneven([b"1"]) == [b"1"]

@@ -1,4 +1,4 @@
-"""What is wrong in facet rankings, tie bytes, entries and counts is found, all of it and nothing else, and mended."""
+"""Errors in facet rankings, tie bytes, memberships and counts are found, all of them and nothing else, and repaired."""
 
 from __future__ import annotations
 
@@ -75,18 +75,20 @@ class Faults:
         self.lots = random.Random(1)
         self.members = standing(INDEX)
 
-    def entry(self, member: str) -> tuple[bytes, list[str]]:
-        entry = self.members[member][1]
-        return entry[:WIDTH], entry[WIDTH:].decode().split("\0")
+    def membership(self, member: str) -> tuple[bytes, list[str]]:
+        membership = self.members[member][1]
+        return membership[:WIDTH], membership[WIDTH:].decode().split("\0")
 
     def stored(self, member: str) -> bytes:
-        return self.entry(member)[0] + member.encode()
+        return self.membership(member)[0] + member.encode()
 
     def facet(self, member: str) -> str:
-        return f"{self.live}:{self.lots.choice(self.entry(member)[1])}"
+        return f"{self.live}:{self.lots.choice(self.membership(member)[1])}"
 
     def elsewhere(self, member: str) -> str:
-        names = {name for other in self.members for name in self.entry(other)[1]} - set(self.entry(member)[1])
+        names = {name for other in self.members for name in self.membership(other)[1]} - set(
+            self.membership(member)[1]
+        )
         return f"{self.live}:{self.lots.choice(sorted(names))}"
 
     # Each makes one member wrong
@@ -110,8 +112,8 @@ class Faults:
         self.client.zadd(self.live, {b"\7" * WIDTH + member.encode(): self.members[member][0]})
 
     def wrong_ties_everywhere(self, member: str) -> None:
-        names = self.entry(member)[1]
-        self.client.hset(f"{self.live}:entries", member, (b"\7" * WIDTH + "\0".join(names).encode()))  # type: ignore[arg-type]
+        names = self.membership(member)[1]
+        self.client.hset(f"{self.live}:memberships", member, (b"\7" * WIDTH + "\0".join(names).encode()))  # type: ignore[arg-type]
         for ranking in (self.live, *(f"{self.live}:{name}" for name in names)):
             self.client.zrem(ranking, self.stored(member))
             self.client.zadd(ranking, {b"\7" * WIDTH + member.encode(): self.members[member][0]})
@@ -119,24 +121,24 @@ class Faults:
     def wrong_score(self, member: str) -> None:
         self.client.zincrby(self.live, -1, self.stored(member))
 
-    def entry_lost(self, member: str) -> None:
-        self.client.hdel(f"{self.live}:entries", member)
+    def membership_lost(self, member: str) -> None:
+        self.client.hdel(f"{self.live}:memberships", member)
 
-    def entry_lost_and_moved(self, member: str) -> None:
+    def membership_lost_and_moved(self, member: str) -> None:
         self.extra_in_a_facet(member)
-        self.entry_lost(member)
+        self.membership_lost(member)
 
-    def entry_wrong(self, member: str) -> None:
-        tie, names = self.entry(member)
-        self.client.hset(f"{self.live}:entries", member, tie + "\0".join(names[1:]).encode())  # type: ignore[arg-type]
+    def membership_wrong(self, member: str) -> None:
+        tie, names = self.membership(member)
+        self.client.hset(f"{self.live}:memberships", member, tie + "\0".join(names[1:]).encode())  # type: ignore[arg-type]
 
     def missing(self, member: str) -> None:
         self.client.zrem(self.live, self.stored(member))
 
     def missing_everywhere(self, member: str) -> None:
         self.missing(member)
-        self.client.hdel(f"{self.live}:entries", member)
-        for name in self.entry(member)[1]:
+        self.client.hdel(f"{self.live}:memberships", member)
+        for name in self.membership(member)[1]:
             self.client.zrem(f"{self.live}:{name}", self.stored(member))
             if not self.client.exists(f"{self.live}:{name}"):  # else it would count as evicted
                 self.client.zrem(f"{self.live}:rankings", name)
@@ -146,9 +148,9 @@ class Faults:
     def stranger(self, member: str) -> None:
         self.client.zadd(self.live, {b"\3" * WIDTH + member.encode(): 7})
 
-    def stranger_with_an_entry(self, member: str) -> None:
+    def stranger_with_a_membership(self, member: str) -> None:
         self.stranger(member)
-        self.client.hset(f"{self.live}:entries", member, b"\3" * WIDTH + b"region:kantou")  # type: ignore[arg-type]
+        self.client.hset(f"{self.live}:memberships", member, b"\3" * WIDTH + b"region:kantou")  # type: ignore[arg-type]
         self.client.zadd(f"{self.live}:region:kantou", {b"\3" * WIDTH + member.encode(): 7})
 
     def stranger_in_a_facet(self, member: str) -> None:
@@ -157,8 +159,8 @@ class Faults:
     def stranger_in_a_facet_of_its_own(self, member: str) -> None:
         self.client.zadd(f"{self.live}:region:atlantis", {b"\3" * WIDTH + member.encode(): 7})
 
-    def entry_of_a_stranger(self, member: str) -> None:
-        self.client.hset(f"{self.live}:entries", member, b"\3" * WIDTH + b"region:kantou")  # type: ignore[arg-type]
+    def membership_of_a_stranger(self, member: str) -> None:
+        self.client.hset(f"{self.live}:memberships", member, b"\3" * WIDTH + b"region:kantou")  # type: ignore[arg-type]
 
 
 DIFFERENT = [
@@ -169,17 +171,17 @@ DIFFERENT = [
     "wrong_ties",
     "wrong_ties_everywhere",
     "wrong_score",
-    "entry_lost",
-    "entry_lost_and_moved",
-    "entry_wrong",
+    "membership_lost",
+    "membership_lost_and_moved",
+    "membership_wrong",
 ]
 MISSING = ["missing", "missing_everywhere"]
 EXTRA = [
     "stranger",
-    "stranger_with_an_entry",
+    "stranger_with_a_membership",
     "stranger_in_a_facet",
     "stranger_in_a_facet_of_its_own",
-    "entry_of_a_stranger",
+    "membership_of_a_stranger",
 ]
 
 
@@ -239,13 +241,13 @@ def test_what_is_wrong_is_said(zrank: Redis) -> None:
     populate(12)
     faults = Faults(zrank)
     one, two, three, *_ = sorted(faults.members)
-    zrank.zrem(f"{faults.live}:{faults.entry(one)[1][0]}", faults.stored(one))
+    zrank.zrem(f"{faults.live}:{faults.membership(one)[1][0]}", faults.stored(one))
     zrank.zadd(f"{faults.live}:region:atlantis", {faults.stored(two): 7})
-    faults.entry_lost(three)
+    faults.membership_lost(three)
     why = {example.member: example.why for example in verify(INDEX).different.examples}
-    assert why[one] == f"not in {faults.entry(one)[1][0]}"
+    assert why[one] == f"not in {faults.membership(one)[1][0]}"
     assert why[two] == "also in region:atlantis"
-    assert why[three].startswith("other tie bytes; no entry")
+    assert why[three].startswith("other tie bytes; no membership")
 
 
 NOBODY = [
@@ -304,7 +306,7 @@ def test_names_and_counts(zrank: Redis, fault: Callable[[Redis, str], Any]) -> N
     assert verify(INDEX).ok
 
 
-@pytest.mark.parametrize("part", ["", ":rankings", ":entries", ":region:kantou"])
+@pytest.mark.parametrize("part", ["", ":rankings", ":memberships", ":region:kantou"])
 def test_keys_that_were_evicted(zrank: Redis, part: str) -> None:
     """Of facet rankings some are looked at, sooner or later all; their members are missed at once."""
     populate(30)

@@ -45,7 +45,8 @@ def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
             database.get(key, {}).get(member),
             redis.get(key, {}).get(member),
             _story(
-                index, member[index.layout.width * (not key.endswith(":entries")) :].decode(errors="replace")
+                index,
+                member[index.layout.width * (not key.endswith(":memberships")) :].decode(errors="replace"),
             ),
         )
         for key in sorted(database.keys() | redis.keys())

@@ -20,7 +20,7 @@ from tests.torture.breaks import BREAKS
 from tests.torture.clients import disconnect, pin
 from tests.torture.compare import compare, is_in_step, stray_keys, waiting
 from tests.torture.databases import Database
-from tests.torture.options import KINDS, MENDING, PROCESSES
+from tests.torture.options import KINDS, PROCESSES, REBUILDING
 from tests.torture.outcome import Outcome
 from tests.torture.processes import Process
 from tests.torture.schema import capture_strikes
@@ -80,8 +80,8 @@ class Driver:
 
     def round(self, seconds: float, kills: int) -> None:
         """Write and kill for so many seconds and so many kills, then stop everything, drain and compare."""
-        # A rebuild mends what is wrong, and a new server hides it: not every round has either.
-        spared = {kind for kind in MENDING if self.chance.random() < 0.4}
+        # A rebuild repairs what is wrong, and a new server hides it: not every round has either.
+        spared = {kind for kind in REBUILDING if self.chance.random() < 0.4}
         kinds = {kind: often for kind, often in KINDS.items() if self.can(kind) and kind not in spared}
         self.start(kinds)
         began = time.monotonic()

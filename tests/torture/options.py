@@ -11,7 +11,7 @@ from tests.torture.pair import Pair
 from tests.torture.single import Single
 from tests.torture.watched import Watched
 
-__all__ = ["BREAKS", "DEPLOYMENTS", "KINDS", "MENDING", "PROCESSES", "parse_options"]
+__all__ = ["BREAKS", "DEPLOYMENTS", "KINDS", "PROCESSES", "REBUILDING", "parse_options"]
 
 DEPLOYMENTS: Final = {"single": Single, "pair": Pair, "sentinel": Watched}
 """One server; two, failed over by hand, fast and roughly; two with three Sentinels."""
@@ -36,8 +36,8 @@ KINDS: Final = {
 }
 """Everything that may be done, and how often. What a deployment doesn't have is left out."""
 
-MENDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
-"""What leads to a new build, which mends what is wrong."""
+REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
+"""What leads to a new build, which repairs what is wrong."""
 
 BREAKS: Final = ("token_after_read", "no_guard", "one_refusal", "no_term", "no_replid", "no_capture")
 """How the protocol can be broken: see ``breaks.py``."""

@@ -19,7 +19,7 @@ from tests.torture.options import BREAKS
 _LONG = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
 
 _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migration", "triggers"]
-"""What mends, by a rebuild, what is wrong."""
+"""What repairs, by a rebuild, what is wrong."""
 
 _RUNS: Final = {
     "no_term": ["--redis", "pair", "--without", *_REBUILDING],
@@ -59,7 +59,7 @@ def test_nothing_is_wrong_for_longer(pytestconfig: pytest.Config, redis: str, se
 @_LONG
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
-    # No rebuild and no new Redis: either would mend what is wrong. Few kills: the dead write nothing wrong.
+    # No rebuild and no new Redis: either would repair what is wrong. Few kills: the dead write nothing wrong.
     for seed, seconds in enumerate((6, 12, 24, 48)):
         run = _RUNS.get(broken, ["--writers", 16, "--without", *_REBUILDING])
         kills = ["--kills", (2 + 2 * (broken in _RUNS)) * seconds, "--seconds", seconds, "--round", 6]

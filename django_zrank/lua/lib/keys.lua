@@ -1,8 +1,8 @@
 -- The keys beside a ranking: what they hold is told by keys.py.
 
--- The hash of entries of a generation, by its root.
-local function entries_key(root)
-  return root .. ':entries'
+-- The hash of memberships of a generation, by its root.
+local function memberships_key(root)
+  return root .. ':memberships'
 end
 
 -- The names of the facet rankings of a generation, by its root.

@@ -2,10 +2,10 @@
 -- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
 -- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
 
--- The tie bytes of an entry, and the names of its facet rankings, joined by NUL bytes.
-local function read_entry(entry, width)
-  local length = tie_length(entry, width)
-  return string.sub(entry, 1, length), string.sub(entry, length + 1)
+-- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
+local function read_membership(membership, width)
+  local length = tie_length(membership, width)
+  return string.sub(membership, 1, length), string.sub(membership, length + 1)
 end
 
 -- One member fewer has this value.
@@ -17,7 +17,7 @@ local function discount(key, value)
 end
 
 -- Puts a stored member into one sorted set, or changes its score there. Whether it was not there before. What is
--- counted is what happens to this very key, so that counts stay right even where an entry was wrong.
+-- counted is what happens to this very key, so that counts stay right even where a membership was wrong.
 local function enter(key, stored, score, tie, dense)
   local before = dense and redis.call('ZSCORE', key, stored)
   local added = redis.call('ZADD', key, score, stored) == 1
@@ -62,15 +62,15 @@ local function register(root, name)
   return is_known and redis.call('ZCARD', root .. ':' .. name) == 1
 end
 
--- Makes a member stand where its new score and entry say, and nowhere else; a score of '' removes it. Whether a
+-- Makes a member stand where its new score and membership say, and nowhere else; a score of '' removes it. Whether a
 -- facet ranking was found missing: it was evicted, and is made anew without those who stood there.
-local function put(root, member, score, entry, width, dense)
+local function put(root, member, score, membership, width, dense)
   if score == '' then
-    entry = ''
+    membership = ''
   end
-  local old = redis.call('HGET', entries_key(root), member) or ''
-  local tie, names = read_entry(entry, width)
-  local old_tie, old_names = read_entry(old, width)
+  local old = redis.call('HGET', memberships_key(root), member) or ''
+  local tie, names = read_membership(membership, width)
+  local old_tie, old_names = read_membership(old, width)
   local stays, evicted = {}, false
   if score == '' or tie ~= old_tie then
     leave(root, old_tie .. member, old_tie, dense)
@@ -79,16 +79,16 @@ local function put(root, member, score, entry, width, dense)
       stays[name] = true
     end
   end
-  if old ~= entry then
+  if old ~= membership then
     for name in string.gmatch(old_names, '%Z+') do
       if not stays[name] then
         evicted = leave_facet(root, name, old_tie .. member, old_tie, dense) or evicted
       end
     end
-    if entry == '' then
-      redis.call('HDEL', entries_key(root), member)
+    if membership == '' then
+      redis.call('HDEL', memberships_key(root), member)
     else
-      redis.call('HSET', entries_key(root), member, entry)
+      redis.call('HSET', memberships_key(root), member, membership)
     end
   elseif score == '' then
     return evicted

@@ -9,11 +9,11 @@ local function find(live, member, layout)
       return member, score
     end
   end
-  local entry = layout.entries and redis.call('HGET', entries_key(live), member)
-  if not entry then
+  local membership = layout.memberships and redis.call('HGET', memberships_key(live), member)
+  if not membership then
     return
   end
-  local stored = string.sub(entry, 1, tie_length(entry, layout.width)) .. member
+  local stored = string.sub(membership, 1, tie_length(membership, layout.width)) .. member
   return stored, redis.call('ZSCORE', live, stored)
 end
 
@@ -60,10 +60,10 @@ local function count_better(ranking, score, bytes, reverse)
 end
 
 -- What stands before a member's rank: members that rank better, or distinct values that do, by the ranking method.
--- 'place' is how many members stand before it one by one.
-local function count_before(ranking, stored, score, place, order)
+-- 'position' is how many members stand before it one by one.
+local function count_before(ranking, stored, score, position, order)
   if order.method == 'ordinal' then
-    return place
+    return position
   end
   local tie = string.sub(stored, 1, tie_length(stored, order.width))
   if order.method == 'dense' then

@@ -30,7 +30,7 @@ end
 
 -- Which keys there are under a root: '111' for members, memberships and the names of facet rankings.
 local function present(root)
-  return redis.call('EXISTS', root) .. redis.call('EXISTS', entries_key(root))
+  return redis.call('EXISTS', root) .. redis.call('EXISTS', memberships_key(root))
     .. redis.call('EXISTS', names_key(root))
 end
 

@@ -1,6 +1,6 @@
--- What a stored member, an entry and a distinct value begin with.
+-- What a stored member, a membership and a distinct value begin with.
 
--- How many tie bytes a stored member, or an entry, begins with.
+-- How many tie bytes a stored member, or a membership, begins with.
 local function tie_length(stored, width)
   if width > 0 then
     return width
@@ -15,7 +15,7 @@ end
 
 -- The primary key of a stored member.
 local function primary_key(stored, layout)
-  if layout.width > 0 or layout.entries then
+  if layout.width > 0 or layout.memberships then
     return string.sub(stored, tie_length(stored, layout.width) + 1)
   end
   return stored

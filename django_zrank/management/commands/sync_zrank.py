@@ -16,7 +16,7 @@ from ..base import IndexCommand
 
 
 class Command(IndexCommand):
-    help = "Brings indexes in step with the database: mends those that aren't healthy, and works off marks."
+    help = "Brings indexes in step with the database: repairs those that aren't healthy, and works off marks."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

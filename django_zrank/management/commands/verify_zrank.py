@@ -60,7 +60,7 @@ class Command(IndexCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--repair", action="store_true", help="Mend what is wrong.")
+        parser.add_argument("--repair", action="store_true", help="Repair what is wrong.")
         parser.add_argument("--json", action="store_true", help="Print one JSON document, for machines.")
         parser.add_argument(
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."

@@ -124,7 +124,7 @@ class Dialect(ABC):
         """Return a value that identifies the database, the same for every connection to it."""
 
     @contextmanager
-    def impatient(self) -> Iterator[None]:
+    def short_lock_timeout(self) -> Iterator[None]:
         """Give up soon, inside, where a table is locked: whoever waits for a lock holds up all who come later."""
         yield
 

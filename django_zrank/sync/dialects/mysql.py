@@ -57,7 +57,7 @@ class MySQL(ByRow):
             return cursor.fetchone()
 
     @contextmanager
-    def impatient(self) -> Iterator[None]:
+    def short_lock_timeout(self) -> Iterator[None]:
         with self.connection.cursor() as cursor:
             cursor.execute("SELECT @@lock_wait_timeout")
             (usual,) = cursor.fetchone()

@@ -65,7 +65,7 @@ class PostgreSQL(Dialect):
             return cursor.fetchone()
 
     @contextmanager
-    def impatient(self) -> Iterator[None]:
+    def short_lock_timeout(self) -> Iterator[None]:
         # Below deadlock_timeout: a writer that waits in turn is not the one to be cancelled.
         with transaction.atomic(self.connection.alias), self.connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '500ms'")

@@ -65,7 +65,7 @@ def test_exactly(run: Run, zrank: Redis, paths: list[str], values: list[int], be
     mine, me, score = stored[len(stored) // 2]
     halves = [half for end in (below, above) for half in divmod(min(end, 2**64 - 1), 2**32)]
     code = """return {ends_exactly(KEYS[1], {stored = ARGV[1], score = tonumber(ARGV[2])}, ARGV[3], 1,
-      {width = tonumber(ARGV[4]), entries = true})}"""
+      {width = tonumber(ARGV[4]), memberships = true})}"""
     args = [me, repr(score), struct.pack(">4I", *halves), order.width]
     first, last = run("bands", code, ["ranking"], args)
     inside = [at for at, one in enumerate(stored) if mine - below <= one[0] <= mine + above]

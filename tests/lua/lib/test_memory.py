@@ -13,7 +13,7 @@ NOW = 4 * 10**15
 
 HEAD = "'drawn', 9, 0, 1, 8"
 
-LAYOUT = "{width = 0, entries = false}"
+LAYOUT = "{width = 0, memberships = false}"
 
 
 def test_those_whose_time_is_over_are_forgotten(run: Run, zrank: Redis) -> None:

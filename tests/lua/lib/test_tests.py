@@ -12,7 +12,7 @@ from django_zrank.filters import Clause, Scope
 
 Run = Callable[..., Any]
 
-LAYOUT = "{width = tonumber(ARGV[2]), entries = true}"
+LAYOUT = "{width = tonumber(ARGV[2]), memberships = true}"
 
 
 def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, width: int = 0) -> list[str]:

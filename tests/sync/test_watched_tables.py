@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, Qu
 from django.db.models.expressions import RawSQL
 
 from django_zrank import RankIndex
-from django_zrank.sync.sources import sources_of, unseen_tables
+from django_zrank.sync.watched_tables import unseen_tables, watched_tables
 from tests.testapp.models import Account, Club, Employee, Host, Manager, Person, Player, PlayerProxy, Profile
 
 Read = dict[tuple[str, str], set[str] | None]
@@ -27,7 +27,7 @@ def read_by(model: Any, order: str, queryset: QuerySet[Any] | None = None) -> Re
     """(model, path) -> names of the columns that such an index reads there, None for all."""
     return {
         (source.model.__name__, source.path): source.fields and {field.name for field in source.fields}
-        for source in sources_of(probe(model, order, queryset))
+        for source in watched_tables(probe(model, order, queryset))
     }
 
 
@@ -100,7 +100,7 @@ def test_parents_by_inheritance() -> None:
 
 def test_parents_are_told_from_other_related_tables() -> None:
     def inherited(model: Any, order: str, queryset: QuerySet[Any]) -> set[str]:
-        return {source.path for source in sources_of(probe(model, order, queryset)) if source.inherited}
+        return {source.path for source in watched_tables(probe(model, order, queryset)) if source.inherited}
 
     assert inherited(Manager, "points", Manager.objects.all()) == {
         "employee_ptr",
@@ -192,7 +192,7 @@ def test_every_column_counts_where_a_relation_has_a_condition_of_its_own(
 
 def test_members_are_found_up_to_a_limit(django_assert_num_queries: Any, db: None) -> None:
     (club,) = (
-        s for s in sources_of(probe(Account, "pk", Account.objects.filter(club__is_open=True))) if s.path
+        s for s in watched_tables(probe(Account, "pk", Account.objects.filter(club__is_open=True))) if s.path
     )
     first, second = Club.objects.create(), Club.objects.create()
     Account.objects.bulk_create(Account(club=club) for club in (first, second) for _ in range(3))
@@ -206,12 +206,12 @@ def test_members_are_found_up_to_a_limit(django_assert_num_queries: Any, db: Non
 
 
 def test_a_save_of_all_fields_touches() -> None:
-    (source,) = sources_of(probe(Player, "level"))
+    (source,) = watched_tables(probe(Player, "level"))
     assert source.touched_by(None)
 
 
 def test_a_save_of_some_fields_touches_by_name_or_column() -> None:
-    (source,) = sources_of(probe(Player, "level", Player.objects.filter(user__isnull=False)))
+    (source,) = watched_tables(probe(Player, "level", Player.objects.filter(user__isnull=False)))
     assert source.touched_by(frozenset({"bio", "user"}))
     assert source.touched_by(frozenset({"user_id"}))
     assert not source.touched_by(frozenset({"bio", "name"}))
@@ -220,4 +220,6 @@ def test_a_save_of_some_fields_touches_by_name_or_column() -> None:
 
 def test_any_save_touches_where_it_cant_be_told() -> None:
     opaque = Player.objects.filter(user__in=User.objects.filter(is_active=True))
-    assert all(source.touched_by(frozenset({"bio"})) for source in sources_of(probe(Player, "level", opaque)))
+    assert all(
+        source.touched_by(frozenset({"bio"})) for source in watched_tables(probe(Player, "level", opaque))
+    )

@@ -21,7 +21,7 @@ from .subqueries import nodes, own_rows, tables_of_others, walk
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Link", "Source", "every_row", "sources_of", "unseen_tables"]
+__all__ = ["Link", "WatchedTable", "every_row", "unseen_tables", "watched_tables"]
 
 _BATCH: Final = 1000
 
@@ -37,7 +37,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class WatchedTable:
     """One table that an index reads."""
 
     model: type[models.Model]
@@ -107,14 +107,14 @@ def every_row(model: type[models.Model], using: str | None = None) -> models.Que
     return models.QuerySet(model, using=using)
 
 
-def sources_of(index: RankIndex) -> list[Source]:
+def watched_tables(index: RankIndex) -> list[WatchedTable]:
     """Every table behind the order of ``index``, its facets, and the filters of its queryset, its own first.
 
     Tables inside a subquery are not among them, unless it reads the member's own row by its primary key; nor is what a
     piece of raw SQL reads.
     """
     queries = chain.from_iterable(map(own_rows, _queries(index)))
-    sources: dict[object, Source] = {}
+    sources: dict[object, WatchedTable] = {}
     for source in chain.from_iterable(map(_sources, queries)):
         way = replace(source, fields=None)
         same = sources.get(way)
@@ -125,7 +125,7 @@ def sources_of(index: RankIndex) -> list[Source]:
     return list(sources.values())
 
 
-def _sources(query: Query) -> Iterator[Source]:
+def _sources(query: Query) -> Iterator[WatchedTable]:
     """The tables that ``query`` reads, that of its model first."""
     query.get_initial_alias()
     # Joins that a later filter made superfluous stay in the map, without a reference.
@@ -168,7 +168,7 @@ def _queries(index: RankIndex) -> list[Query]:
     return queries
 
 
-def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> Source:
+def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] | None) -> WatchedTable:
     relations, links = _way_to(query, alias)
     model = _model_of(query, alias)
     pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr]
@@ -184,7 +184,7 @@ def _source(query: Query, alias: str, fields: frozenset[models.Field[Any, Any]] 
     if links:
         names = [relation.name for relation in relations[: len(links) - 1]]
         via = LOOKUP_SEP.join([*names, links[-1].near.attname])
-    return Source(model, path, inherited, fields, column, via, tuple(links))
+    return WatchedTable(model, path, inherited, fields, column, via, tuple(links))
 
 
 def _is_opaque(node: Any) -> bool:

@@ -7,13 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import Any, TypeVar
 
-__all__ = ["ahead", "overlap"]
+__all__ = ["ahead", "prefetch"]
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
-def overlap(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
+def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
     """Each of ``batches`` with what ``function`` makes of it, while this thread reads the one after it.
 
     The function runs in another thread, so it may ask Redis but no database: Django's connections belong to the

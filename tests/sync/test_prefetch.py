@@ -5,12 +5,12 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
-from django_zrank.sync.overlap import ahead, overlap
+from django_zrank.sync.prefetch import ahead, prefetch
 
 
 @pytest.mark.parametrize("batches", [[], [1], [1, 2, 3]], ids=len)
 def test_every_batch_with_its_result_in_their_order(batches: list[int]) -> None:
-    assert list(overlap(str, batches)) == [(batch, str(batch)) for batch in batches]
+    assert list(prefetch(str, batches)) == [(batch, str(batch)) for batch in batches]
 
 
 def test_the_next_batch_is_read_while_the_function_runs() -> None:
@@ -26,12 +26,12 @@ def test_the_next_batch_is_read_while_the_function_runs() -> None:
         assert current_thread() is not main_thread()
         return read.wait(30)
 
-    assert list(overlap(function, batches())) == [(1, True), (2, True)]
+    assert list(prefetch(function, batches())) == [(1, True), (2, True)]
 
 
 def test_the_function_never_runs_while_the_caller_has_the_turn() -> None:
     begun: list[int] = []
-    for batch, _ in overlap(begun.append, [1, 2, 3]):
+    for batch, _ in prefetch(begun.append, [1, 2, 3]):
         assert begun[-1] == batch
 
 
@@ -39,7 +39,7 @@ def test_what_the_function_raises_reaches_the_caller() -> None:
     def function(batch: int) -> float:
         return 1 / batch
 
-    results = overlap(function, [1, 0, 2])
+    results = prefetch(function, [1, 0, 2])
     assert next(results) == (1, 1)
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -58,12 +58,12 @@ def test_where_reading_fails_what_was_begun_is_ended_first() -> None:
         ended.set()
 
     with pytest.raises(RuntimeError, match="gone away"):
-        list(overlap(function, batches()))
+        list(prefetch(function, batches()))
     assert ended.is_set()
 
 
 def test_a_caller_that_stops_leaves_no_thread() -> None:
-    results = overlap(lambda batch: current_thread(), [1, 2, 3])
+    results = prefetch(lambda batch: current_thread(), [1, 2, 3])
     _, thread = next(results)
     results.close()  # type: ignore[attr-defined]
     assert not thread.is_alive()

@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["Balance"]
+__all__ = ["MultisetSketch"]
 
 
-class Balance:
+class MultisetSketch:
     """A multiset sketch: tells in 8 MB if two streams held the same members.
 
     A hash of each member is added to one of a million cells as it comes in one stream, and subtracted as it comes
