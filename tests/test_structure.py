@@ -106,7 +106,7 @@ LAYERS = [
     "exceptions conf generics isolation scripts keys",
     "codec facets filters",
     "requests",
-    "engine.sending engine.executor",
+    "engine.pace engine.sending engine.executor",
     "store",
 ]
 """From the bottom: each imports nothing of the package but what stands before it, or beside it."""
