@@ -55,9 +55,9 @@ class Keys(NamedTuple):
 
         It is the root of the other keys of its generation. Scripts know which there are, and spell them:
         ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
-        rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense indexes, for
-        each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value -> that
-        score; ``<ranking>:counts``, hash, the same -> how many members have it."""
+        rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense
+        indexes, for each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value
+        -> that score; ``<ranking>:counts``, hash, the same -> how many members have it."""
         return f"{self.tag}:{self.generation}"
 
     def ranking(self, name: str) -> str:

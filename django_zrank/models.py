@@ -64,7 +64,7 @@ class Mark(models.Model):
     written while no trigger watched it."""
 
     at = models.DateTimeField(db_default=Clock())
-    """When, by the database's clock. Compare it with the same clock: ``Now() - F("at")``."""
+    """The time by the database's clock. Compare it with the same clock: ``Now() - F("at")``."""
 
     class Meta:
         default_permissions = ()
@@ -89,7 +89,7 @@ class Batch(models.Model):
     """The version of the write that worked them off."""
 
     at = models.DateTimeField(db_default=Clock())
-    """When, by the database's clock."""
+    """The time by the database's clock."""
 
     marks = models.JSONField()
     """``via`` and ``member`` of each mark, those that say the same once: ``[[null, "17"], …]``."""

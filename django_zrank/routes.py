@@ -1,4 +1,4 @@
-"""Which indexes the project's URLs serve."""
+"""The indexes that the project's URLs serve."""
 
 from __future__ import annotations
 

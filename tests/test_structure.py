@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,3 +123,24 @@ def test_what_talks_to_redis_imports_one_way() -> None:
                 assert all(
                     any(source == name or source.startswith(f"{name}.") for name in below) for source in found
                 ), (module, layer)
+
+
+QUESTION = re.compile(r"(How|What|Whether|Who|Whose|Whom|Where|Which|When|Why)\b")
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    texts = {
+        f"{module}:{node.lineno}": node.value.value
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }
+    for path in sorted(ROOT.rglob("*.lua")):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("-- uses:")]
+        for before, line in zip(["", *lines], lines, strict=False):
+            if line.startswith("-- ") and not before.startswith("--"):
+                texts[f"{path.name}: {line}"] = line.removeprefix("-- ")
+    assert len(texts) > 900
+    assert {place: text for place, text in texts.items() if QUESTION.match(text.lstrip())} == {}

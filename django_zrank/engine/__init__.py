@@ -14,7 +14,7 @@ __all__ = ["reader_of"]
 
 @cache
 def reader_of(index: RankIndex) -> Reader:
-    """What answers questions about an index out of Redis."""
+    """The reader that answers questions about an index from Redis."""
     from .reader import Reader
 
     return Reader(index)

@@ -21,7 +21,7 @@ __all__ = ["Executor"]
 Answer = TypeVar("Answer")
 
 _SWAPS: Final = 3
-"""How often is asked again because another generation is live by now."""
+"""The number of times that a request is built again because another generation is live by now."""
 
 _live: dict[Keys, Keys] = {}
 """By the keys of an index: those of the generation that this process believes to be live."""
@@ -88,7 +88,7 @@ class Executor:
         return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))
 
     def guard(self, use: Callable[[Redis], Answer]) -> Answer:
-        """What ``use`` makes of the client, with Redis's errors as ours.
+        """Return ``use(client)``, with Redis's errors as ours.
 
         After a planned failover behind one address, open connections lead to what is a replica now: they are closed,
         and new ones opened, once.

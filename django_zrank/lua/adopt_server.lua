@@ -1,5 +1,5 @@
 -- uses: server
--- Accepts a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
+-- Accept a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
 -- KEYS  meta        hash of the index
 --       doomed      set of the generations whose keys are to be unlinked: what a rebuild has filled may have lost rows

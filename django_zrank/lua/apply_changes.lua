@@ -1,5 +1,5 @@
 -- uses: clock, server, memberships
--- Writes members, each unless it was written since the token was taken: then its row must be read again.
+-- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
 --       shadow      root of the generation that a rebuild is filling
@@ -49,8 +49,8 @@ local function give_up_rebuild()
     redis.call('HDEL', meta, 'building', 'seen', 'filled')
   end
 end
--- What was evicted since the last write would not be missed after this one. Without the versions of members no older
--- token can be judged, and no row of a rebuild.
+-- Keys that were evicted since the last write would not be missed after this one. Without the versions of members no
+-- older token can be compared, and no row of a rebuild.
 if state[13] == '1' and redis.call('EXISTS', recent) == 0 then
   give_up_rebuild()
   redis.call('HSET', meta, 'floor', state[4], 'checkpoint', state[4], 'guarded', '0')

@@ -1,5 +1,5 @@
 -- uses: server
--- Tells a write that is about to read its rows what it refers to.
+-- Return the state that a write refers to, before it reads its rows.
 --
 -- KEYS  meta    hash of the index
 --       doomed  set of the generations whose keys are to be unlinked

@@ -1,5 +1,5 @@
 -- uses: server, keys, ties, memberships, positions
--- Tells which distinct values of a ranking are counted wrongly, and counts them anew where that is wanted.
+-- Find the distinct values of a ranking that are counted wrongly, and count them anew where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
@@ -23,7 +23,7 @@ if not holds(meta, 'generation', generation) then
 end
 local ranking = name == '' and live or live .. ':' .. name
 
--- How many members have a value; none where its score is spelled in another way than the app would.
+-- The number of members that have a value; none where its score is spelled in another way than the app would.
 local function count(value, tie, score)
   local number = tonumber(score)
   if not number or number ~= number or value_of(tie, number) ~= value then

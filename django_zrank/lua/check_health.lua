@@ -1,5 +1,5 @@
 -- uses: server, keys
--- Says whether the index on this server can be believed.
+-- Return the state by which the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live
 --       meta        hash of the index

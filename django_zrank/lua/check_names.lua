@@ -1,6 +1,6 @@
 -- uses: server, keys
--- Tells which names of facet rankings are registered without a ranking, or the other way round, and repairs that where
--- it is wanted.
+-- Find names of facet rankings that are registered without a ranking, or the other way round, and repair them where
+-- that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index

@@ -1,5 +1,5 @@
 -- uses: built, keys, ties
--- Counts the members of a ranking by the values of a facet.
+-- Count the members of a ranking by the values of a facet.
 --
 -- KEYS  ranking  sorted set whose members are counted
 --       live     sorted set of the whole index

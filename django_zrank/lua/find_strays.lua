@@ -1,5 +1,5 @@
 -- uses: server, keys, memberships
--- Tells which members stand where their membership doesn't say, and takes them out of there where that is wanted.
+-- Find members in rankings that their membership doesn't name, and remove them from there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index

@@ -1,5 +1,5 @@
 -- uses: clock, built, keys, ties, tests
--- Makes the ranking of those who pass several tests, for a few seconds. One that is there already stays.
+-- Materialise the ranking of the members that pass several tests, for a few seconds. One that is there already stays.
 --
 -- KEYS  intersection  sorted set to make, stored member -> score
 --       live          sorted set of the whole index

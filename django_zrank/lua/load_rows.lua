@@ -1,5 +1,5 @@
 -- uses: clock, server, keys, ties, memberships
--- Adds rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
+-- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
 --                 that belongs to it
@@ -24,7 +24,8 @@ width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
 if not holds(meta, 'building', building) then
   return 0
 end
--- What was evicted would not be missed after this: rows that were loaded, or the versions that later rows give way to.
+-- Keys that were evicted would not be missed after this: rows that were loaded, or the versions that later rows give
+-- way to.
 local state = redis.call('HMGET', meta, 'filled', 'guarded')
 if is_evicted(shadow, state[1]) or state[2] == '1' and redis.call('EXISTS', recent) == 0 then
   return 0

@@ -1,5 +1,5 @@
 -- uses: server, keys, memberships
--- Reads where members stand, with the version of their newest write: whoever reads twice knows whether one came between.
+-- Read members with the version of their newest write: two readings show if a write came between them.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       recent      sorted set, member -> version of its newest write

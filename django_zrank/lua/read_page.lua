@@ -1,5 +1,5 @@
 -- uses: built, keys, positions
--- Reads members that stand one after the other, best first.
+-- Read members that stand one after the other, best first.
 --
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index

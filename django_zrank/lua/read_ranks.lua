@@ -1,5 +1,5 @@
 -- uses: built, positions
--- Reads the ranks of members.
+-- Read the ranks of members.
 --
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index

@@ -1,5 +1,5 @@
 -- uses: clock, built, exclusions, deck, ties, positions, tests, bands, memory
--- Draws random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
+-- Draw random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
 -- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is the short way where there
 -- is nothing of this.
 --

@@ -1,5 +1,5 @@
 -- uses: clock, server
--- Begins a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
+-- Begin a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
 -- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index

@@ -1,5 +1,5 @@
 -- uses: server
--- Puts the generation that was built in the place of the live one: all rankings in one step, whatever their number.
+-- Make the generation that was built the live one: all rankings in one step, whatever their number.
 --
 -- KEYS  live        root of the live generation. It goes in this step, so that whoever still believes in that generation
 --                   finds nobody in it

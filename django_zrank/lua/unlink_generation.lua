@@ -1,5 +1,5 @@
 -- uses: keys
--- Unlinks some of the keys of a generation that is neither live nor being built.
+-- Unlink some of the keys of a generation that is neither live nor being built.
 --
 -- KEYS  root        of the generation
 --       meta        hash of the index

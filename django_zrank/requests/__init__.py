@@ -1,1 +1,1 @@
-"""What is asked of Redis, as values: one module a family of verbs. Pure, no I/O."""
+"""Requests to Redis, as values: one module a family of verbs. Pure, no I/O."""

@@ -16,7 +16,7 @@ __all__ = ["CountFacet", "Size"]
 
 
 class Size(NamedTuple):
-    """How many members are ranked."""
+    """The number of members."""
 
     def request(self, view: View, keys: Keys) -> Request[int]:
         if view.ranking is None:
@@ -26,12 +26,12 @@ class Size(NamedTuple):
 
 
 class CountFacet(NamedTuple):
-    """How many members have each value of a facet, by the names of the values' rankings."""
+    """The number of members that have each value of a facet, by the names of the values' rankings."""
 
     facet: Facet
 
     covered: str = ""
-    """How the names of a composite facet's rankings begin that hold the same members. They are as many as there are
+    """The beginning of the names of a composite facet's rankings that hold the same members. There are as many as
     values; members would have to be counted one by one."""
 
     def request(self, view: View, keys: Keys) -> Request[dict[bytes, int]]:

@@ -28,7 +28,7 @@ def _without_expired(key: str, now: float, command: str, arguments: Sequence[Any
 
 
 def count_group(keys: Keys, group: str, now: float) -> Request[int]:
-    """How many belong to a group after a time in microseconds."""
+    """The number of members that belong to a group after a time in microseconds."""
     return Request((Call("ZCOUNT", (keys.group(group),), (f"({now!r}", "+inf")),), _last)
 
 

@@ -32,13 +32,13 @@ class Page(NamedTuple):
     """Members in the ranking."""
 
     first: int
-    """How many stand before the first one."""
+    """The number of members before the first one."""
 
     following: int
-    """How many there are from the first to the end of the ranking, or to the worst score asked for."""
+    """The number of members from the first to the end of the ranking, or to the worst score asked for."""
 
     before: int
-    """What stands before the first one's rank; without a first one, before the rank that it would have."""
+    """The first one's rank less 1; without a first one, the rank less 1 that it would have."""
 
     members: list[tuple[bytes, float]]
     """Stored member and score of each."""

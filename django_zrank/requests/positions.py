@@ -14,13 +14,13 @@ __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
 
 
 class Location(NamedTuple):
-    """Where a member stands."""
+    """The location of a member."""
 
     position: int
-    """How many members stand before it, one by one."""
+    """The number of members before it, one by one."""
 
     before: int
-    """What stands before its rank: members or values that rank better, by the ranking method."""
+    """The members or values that rank better, by the ranking method: its rank less 1."""
 
     stored: bytes
     score: float
@@ -31,11 +31,11 @@ class Locations(NamedTuple):
     """Members in the ranking."""
 
     found: list[Location | None]
-    """Where each member stands, None for one that is not ranked."""
+    """The location of each member, None for one that is not ranked."""
 
 
 class Locate(NamedTuple):
-    """Where members stand. One round trip."""
+    """Locations of members. One round trip."""
 
     members: Sequence[str]
 
@@ -44,7 +44,7 @@ class Locate(NamedTuple):
 
 
 class BarePosition(NamedTuple):
-    """How many members stand before one; None where it is not ranked. Of bare primary keys in one ranking."""
+    """The number of members before one; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
 

@@ -41,10 +41,10 @@ class Request(Generic[Answer]):
     """A function from the replies to the answer, or to the next request."""
 
     writes: bool = False
-    """Whether only a primary can serve it."""
+    """True if only a primary can serve it."""
 
     atomic: bool = False
-    """Whether nothing may come between the calls."""
+    """True if nothing may come between the calls."""
 
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """The request whose answer is what ``follow`` makes of the answer to this one."""
@@ -81,7 +81,7 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
 
 
 class Question(Protocol[Answer]):
-    """What can be asked of a ranking, whoever answers: Redis by a request, or the database by SQL."""
+    """A question about a ranking, answered from Redis by a request, or from the database by SQL."""
 
     def request(self, view: View, keys: Keys) -> Request[Answer]:
         """The request that asks Redis."""

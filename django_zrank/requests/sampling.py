@@ -34,10 +34,10 @@ class Sample(NamedTuple):
     """Members in the ranking; None where several filters were tested one by one, which tells no ranks."""
 
     position: int
-    """How many members stand below the one who asked."""
+    """The number of members below the one who asked."""
 
     band: int
-    """Which of the bands was used, from 0."""
+    """The number of the band that was used, from 0."""
 
     candidates: int
     """Members in that band, the asking one not counted, the excluded ones counted."""
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
     """Position (from 0 at the lowest score), stored member and score of each, in the order they were drawn."""
 
     before: list[int] | None
-    """What stands before the rank of each; None for an ordinal rank, which the position tells."""
+    """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
 
 
 class Draw(NamedTuple):
@@ -59,7 +59,7 @@ class Draw(NamedTuple):
     """Distances below and above, tried in turn."""
 
     measure: str = "score"
-    """What distances are measured in: "score"; "exact", scores that may lie beyond 2**53; "ranks"."""
+    """The unit of distances: "score"; "exact", scores that may lie beyond 2**53; "ranks"."""
 
     excluded: Excluded = ()
 
@@ -122,7 +122,7 @@ class Draw(NamedTuple):
         return Request((call,), parse, writes=bool(self.remember))
 
     def _arguments(self, view: View, keys: Keys, patience: int = 0) -> tuple[Any, ...]:
-        """What both scripts that sample take."""
+        """The arguments that both sampling scripts take."""
         misses = 2 * (self.wanted + 17) if self.excluded or self.remember else 0
         return (
             self.member,
@@ -141,7 +141,7 @@ class Draw(NamedTuple):
         return keys.seen(self.member) if self.remember else keys.meta
 
     def _patience(self, view: View) -> int:
-        """How many members that fail the tests are looked up, in each of their sets, before giving up."""
+        """The number of members failing the tests that are looked up, in each of their sets, before giving up."""
         sets = sum(len(clause.names) for clause in view.scope.clauses)
         return max(self.wanted + 16, (8 * self.wanted + 64) // sets)
 

@@ -38,7 +38,7 @@ class View:
     scope: Scope = ALL
 
     reverse: bool = False
-    """Whether a higher score ranks better."""
+    """True if a higher score ranks better."""
 
     method: str = "ordinal"
     """The ranking method."""
@@ -50,7 +50,7 @@ class View:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether these are all members of an index, bare primary keys, and their rank is their position."""
+        """True if these are all members of an index, bare primary keys, and their rank is their position."""
         return self.layout == PLAIN and self.ranking == "" and self.method == "ordinal"
 
     @cached_property

@@ -31,7 +31,7 @@ class NoOwner(NotFound):
 
 
 class RankingUnavailable(APIException):
-    """503: the index is not built, or its Redis can't be reached. Which of them is not for the client."""
+    """503: the index is not built, or its Redis can't be reached. The client isn't told which."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = _("The ranking is unavailable at the moment.")

@@ -153,7 +153,7 @@ class Query:
 _LONGEST: Final = 50
 
 
-_PAGES: Final = {1: _("How many results on a page."), 0: _("How many results to leave out before the first.")}
+_PAGES: Final = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
 
 
 class ListQuery(Query):
@@ -170,7 +170,7 @@ class AroundQuery(Query):
     """The query string of ``GET /leaderboard/<pk>/around/``."""
 
     def get_parameters(self) -> dict[str, Parameter]:
-        return {"n": NumberParameter(1, self.limits.max_n, _("How many members."))}
+        return {"n": NumberParameter(1, self.limits.max_n, _("The number of members."))}
 
 
 class CountsQuery(Query):
@@ -178,7 +178,7 @@ class CountsQuery(Query):
 
     def get_parameters(self) -> dict[str, Parameter]:
         return {
-            "n": NumberParameter(1, self.limits.max_n, _("How many values.")),
+            "n": NumberParameter(1, self.limits.max_n, _("The number of values.")),
             "facet": FacetParameter(
                 self.limits.index,
                 dict(self.limits.filters),
@@ -213,7 +213,7 @@ class RecommendationQuery(Query):
         if limits.allow_seed:
             seed = NumberParameter(help_text=_("The same seed draws the same members."))
         return {
-            "n": NumberParameter(1, limits.max_n, _("How many members.")),
+            "n": NumberParameter(1, limits.max_n, _("The number of members.")),
             **bands,
             "exclude": MembersParameter(
                 limits.index, limits.max_excluded, _("Ids of members to leave out, separated by commas.")

@@ -61,7 +61,7 @@ class RecommendationViewSet(IndexViewSet):
 
     max_band: Band | None = None
     """The widest band that ``band`` and ``widen`` ask for: a wider one is cut to it, as the answer shows. Default: ten
-    times the index's ``band``. Who may ask any band finds the weakest opponents there are."""
+    times the index's ``band``. A client that may choose any band finds the weakest opponents there are."""
 
     max_ranks: int | tuple[int, int] | None = 1000
     """The same for ``ranks``: how many ranks away at most. None: no ceiling."""
@@ -166,7 +166,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Who stands around a member, best first, itself included. `me` in the path is mine.
+        """The members around a member, best first, itself included. `me` in the path is mine.
 
         `n` is how many in all; near an end of the ranking, there are more of them on the other side.
         """
@@ -178,7 +178,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     @action(detail=False)
     def counts(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """How many members there are for each value of a facet, most first.
+        """The number of members for each value of a facet, most first.
 
         `facet` names it, or the columns of one of several, separated by commas. `n` limits the values
         shown; `count` says how many there are.

@@ -1,4 +1,4 @@
-"""Which indexes live in a database, and which of its tables they ask to have watched."""
+"""The tables of a database that have to be watched, and for which indexes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _gaps(index: RankIndex) -> bool:
 
 
 def _recapture(index: RankIndex) -> bool:
-    """Put back the triggers that are missing, which leaves a mark for all members. Whether there were any."""
+    """Put back the triggers that are missing, which leaves a mark for all members. Return true if there were any."""
     try:
         made = restore(index)
     except CaptureError as error:  # what marks there are can be worked off still

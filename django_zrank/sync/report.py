@@ -60,7 +60,7 @@ class CaptureState:
     """Triggers of ours in the index's database for indexes that aren't registered: another project's, or removed."""
 
     error: str | None = None
-    """Why the database can't have triggers at all."""
+    """The reason why the database can't have triggers at all."""
 
     @property
     def works(self) -> bool:
@@ -87,7 +87,7 @@ class Report:
     """The verdict at the end."""
 
     mended: Verdict | None = None
-    """Why it could not be believed, before it was mended."""
+    """The verdict before the repair."""
 
     compared: bool = False
     """True if members were compared. They aren't if the index is unhealthy anyway."""

@@ -60,7 +60,7 @@ class Suspects:
         self.report.unsettled += len(pending)
 
     def look(self, suspects: Mapping[bytes, Any]) -> tuple[dict[bytes, Example], set[bytes]]:
-        """Which of the suspects are wrong, and which are just changing.
+        """Return the suspects that are wrong, and those that are just changing.
 
         Redis, the row, marks, Redis again: the order is the proof. Take a member that no mark waits for. The
         last change that its row had when it was read was worked off by then, and what was written to Redis had it.

@@ -1,4 +1,4 @@
-"""Which tables and columns an index reads: a change of any other can't move a member."""
+"""The tables and columns that an index reads: a change of any other can't move a member."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ local function halves(stored, score, layout)
   return math.floor(score / 2 ^ 32) + 2 ^ 31, score % 2 ^ 32
 end
 
--- How many members stand before such an integer, whose low half may be carried; with 'past', after it.
+-- The number of members before such an integer, whose low half may be carried; with 'past', up to it.
 local function count_exactly(ranking, high, low, layout, past)
   if low < 0 then
     high, low = high - 1, low + 2 ^ 32

@@ -80,8 +80,8 @@ local function take(draw, side, goal)
   draw.chosen, draw.used = chosen, used
 end
 
--- Chooses as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
--- other gives. Whether a band suffices does not depend on the numbers, so the next one may use them again.
+-- Choose as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
+-- other gives. The numbers don't decide if a band suffices, so the next one may use them again.
 local function choose(draw, before, after, reply)
   draw.reply, draw.chosen, draw.used = reply, 0, 0
   take(draw, before, math.ceil(draw.wanted / 2))

@@ -1,4 +1,4 @@
--- Whom not to offer.
+-- Members that must not be drawn.
 
 -- A function that tells of a primary key whether it is excluded. 'excluded' is text: a NUL byte before, between and
 -- after primary keys; or 'q' and then integers, 64 bits each, little-endian, none beyond 2^53.

@@ -1,6 +1,6 @@
 -- uses: keys, ties
--- Where members stand: in the sorted set of an index ('root': the live one or the shadow), in one for each of their
--- facet rankings, and in the counts of distinct values. What these keys hold is told by keys.py and layout.py.
+-- Members of an index: in its sorted set ('root': the live one or the shadow), in one for each of their facet rankings,
+-- and in the counts of distinct values. keys.py and layout.py describe these keys.
 
 -- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
 local function read_membership(membership, width)
@@ -16,8 +16,8 @@ local function discount(key, value)
   end
 end
 
--- Puts a stored member into one sorted set, or changes its score there. Whether it was not there before. What is
--- counted is what happens to this very key, so that counts stay right even where a membership was wrong.
+-- Put a stored member into one sorted set, or change its score there; true if it was added. Counts follow what happens
+-- to this very key, so that they stay right even where a membership was wrong.
 local function enter(key, stored, score, tie, dense)
   local before = dense and redis.call('ZSCORE', key, stored)
   local added = redis.call('ZADD', key, score, stored) == 1
@@ -35,7 +35,7 @@ local function enter(key, stored, score, tie, dense)
   return added
 end
 
--- Takes a stored member out of one sorted set. Whether it was there.
+-- Take a stored member out of one sorted set; true if it was there.
 local function leave(key, stored, tie, dense)
   local before = dense and redis.call('ZSCORE', key, stored)
   local removed = redis.call('ZREM', key, stored) == 1
@@ -45,8 +45,8 @@ local function leave(key, stored, tie, dense)
   return removed
 end
 
--- Takes a stored member out of a facet ranking, which leaves the registry with its last one. Whether the ranking was
--- missing though it was registered: it was evicted.
+-- Take a stored member out of a facet ranking, which leaves the registry with its last one; true if the ranking was
+-- registered and missing: it was evicted.
 local function leave_facet(root, name, stored, tie, dense)
   local key = root .. ':' .. name
   local was_there = leave(key, stored, tie, dense)
@@ -56,14 +56,14 @@ local function leave_facet(root, name, stored, tie, dense)
   return false
 end
 
--- Registers a facet ranking that a member was just put into. Whether it had been missing though it was registered.
+-- Register a facet ranking that a member was just put into; true if it was registered and had been missing.
 local function register(root, name)
   local is_known = redis.call('ZADD', names_key(root), 0, name) == 0
   return is_known and redis.call('ZCARD', root .. ':' .. name) == 1
 end
 
--- Makes a member stand where its new score and membership say, and nowhere else; a score of '' removes it. Whether a
--- facet ranking was found missing: it was evicted, and is made anew without those who stood there.
+-- Put a member where its new score and membership say, and nowhere else; a score of '' removes it. True if a facet
+-- ranking was found missing: it was evicted, and is made anew without those who stood there.
 local function put(root, member, score, membership, width, dense)
   if score == '' then
     membership = ''

@@ -1,5 +1,5 @@
 -- uses: clock, ties, positions
--- Who was shown to a member, so as not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
+-- Members shown to a member, not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
 
 -- A table of those who are remembered now, by their primary keys.
 local function recall(seen, now)
@@ -11,7 +11,7 @@ local function recall(seen, now)
   return shown
 end
 
--- Adds to a draw (see lib/deck.lua) those shown longest ago, where nobody new is left between two positions.
+-- Add to a draw (see lib/deck.lua) those shown longest ago, where nobody new is left between two positions.
 local function offer_again(draw, seen, live, layout, low, high, is_offered)
   for _, who in ipairs(draw.chosen < draw.wanted and redis.call('ZRANGE', seen, 0, -1) or {}) do
     if draw.chosen < draw.wanted and is_offered(who) then
@@ -26,7 +26,7 @@ local function offer_again(draw, seen, live, layout, low, high, is_offered)
   end
 end
 
--- Remembers those who were drawn until a time: the newest 10,000.
+-- Remember those who were drawn until a time: the newest 10,000.
 local function memorize(draw, seen, layout, till)
   for i = 7, #draw.reply, 3 do
     redis.call('ZADD', seen, integer(till), primary_key(draw.reply[i], layout))

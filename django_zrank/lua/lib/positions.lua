@@ -17,7 +17,7 @@ local function find(live, member, layout)
   return stored, redis.call('ZSCORE', live, stored)
 end
 
--- Whether one text comes before another by its bytes: Lua's own comparison heeds the server's locale.
+-- True if one text comes before another by its bytes: Lua's own comparison heeds the server's locale.
 local function is_less(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = string.byte(one, i), string.byte(other, i)
@@ -28,8 +28,8 @@ local function is_less(one, other)
   return #one < #other
 end
 
--- How many members stand before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before
--- the first one whose leading bytes come after them. Looks up about log2(members at that score), if there are bytes.
+-- The number of members before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before the
+-- first one whose leading bytes come after them. Looks up about log2(members at that score), if there are bytes.
 local function count_lower(ranking, score, bytes, past)
   if #bytes == 0 then
     return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
@@ -51,7 +51,7 @@ local function count_lower(ranking, score, bytes, past)
   return low
 end
 
--- How many members, or values, rank better than those at a score with these bytes.
+-- The number of members, or values, that rank better than those at a score with these bytes.
 local function count_better(ranking, score, bytes, reverse)
   if reverse then
     return redis.call('ZCARD', ranking) - count_lower(ranking, score, bytes, true)
@@ -59,8 +59,8 @@ local function count_better(ranking, score, bytes, reverse)
   return count_lower(ranking, score, bytes, false)
 end
 
--- What stands before a member's rank: members that rank better, or distinct values that do, by the ranking method.
--- 'position' is how many members stand before it one by one.
+-- A member's rank less 1: the members or the distinct values that rank better, by the ranking method.
+-- 'position' is the number of members before it, one by one.
 local function count_before(ranking, stored, score, position, order)
   if order.method == 'ordinal' then
     return position

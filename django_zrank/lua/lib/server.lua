@@ -11,13 +11,13 @@ local function identity()
     string.find(info, 'master_replid2:0+\r') ~= nil
 end
 
--- Whether a field of the index's hash ('generation', 'building') has a value, on the server that was accepted.
+-- True if a field of the index's hash ('generation', 'building') has a value, on the server that was accepted.
 local function holds(meta, field, value)
   local state = redis.call('HMGET', meta, field, 'server')
   return state[1] == value and state[2] == identity()
 end
 
--- Whether a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
+-- True if a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
 -- given by a clock that has been set back since, so it says nothing.
 local function is_silent(seen, lease)
   return math.abs(clock() - (seen or 0)) > lease * 1000000
@@ -28,13 +28,13 @@ local function next_version(applied)
   return integer((applied or 0) + 1)
 end
 
--- Which keys there are under a root: '111' for members, memberships and the names of facet rankings.
+-- The keys that there are under a root: '111' for members, memberships and the names of facet rankings.
 local function present(root)
   return redis.call('EXISTS', root) .. redis.call('EXISTS', memberships_key(root))
     .. redis.call('EXISTS', names_key(root))
 end
 
--- Whether a key is gone that was there after the last write: it was evicted.
+-- True if a key is gone that was there after the last write: it was evicted.
 local function is_evicted(root, noted)
   local found = present(root)
   for i = 1, #(noted or '') do

@@ -1,5 +1,5 @@
 -- uses: ties
--- What members are tested by: to be, or not to be, in one of several sets.
+-- Tests of members: to be, or not to be, in one of several sets.
 
 -- The tests that a text such as '+r2-g1' tells of; their sets are the keys from 'first' on, in turn.
 local function parse_tests(text, keys, first)
@@ -29,7 +29,7 @@ local function smallest_ranking(tests, ranking)
   return smallest
 end
 
--- Whether a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
+-- True if a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
 local function is_in(test, stored, layout, now)
   for _, set in ipairs(test.keys) do
     local value = redis.call('ZSCORE', set, test.is_group and primary_key(stored, layout) or stored)

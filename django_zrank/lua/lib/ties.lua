@@ -1,6 +1,6 @@
--- What a stored member, a membership and a distinct value begin with.
+-- Tie bytes, with which a stored member, a membership and a distinct value begin.
 
--- How many tie bytes a stored member, or a membership, begins with.
+-- The number of tie bytes of a stored member or a membership.
 local function tie_length(stored, width)
   if width > 0 then
     return width
@@ -8,7 +8,7 @@ local function tie_length(stored, width)
   return string.byte(stored, 1) == 0 and 9 or 0
 end
 
--- What a ranking keeps of a value: servers of different versions print one score in different ways.
+-- The score as a ranking keeps it: servers of different versions print one score in different ways.
 local function value_of(tie, score)
   return tie .. string.format('%.17g', score)
 end
