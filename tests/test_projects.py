@@ -12,6 +12,8 @@ import redis
 from django_zrank.testing import EmbeddedServer
 from tests.projects import Project, documented, dump, is_closed, wait_until
 
+pytestmark = pytest.mark.slow
+
 PLAIN = """
 from io import StringIO
 from django.test import TestCase, TransactionTestCase

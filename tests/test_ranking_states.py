@@ -22,6 +22,8 @@ from django_zrank.store import Change, Store
 from tests.builds import start
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same, rows
 
+pytestmark = pytest.mark.slow
+
 PKS = st.integers(1, 30)
 
 

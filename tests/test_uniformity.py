@@ -85,6 +85,8 @@ CASES = {
     "most excluded": Case(size=401, n=4, excluded=frozenset(pk for pk in range(1, 402) if pk % 20)),
 }
 
+SLOW = {"most excluded", "an odd number", "ties"}
+
 
 def deviations(
     case: Case, recommend: Callable[..., Iterable[int]], draws: int = DRAWS
@@ -97,7 +99,13 @@ def deviations(
 
 
 @pytest.mark.usefixtures("zrank")
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in SLOW else ())
+        for name, case in CASES.items()
+    ],
+)
 def test_every_set_is_equally_likely(case: Case) -> None:
     fill(Uniform, {pk: 0 if case.tied else pk for pk in range(1, case.size + 1)})
 

@@ -8,6 +8,8 @@ import socket
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PLAYERS = 2000
 
 

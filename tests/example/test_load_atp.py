@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "atp"
 
 PLAYERS = """\

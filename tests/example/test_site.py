@@ -127,6 +127,7 @@ def test_assets_and_admin_are_there(client):
     assert client.get("/admin/login/")[0] == 200
 
 
+@pytest.mark.slow
 def test_no_index(serve):
     """503 with Retry-After, on the page and in the API; a level can be won all the same."""
     with serve() as site:
@@ -155,6 +156,7 @@ def test_no_play_as_without_debug(serve):
         assert "Play as" not in body
 
 
+@pytest.mark.slow
 def test_killed_with_its_server_left_behind(serve):
     """The next run ends the server that nobody owns, and builds the index from the database."""
     with serve() as site:
@@ -168,6 +170,7 @@ def test_killed_with_its_server_left_behind(serve):
         assert not site.arena.valkey_answers(port)
 
 
+@pytest.mark.slow
 def test_it_ends_when_it_is_told_to(serve):
     with serve() as site:
         port = site.valkey_port

@@ -923,6 +923,7 @@ def peak(function: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "all missing", "all extra", "all different"])
 def test_memory_does_not_grow_with_rows(zrank: Redis, fault: str) -> None:
     peaks = []

@@ -43,6 +43,7 @@ def assert_nothing_is_wrong(done: subprocess.CompletedProcess[str], kills: int) 
     assert re.search(r"^members +\d{4,} compared, 0 wrong$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
     """With failovers back and forth, and writes on both sides."""
     run = ["--redis", "pair", "--seconds", 6, "--round", 6, "--kills", 20, "--lease", 1, "--seed", 1]
