@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Generator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 from django_zrank import requests
 from django_zrank.codec.layout import PLAIN
+from django_zrank.engine import executor
+from django_zrank.engine.executor import Executor
 from django_zrank.keys import Keys
 from django_zrank.requests.request import Call, Request, Several, Steps, merge
 from django_zrank.requests.view import View
@@ -57,6 +61,15 @@ def test_a_merged_request_writes_if_one_does() -> None:
     assert merge([ask("A"), ask("B", writes=True)]).writes
     assert merge([ask("A", atomic=True), ask("B")]).atomic
     assert ask("A", writes=True, atomic=True).then(len).writes
+
+
+def test_a_merged_request_waits_as_long_as_one_does() -> None:
+    waiting = replace(ask("A"), delay=0.5)
+    assert merge([waiting.then(len), ask("B")]).delay == 0.5
+    with mock.patch.object(executor, "sleep") as slept, mock.patch.object(Executor, "guard"):
+        Executor("player").send(waiting)
+        Executor("player").send(ask("B"))
+    slept.assert_called_once_with(0.5)
 
 
 class Question:

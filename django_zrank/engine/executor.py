@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import sleep
 from typing import Any, Final, TypeVar
 
 from django_redis import get_redis_connection
@@ -82,7 +83,9 @@ class Executor:
         raise IndexUnavailable(f"Index {self.name!r}: rebuilds came too often for it to be read")
 
     def send(self, request: Request[Any]) -> list[Any]:
-        """The replies to a request."""
+        """The replies to a request, after its delay."""
+        if request.delay:
+            sleep(request.delay)
         if len(request.calls) == 1:
             return self.guard(lambda client: [send(client, request.calls[0])])
         return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -46,6 +46,9 @@ class Request(Generic[Answer]):
     atomic: bool = False
     """True if nothing may come between the calls."""
 
+    delay: float = 0.0
+    """Seconds to wait before it is sent: for what another client is making."""
+
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """The request whose answer is what ``follow`` makes of the answer to this one."""
 
@@ -53,7 +56,7 @@ class Request(Generic[Answer]):
             answer = self.parse(replies)
             return answer.then(follow) if isinstance(answer, Request) else follow(answer)
 
-        return Request(self.calls, parse, self.writes, self.atomic)
+        return replace(self, parse=parse)  # type: ignore[arg-type, return-value]
 
 
 def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
@@ -77,6 +80,7 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
         parse,
         writes=any(request.writes for request in requests),
         atomic=any(request.atomic for request in requests),
+        delay=max(request.delay for request in requests),
     )
 
 
