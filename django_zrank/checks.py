@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import chain
 from typing import Any, get_type_hints
-from urllib.parse import parse_qs, urlsplit
 
 from django.apps.config import AppConfig
 from django.conf import settings
@@ -19,6 +18,7 @@ from .conf import Settings, get_settings, raw_settings
 from .declaration import check_declaration
 from .index import RankIndex
 from .isolation import is_isolated, is_offered, is_testing
+from .locations import location_of, sharing
 from .registry import registry
 from .routes import served
 
@@ -89,18 +89,9 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
-    caches: Any = settings.CACHES
-    location = _location_of(caches[alias])
-    shared = [other for other in caches if other != alias and _location_of(caches[other]) == location]
-    if alias == "default":
-        shared.append(alias)
-    if shared:
-        names = ", ".join(map(repr, shared))
-        yield Warning(
-            f"The indexes share a Redis database with the cache {names}: cache.clear() would wipe them.",
-            hint="Give them an alias and a database number (or a server) of their own.",
-            id="zrank.W001",
-        )
+    if warning := sharing(alias):
+        hint = "Give them an alias and a database number (or a server) of their own."
+        yield Warning(warning, hint=hint, id="zrank.W001")
 
 
 def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
@@ -108,7 +99,7 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
     if (
         not is_testing()
         and location is not None
-        and _location_of({"LOCATION": location}) == _location_of(config)
+        and location_of({"LOCATION": location}) == location_of(config)
     ):
         yield Warning(
             f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes.",
@@ -121,20 +112,6 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
             hint="Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this.",
             id="zrank.W021",
         )
-
-
-def _location_of(config: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the host, port and database of a cache."""
-    location = config.get("LOCATION", "")
-    url = urlsplit(str(location[0] if isinstance(location, (list, tuple)) and location else location))
-    if not url.scheme.startswith(("redis", "valkey", "unix")):
-        return (object(),)
-    options = config.get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {})
-    asked = parse_qs(url.query).get("db", [url.path.strip("/")])[-1]
-    database = options.get("db") or asked or "0"
-    if url.scheme == "unix":
-        database = url.query
-    return url.hostname, url.port or 6379, str(database), url.path if url.scheme == "unix" else ""
 
 
 def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:

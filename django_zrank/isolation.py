@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from .conf import get_settings
 from .exceptions import NotIsolated
+from .locations import location_of
 
 __all__ = [
     "is_isolated",
@@ -27,14 +27,14 @@ __all__ = [
     "require_test",
 ]
 
-_project: set[tuple[str, str]] = set()
+_project: set[tuple[tuple[Any, ...], str]] = set()
 """The location and the prefix of each cache of the project, as they were when the process started."""
 
 
 def remember() -> None:
     """Note which Redis is the project's. Called once, before any test can have changed the settings."""
     prefix, caches = get_settings().key_prefix, _caches()
-    _project.update((_location_of(cache.get("LOCATION")), prefix) for cache in caches.values())
+    _project.update((location_of(cache), prefix) for cache in caches.values())
 
 
 def is_testing() -> bool:
@@ -51,8 +51,8 @@ def is_isolated() -> bool:
     now, caches = get_settings(), _caches()
     if now.redis_alias not in caches:
         return False
-    location = _location_of(caches[now.redis_alias].get("LOCATION"))
-    is_for_tests = now.test_location is not None and location == _location_of(now.test_location)
+    location = location_of(caches[now.redis_alias])
+    is_for_tests = now.test_location is not None and location == location_of({"LOCATION": now.test_location})
     return is_for_tests or (location, now.key_prefix) not in _project
 
 
@@ -95,16 +95,3 @@ def require_test(what: str) -> None:
 def _caches() -> dict[str, Any]:
     caches: dict[str, Any] = settings.CACHES
     return caches
-
-
-def _location_of(location: Any) -> str:
-    """A LOCATION in one spelling."""
-    if not isinstance(location, str):
-        return repr(location)
-    url = urlsplit(location)
-    try:
-        port = url.port or 6379
-    except ValueError:  # several hosts
-        return location
-    host = "127.0.0.1" if url.hostname == "localhost" else url.hostname
-    return f"{host}:{port}/{url.path.strip('/') or 0}?{url.query}"

@@ -30,13 +30,13 @@ from .embedded import EmbeddedServer
 from .exceptions import NotIsolated
 from .index import RankIndex
 from .models import Generation
+from .notes import TESTS
 from .registry import registry
 from .store import Store
 from .sync.breaker import breaker
 from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
-from .sync.trust import TESTS
 
 __all__ = ["EmbeddedServer", "ZRankTestMixin", "disable_sync", "own_redis", "reset", "sync_now"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from redis import Redis
 
+from django_zrank.notes import TESTS as OWNER
 from django_zrank.store import Store
-from django_zrank.sync.trust import TESTS as OWNER
 from django_zrank.testing import _TERM as TERM
 
 __all__ = ["OWNER", "TERM", "accept", "identity", "shadow", "start"]

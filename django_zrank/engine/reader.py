@@ -7,10 +7,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..exceptions import IndexUnhealthy, NotBuilt
+from ..notes import may_be_believed
 from ..requests.request import Question
 from ..requests.view import View
 from ..store import Health, Store
-from ..sync.trust import may_be_believed
 from .executor import Executor
 
 if TYPE_CHECKING:

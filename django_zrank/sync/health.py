@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..exceptions import CaptureError
 from ..models import Generation
+from ..notes import has_all, is_accepted, newest_batch, noted
 from ..signals import mended
 from ..store import Health, Store
 from .marks import replay
-from .notes import has_all, is_accepted, newest_batch, noted
 from .rebuild import rebuild
 from .triggers import gaps, restore
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 
+from .. import notes
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed
 from ..store import Epoch, Number, Store
-from . import notes, rows
+from . import rows
 from .breaker import breaker
-from .notes import is_noted
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -82,7 +82,7 @@ def begin(index: RankIndex, store: Store) -> Epoch:
     epoch = store.begin_write()
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is being built, or was, by processes with another declaration")
-    if not is_noted(index, epoch.generation, epoch.building, epoch.term):
+    if not notes.is_noted(index, epoch.generation, epoch.building, epoch.term):
         raise IndexUnhealthy(
             f"Index {index.name!r}: Redis holds a build that database {index.get_using()!r} doesn't know, or on a "
             "server that it has not accepted. sync_zrank settles it, unless the two don't belong together"

@@ -15,15 +15,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..models import Generation
+from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .marks import retire, waiting_ids
-from .notes import is_accepted, noted
 from .prefetch import prefetch
 from .push import forget
 from .rows import encode, select
 from .transactions import refuse_transaction
-from .trust import TESTS
 
 if TYPE_CHECKING:
     from ..index import RankIndex

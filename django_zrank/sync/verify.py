@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 
-from ..checks import check_redis
 from ..conf import get_settings
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
+from ..locations import sharing
 from ..signals import drift_found
 from ..store import Store
 from .comparison import Comparison
@@ -107,7 +107,8 @@ def _examine_capture(index: RankIndex) -> CaptureState:
 
 
 def _warnings(index: RankIndex) -> Iterator[str]:
-    yield from (str(message.msg) for message in check_redis(None) if message.id == "zrank.W001")
+    if warning := sharing(get_settings().redis_alias):
+        yield warning
     policy = None
     with suppress(IndexUnavailable):
         policy = Store(index.name, index.layout).eviction_policy()

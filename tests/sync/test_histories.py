@@ -15,11 +15,11 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
+from django_zrank.notes import noted
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
-from django_zrank.sync.notes import noted
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer

@@ -1,0 +1,115 @@
+"""Rows of generations: the build of each index that the database knows, and trust in a server that agrees with it."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError
+
+from .models import Batch, Generation
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+    from .store import Health
+
+__all__ = [
+    "TESTS",
+    "forget",
+    "has_all",
+    "is_accepted",
+    "is_noted",
+    "may_be_believed",
+    "newest_batch",
+    "noted",
+]
+
+TESTS: Final = "tests"
+"""The owner of a build that a test has made, which no database need know."""
+
+_FRESH: Final = 1.0
+"""Seconds for which a row that was read is believed."""
+
+_read: WeakKeyDictionary[RankIndex, tuple[float, str, Generation]] = WeakKeyDictionary()
+
+
+def noted(index: RankIndex) -> Generation:
+    """Return what the database knows of the build of ``index``."""
+    using = index.get_using()
+    found = Generation.objects.using(using).filter(index=index.name).first() or Generation(index=index.name)
+    _read[index] = monotonic() + _FRESH, using, found
+    return found
+
+
+def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
+    """Return True if the database knows this build, or this one that is being built, under this term.
+
+    What was read within a second will do where it agrees.
+    """
+    until, using, known = _read.get(index, (0.0, "", None))
+    is_fresh = known is not None and monotonic() < until and using == index.get_using()
+    if is_fresh and _agrees(known, generation, building, term):  # type: ignore[arg-type]
+        return True
+    return _agrees(noted(index), generation, building, term)
+
+
+def _agrees(known: Generation, generation: str, building: str, term: str) -> bool:
+    if str(known.term) != term:
+        return False
+    if generation:
+        return generation in (known.generation, known.building)
+    return building == known.building
+
+
+def is_accepted(health: Health, row: Generation) -> bool:
+    """Return True if a server is the one that was accepted last: as it says itself, and as the database notes."""
+    return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
+
+
+def newest_batch(index: RankIndex) -> tuple[int, int]:
+    """Return the term and the version of the newest batch, (0, 0) for none. To be asked before the server is: drains
+    go on meanwhile."""
+    batches = Batch.objects.using(index.get_using()).filter(index=index.name)
+    return batches.order_by("-term", "-version").values_list("term", "version").first() or (0, 0)
+
+
+def has_all(health: Health, newest: tuple[int, int]) -> bool:
+    """Return True if a server has the newest batch, if that is of its own term, whatever its identity says."""
+    return newest[0] != health.position[0] or newest <= health.position
+
+
+def forget(index: RankIndex) -> None:
+    """Read the row again when it is next asked for."""
+    _read.pop(index, None)
+
+
+def may_be_believed(index: RankIndex, health: Health) -> bool:
+    """Return True if what a server says of itself and what the database notes agree.
+
+    Where the database can't be asked, the server's word is taken: reads don't depend on the database.
+    """
+    if health.behind or health.intact == "0":
+        return False
+    try:
+        if not (health.is_accepted or _began_a_history(index, health)):
+            return False
+        row = None if health.owner == TESTS else noted(index)
+    except (DatabaseError, SynchronousOnlyOperation):
+        return health.is_accepted
+    if row is None or (health.term, health.generation) == (str(row.term), row.generation):
+        return True
+    # A rebuild that was just put in place is noted in a moment.
+    return (health.term, health.generation) == (str(row.term), row.building)
+
+
+def _began_a_history(index: RankIndex, health: Health) -> bool:
+    """Return True if only a first replica was attached: the server begins another history then, and loses nothing.
+
+    Its process is the same, and its history has no predecessor. Nothing was written since, as writes are refused until
+    the history is accepted: so if it has every batch of its term, it has lost none.
+    """
+    process = health.server.partition("/")[0]
+    same_process = process == health.accepted.partition("/")[0]
+    return bool(health.is_first) and same_process and has_all(health, newest_batch(index))
