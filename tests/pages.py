@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
 ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 
 OTHERS: Final = {"celery"}
 """Packages that some readers have, and this suite hasn't. Blocks that import them are compiled, not run."""
