@@ -24,11 +24,12 @@ SMALL = {
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",
     "rebuild": "--members 20000,100000 --rounds 3",
+    "hold": "--members 20000",
     "database": "--rows 20000 --rounds 3",
 }
 """Each in a process of its own: it makes a database and servers of its own."""
 
-PLOTTED = ("rivals", "rebuild")
+PLOTTED = ("rivals", "rebuild", "hold")
 """What grows with the members, and is drawn."""
 
 STEPS = (10_000, 100_000, 1_000_000)
@@ -67,6 +68,8 @@ def large(name: str, members: int) -> str:
     """The options of a large run: nothing but the sizes where there are some."""
     if name not in PLOTTED:
         return ""
+    if name == "hold":  # a plot of each size, of all operations
+        return "--members 100000,1000000"
     steps = [step for step in STEPS if step < members]
     return f"--members {','.join(map(str, [*steps, members]))}"
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["Person", "build", "by_level", "stream"]
+__all__ = ["PLATFORMS", "REGIONS", "Person", "build", "by_level", "stream"]
 
 _LEVELS = ((1, 10, 22.1), (11, 20, 15.8), (21, 30, 8.0), (31, 3500, 54.1))
 """Lowest level, highest level, per cent of all: those of the demo."""
 
-_REGIONS = ("chubu", "chugoku", "hokkaido", "kansai", "kantou", "kyushu", "shikoku", "tohoku")
-_PLATFORMS = ("android", "ios", "pc", "ps", "switch", "xbox")
+REGIONS = ("chubu", "chugoku", "hokkaido", "kansai", "kantou", "kyushu", "shikoku", "tohoku")
+PLATFORMS = ("android", "ios", "pc", "ps", "switch", "xbox")
 _NEWEST = datetime(2024, 6, 24, tzinfo=UTC)
 
 
@@ -48,8 +48,8 @@ def stream(size: int) -> Iterator[Person]:
             pk=first + number,
             points=_draw(rng, *levels),
             joined=_NEWEST - timedelta(seconds=number),
-            region=rng.choice(_REGIONS),
-            platform=rng.choice(_PLATFORMS),
+            region=rng.choice(REGIONS),
+            platform=rng.choice(PLATFORMS),
         )
 
 

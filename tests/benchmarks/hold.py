@@ -1,0 +1,355 @@
+"""What others wait while an index is written and read: nothing may hold the server.
+
+``python -m tests.benchmarks.hold [--members N,N,…] [--only WORD] [--json FILE] [--plot FILE.png]``, on a private
+PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name; on the Redis that
+``ZRANK_TEST_REDIS_BINARY`` names, by default the embedded Valkey.
+
+Each operation runs beside another process that asks PING and ``recommend()`` in turn, a millisecond apart: *waits* are
+its round trips, whose p99 and maximum stand beside those of the same process while nothing else runs. *Longest* is
+the longest call that the server's SLOWLOG has of the operation, and its script. Of one index with one criterion,
+and of one with two criteria, two facets and their composite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import django
+from django.db import connection
+from redis import Redis
+
+from tests.benchmarks.beside import declare, end, start
+from tests.benchmarks.plots import pyplot
+from tests.benchmarks.pyramid import PLATFORMS, REGIONS, stream
+from tests.benchmarks.rounds import save
+from tests.benchmarks.servers import postgresql_server, redis_server
+
+MOVED = 50_000
+"""Members that a drain writes, at most half of all."""
+
+WRITERS = 8
+LONG_ENOUGH = 2.0
+"""Seconds for which what is over sooner is done again and again."""
+
+CEILING = 5
+"""Milliseconds."""
+
+Operation = Callable[[], Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", default="100000", metavar="N,N,…")
+    parser.add_argument("--only", default="", metavar="WORD", help="Operations whose names have this word.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="Draw a PNG of the longest calls and waits."
+    )
+    options = parser.parse_args()
+    if options.plot:
+        pyplot()
+    if find_spec("psycopg") is None:
+        print("Needs pip install psycopg[binary]")
+        return 0
+    with ExitStack() as stack:
+        server = stack.enter_context(postgresql_server(private=False))
+        if server is None:
+            print("Needs a PostgreSQL server")
+            return 0
+        os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
+        django.setup()
+        model, indexes = declare()
+        measured = {}
+        for size in map(int, options.members.split(",")):
+            with population(model, size, indexes), redis_server() as (redis, name):
+                print(f"{name}, {connection.display_name}, {size:,} members", flush=True)
+                measured[size] = Measurement(model, indexes, size, redis, options.only).run()
+    if options.json:
+        save(options.json, server=name, sizes=measured)
+    if options.plot:
+        plot(options.plot, f"{name}, {connection.display_name}", measured)
+    return 0
+
+
+@contextmanager
+def population(model: Any, size: int, indexes: list[Any]) -> Iterator[None]:
+    """A table that holds the pyramid, and its triggers."""
+    from django_zrank.sync.triggers import install
+
+    database = connection.settings_dict["NAME"]
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    try:
+        table = connection.ops.quote_name(model._meta.db_table)
+        with connection.cursor() as cursor:
+            with cursor.copy(f"COPY {table} (id, points, joined, region, platform) FROM STDIN") as copy:
+                for person in stream(size):
+                    copy.write_row(person)
+            cursor.execute(f"VACUUM ANALYZE {table}")
+        install("default", [index.instance() for index in indexes])
+        yield
+    finally:
+        connection.creation.destroy_test_db(database, verbosity=0)
+
+
+class Measurement:
+    """Every operation on an index of one size."""
+
+    def __init__(self, model: Any, indexes: list[Any], size: int, redis: Redis, only: str) -> None:
+        from django_zrank import scripts
+
+        self.model, self.size, self.redis, self.only = model, size, redis, only
+        self.plain, self.facets = indexes
+        self.moved = min(MOVED, size // 2)
+        self.names = {
+            script.sha: script.name for script in vars(scripts).values() if isinstance(script, scripts.Script)
+        }
+        self.spans: dict[str, dict[str, Any]] = {}
+        self.refused = 0
+        first = 10 ** len(str(size))
+        self.pks = range(first, first + size)
+
+    def run(self) -> dict[str, Any]:
+        """What was measured of each operation, by its name."""
+        from django_zrank.sync.drain import drain
+        from django_zrank.sync.rebuild import rebuild
+
+        for index in (self.plain, self.facets):
+            rebuild(index.instance())
+            drain(index.instance())
+        self.redis.config_set("slowlog-log-slower-than", 200)
+        self.redis.config_set("slowlog-max-len", 20_000)
+        (other,) = start(self.redis, "ask")
+        try:
+            self.during("idle", lambda: time.sleep(LONG_ENOUGH))
+            for name, prepare, operation in self.operations():
+                if self.only in name:
+                    prepare()
+                    self.during(name, operation)
+        finally:
+            (waits,) = end(other)
+        for span in self.spans.values():
+            for question in ("PING", "recommend()"):
+                found = [
+                    seconds
+                    for asked, at, seconds in waits
+                    if asked == question and is_within(span, at, seconds)
+                ]
+                span[question] = {
+                    "p50": at_share(found, 0.5), "p99": at_share(found, 0.99), "max": max(found), "asked": len(found)
+                }  # fmt: skip
+        self.report()
+        return self.spans
+
+    def operations(self) -> Iterator[tuple[str, Operation, Operation]]:
+        """Names, what has to be done before, and what is measured."""
+        from django_zrank.sync.drain import drain
+        from django_zrank.sync.rebuild import rebuild
+        from django_zrank.sync.verify import verify
+
+        for name, ranked in (("plain", self.plain), ("facets", self.facets)):
+            index, ranking = ranked.instance(), ranked.ranking
+            yield f"{name}: rebuild", nothing, lambda index=index: rebuild(index)
+            yield f"{name}: verify", nothing, lambda index=index: verify(index)
+            yield f"{name}: drain, other scores", self.change_scores, lambda index=index: drain(index)
+            self.settle()
+            yield f"{name}: ranks() of 10,000", nothing, repeat(lambda r=ranking: r.ranks(self.pks[:10_000]))
+            yield (
+                f"{name}: recommend_many() of 1,000",
+                nothing,
+                repeat(lambda r=ranking: list(r.recommend_many(self.pks[:1000]))),
+            )
+        index = self.facets.instance()
+        yield "facets: drain, moved between facets", self.change_facets, lambda: drain(index)
+        self.settle()
+        yield from self.filters(self.facets)
+        yield "eight writers and an update()", nothing, self.write
+
+    def filters(self, index: Any) -> Iterator[tuple[str, Operation, Operation]]:
+        """Filters that no facet covers."""
+        group = index.group("live")
+        audience = self.pks[: self.size // 4]
+        for start_ in range(0, len(audience), 5000):
+            group.add(*audience[start_ : start_ + 5000])
+        regions, ranking = cycle(REGIONS), index.ranking
+        within = ranking.filter(group="live")
+        uncovered = ranking.filter(region__in=REGIONS[:2]).exclude(platform=PLATFORMS[0])
+        yield (
+            "group and region: count()",
+            self.forget,
+            self.fresh(lambda: within.filter(region=next(regions)).count()),
+        )
+        yield 'group: counts("region")', self.forget, self.fresh(lambda: within.counts("region"))
+        yield "uncovered: recommend(), 200 times", nothing, lambda: self.recommend(uncovered)
+        yield "uncovered: count()", self.forget, self.fresh(uncovered.count)
+        yield "uncovered: top()", self.forget, self.fresh(uncovered.top)
+
+    def change_scores(self) -> None:
+        from django.db.models import F
+
+        self.model.objects.filter(pk__in=self.pks[:: self.size // self.moved]).update(points=F("points") + 1)
+
+    def change_facets(self) -> None:
+        for number, (region, platform) in enumerate(
+            zip(cycle(REGIONS), islice(cycle(PLATFORMS), 24), strict=False)
+        ):
+            rows = self.model.objects.filter(pk__in=self.pks[number :: 24 * self.size // self.moved])
+            rows.update(region=region, platform=platform)
+
+    def settle(self) -> None:
+        """Work off the marks that an operation has left to the other index."""
+        from django_zrank.sync.drain import drain
+
+        for index in (self.plain, self.facets):
+            drain(index.instance())
+
+    def forget(self) -> None:
+        """Let no answer come from an intersection that was made before."""
+        for key in self.redis.scan_iter("*:intersection:*", count=1000):
+            self.redis.unlink(key)
+
+    def fresh(self, operation: Operation) -> Operation:
+        def once() -> None:
+            self.forget()
+            with self.refusing():
+                operation()
+
+        return repeat(once)
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Count what is refused."""
+        from django_zrank.exceptions import FilterTooLarge
+
+        try:
+            yield
+        except FilterTooLarge:
+            self.refused += 1
+
+    def recommend(self, ranking: Any) -> None:
+        for pk in self.pks[:: self.size // 200][:200]:
+            with self.refusing():
+                ranking.recommend(pk)
+
+    def write(self) -> dict[str, Any]:
+        """Eight processes that save, one update() of a fifth of the rows, and a watcher."""
+        from django.db.models import F
+
+        from django_zrank.models import Mark
+
+        marks = Mark.objects.filter(index__in=[index.instance().name for index in (self.plain, self.facets)])
+        watcher, *writers = start(self.redis, "watch", *["save"] * WRITERS)
+        most = 0
+        self.model.objects.filter(pk__in=self.pks[::5]).update(points=F("points") + 1)
+        updated = time.monotonic()
+        while time.monotonic() < updated + 5 * LONG_ENOUGH:
+            most = max(most, marks.count())
+            time.sleep(0.1)
+        left, saved, ended = marks.count(), sum(end(*writers)), time.monotonic()
+        while marks.exists():
+            time.sleep(0.02)
+        return {
+            "saved": saved,
+            "marks, at most": most,
+            "marks, in the end": left,
+            "seconds until none was left": time.monotonic() - ended,
+            "worked off by the watcher": end(watcher)[0],
+        }
+
+    def during(self, name: str, operation: Operation) -> None:
+        """Run an operation, and keep when it began and ended."""
+        self.redis.slowlog_reset()
+        self.refused = 0
+        began = time.monotonic()
+        told = operation()
+        span = self.spans[name] = {"began": began, "ended": time.monotonic(), "refused": self.refused}
+        if isinstance(told, dict):
+            span["told"] = told
+        slow: Any = self.redis.slowlog_get(20_000)
+        span["longest"], span["call"] = max(
+            ((entry["duration"] / 1e6, self.called(entry["command"])) for entry in slow), default=(0.0, "")
+        )
+        print(f"  {name}: {span['ended'] - began:.1f} s", flush=True)
+
+    def called(self, command: bytes) -> str:
+        """The name of a script, or the command."""
+        verb, _, rest = command.decode(errors="replace").partition(" ")
+        return self.names.get(rest.partition(" ")[0], verb) if verb.startswith("EVAL") else verb
+
+    def report(self) -> None:
+        print(f"\n{'ms':38} {'longest':>8} {'':18}  {'PING p50':>8} {'p99':>6} {'max':>6} {'recommend() p50':>15} {'p99':>6} {'max':>6}")  # fmt: skip  # noqa: E501
+        for name, span in self.spans.items():
+            waits = [
+                f"{span[question][figure] * 1000:{width}.1f}"
+                for question, first in (("PING", 8), ("recommend()", 15))
+                for figure, width in (("p50", first), ("p99", 6), ("max", 6))
+            ]
+            refused = f"  {span['refused']} refused" if span["refused"] else ""
+            print(f"{name:38} {span['longest'] * 1000:8.1f} {span['call']:18}  {' '.join(waits)}{refused}")
+            for what, value in span.get("told", {}).items():
+                print(f"{'':38} {what}: {value:,.6g}")
+        print(flush=True)
+
+
+def nothing() -> None:
+    pass
+
+
+def repeat(operation: Operation) -> Operation:
+    """An operation, again and again until it has taken long enough to be measured."""
+
+    def run() -> None:
+        until = time.monotonic() + LONG_ENOUGH
+        while time.monotonic() < until:
+            operation()
+
+    return run
+
+
+def is_within(span: dict[str, Any], at: float, seconds: float) -> bool:
+    """True if a question waited while the operation ran."""
+    return bool(at + seconds >= span["began"] and at <= span["ended"])
+
+
+def at_share(found: list[float], share: float) -> float:
+    return sorted(found)[min(len(found) - 1, int(len(found) * share))]
+
+
+def plot(path: Path, name: str, measured: dict[int, dict[str, Any]]) -> None:
+    """Draw the longest call of each operation, and what a PING waits while it runs."""
+    figure, panels = pyplot().subplots(
+        1, len(measured), figsize=(7 * len(measured), 7), layout="constrained", sharey=True, squeeze=False
+    )
+    for panel, (size, spans) in zip(panels[0], measured.items(), strict=True):
+        names = list(spans)[::-1]
+        places = range(len(names))
+        figures = {
+            "longest call": [spans[name]["longest"] for name in names],
+            "PING, p99": [spans[name]["PING"]["p99"] for name in names],
+            "PING, longest wait": [spans[name]["PING"]["max"] for name in names],
+        }
+        for (title, seconds), marker in zip(figures.items(), "so|", strict=True):
+            panel.plot([1000 * value for value in seconds], places, marker, label=title, markersize=9)
+        panel.axvline(CEILING, color="grey", linestyle="--", label=f"{CEILING} ms")
+        panel.set(xscale="log", xlabel="ms", title=f"{size:,} members")
+        panel.set_yticks(places, names)
+        panel.grid(True, alpha=0.3)
+        panel.xaxis.set_major_formatter("{x:,g}")
+    panels[0][0].legend()
+    figure.suptitle(name)
+    figure.savefig(path, dpi=120)
+    print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
