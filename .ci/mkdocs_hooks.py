@@ -1,4 +1,4 @@
-"""The README as the site's first page, and the changelog: links between them and ``docs/`` lead where they lead on a forge."""
+"""The README as the site's first page, and the changelog, with links that lead where they lead on a forge."""
 
 from __future__ import annotations
 
