@@ -5,17 +5,17 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       repair        '1' to count anew
+--       repair      '1' to count anew
 --       name        of the facet ranking, '' for the whole index
---       members     '1' where stored members follow, whose values are meant; else values follow
---       …           then stored members, or values: tie bytes and the score as text
--- Returns of each value that is counted wrongly in turn: the value, how many members have it, and how many were counted
---         ('' for none). Nil where the server holds another generation, or is not the one that was written to.
--- Cost  O(values * log(size)), and as often log2(members with the same score) where there are tie bytes.
+--       …           then values: tie bytes and the score as text
+-- Returns of each value in turn, up to those where the budget of look-ups is spent: {how many members have it, how many were
+--         counted ('' for none)} where it is counted wrongly, else false. Nil where the server holds another generation,
+--         or is not the one that was written to.
+-- Cost  O(1000 * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, width, repair, name, members = unpack(ARGV, 1, 5)
-local FIRST = 6
+local generation, width, repair, name = unpack(ARGV, 1, 4)
+local FIRST = 5
 width = tonumber(width)
 
 if not holds(meta, 'generation', generation) then
@@ -32,31 +32,25 @@ local function count(value, tie, score)
   return count_lower(ranking, score, tie, true) - count_lower(ranking, score, tie, false)
 end
 
-local reply, seen = {}, {}
-for i = FIRST, #ARGV do
+local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+while i <= #ARGV and spent < BUDGET do
   local value = ARGV[i]
   local tie, score = read_membership(value, width)
-  if members == '1' then
-    score = redis.call('ZSCORE', ranking, ARGV[i])
-    value = score and value_of(tie, score)
+  local right = count(value, tie, score)
+  local counted = redis.call('HGET', counts_key(ranking), value)
+  local listed = redis.call('ZSCORE', values_key(ranking), value)
+  local is_listed = listed and (right == 0 or tonumber(listed) == tonumber(score))
+  local is_wrong = counted ~= (right > 0 and tostring(right)) or is_listed ~= (right > 0)
+  reply[#reply + 1] = is_wrong and {right, counted or ''}
+  if is_wrong and repair == '1' and right > 0 then
+    redis.call('HSET', counts_key(ranking), value, right)
+    redis.call('ZADD', values_key(ranking), score, value)
+  elseif is_wrong and repair == '1' then
+    redis.call('HDEL', counts_key(ranking), value)
+    redis.call('ZREM', values_key(ranking), value)
   end
-  if value and not seen[value] then
-    seen[value] = true
-    local right = count(value, tie, score)
-    local counted = redis.call('HGET', counts_key(ranking), value)
-    local listed = redis.call('ZSCORE', values_key(ranking), value)
-    local is_listed = listed and (right == 0 or tonumber(listed) == tonumber(score))
-    if counted ~= (right > 0 and tostring(right)) or is_listed ~= (right > 0) then
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = value, right, counted or ''
-      if repair == '1' and right > 0 then
-        redis.call('HSET', counts_key(ranking), value, right)
-        redis.call('ZADD', values_key(ranking), score, value)
-      elseif repair == '1' then
-        redis.call('HDEL', counts_key(ranking), value)
-        redis.call('ZREM', values_key(ranking), value)
-      end
-    end
-  end
+  -- Among members with one score, two binary searches find those with these tie bytes.
+  spent = spent + (tie == '' and 8 or 50)
+  i = i + 1
 end
 return reply

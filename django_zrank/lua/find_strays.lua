@@ -6,12 +6,12 @@
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
 --       dense       '1' where distinct values are counted
---       repair        '1' to take them out
+--       repair      '1' to take them out
 --       …           then pairs: the name of a facet ranking, '' for the whole index, and a stored member
--- Returns of each pair in turn the score with which the member stands there against its membership, or stood before it was
---         taken out; nil where it doesn't. Nil where the server holds another generation, or is not the one that
---         was written to.
--- Cost  O(pairs * rankings that a member stands in).
+-- Returns of each pair in turn, up to those where the budget of look-ups is spent: the score with which the member stands
+--         there against its membership, or stood before it was taken out; false where it doesn't. Nil where the server
+--         holds another generation, or is not the one that was written to.
+-- Cost  O(1000).
 
 local live, meta = KEYS[1], KEYS[2]
 local generation, width, dense, repair = unpack(ARGV, 1, 4)
@@ -22,15 +22,17 @@ if not holds(meta, 'generation', generation) then
   return false
 end
 local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
-local reply = {}
-for i = FIRST, #ARGV, 2 do
+local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+while i <= #ARGV and spent < BUDGET do
   local name, stored = ARGV[i], ARGV[i + 1]
   local tie, member = read_membership(stored, width)
   local said, names = read_membership(redis.call('HGET', memberships_key(live), member) or '', width)
   local belongs = said == tie
     and (name == '' or string.find('\0' .. names .. '\0', '\0' .. name .. '\0', 1, true))
   local score = not belongs and redis.call('ZSCORE', name == '' and live or live .. ':' .. name, stored)
+  spent = spent + 2
   if score and repair == '1' then
+    spent = spent + 6
     if name == '' then
       leave(live, stored, tie, dense)
     else
@@ -38,6 +40,7 @@ for i = FIRST, #ARGV, 2 do
     end
   end
   reply[#reply + 1] = score
+  i = i + 2
 end
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))

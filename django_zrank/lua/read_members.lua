@@ -6,12 +6,13 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       memberships  '1' where members have memberships
+--       memberships '1' where members have memberships
 --       …           then members: primary keys as text
--- Returns of each in turn: score and version, nil for what there is not; where members have memberships, also the membership,
---         '' for none, and those of its facet rankings where the member does not stand with that score, joined
---         by NUL bytes. Nil where the server holds another generation, or is not the one that was written to.
--- Cost  O(members * (1 + rankings that a member stands in)).
+-- Returns of each in turn, up to those where the budget of look-ups is spent: {score, version}, false for what there is
+--         not; where members have memberships, also the membership, '' for none, and those of its facet rankings where
+--         the member does not stand with that score, joined by NUL bytes. Nil where the server holds another
+--         generation, or is not the one that was written to.
+-- Cost  O(1000), or what one member takes: O(1 + rankings that it stands in).
 
 local live, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships = unpack(ARGV, 1, 3)
@@ -21,24 +22,27 @@ width, memberships = tonumber(width), memberships == '1'
 if not holds(meta, 'generation', generation) then
   return false
 end
-local reply = {}
-for i = FIRST, #ARGV do
-  local member, n = ARGV[i], #reply
+local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+while i <= #ARGV and spent < BUDGET do
+  local member, n = ARGV[i], #reply + 1
   if memberships then
     local membership = redis.call('HGET', memberships_key(live), member) or ''
     local tie, names = read_membership(membership, width)
     local stored = tie .. member
     local score = redis.call('ZSCORE', live, stored)
     local absent = {}
+    spent = spent + 3
     for name in string.gmatch(names, '%Z+') do
+      spent = spent + 1
       if redis.call('ZSCORE', live .. ':' .. name, stored) ~= score then
         absent[#absent + 1] = name
       end
     end
-    reply[n + 1], reply[n + 2] = score, redis.call('ZSCORE', recent, member)
-    reply[n + 3], reply[n + 4] = membership, table.concat(absent, '\0')
+    reply[n] = {score, redis.call('ZSCORE', recent, member), membership, table.concat(absent, '\0')}
   else
-    reply[n + 1], reply[n + 2] = redis.call('ZSCORE', live, member), redis.call('ZSCORE', recent, member)
+    spent = spent + 2
+    reply[n] = {redis.call('ZSCORE', live, member), redis.call('ZSCORE', recent, member)}
   end
+  i = i + 1
 end
 return reply

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 from redis import Redis
 
 from .. import scripts
+from ..requests.request import Call, Request
 from .base import Base
 
 __all__ = ["Standing", "Verifying"]
+
+_PIECE: Final = 1000
+"""Members, fields or keys that one round trip of a scan asks for."""
+
+_AT_ONCE: Final = 16
+"""The most keys that are scanned at once: Redis gives all of a small one, of up to 128 members, however few are asked
+for."""
+
+_ITEMS: Final = 250
+"""The most items that a script is asked about in one call."""
 
 
 class Standing(NamedTuple):
@@ -31,110 +42,113 @@ class Standing(NamedTuple):
 
 
 class Verifying(Base):
-    """The scans and checks of a store."""
+    """The scans and checks of a store. Each is of one ``generation``.
 
-    def scores(self, members: Iterable[str | bytes]) -> list[float | None]:
-        """The score of each member, None for one that isn't ranked. One round trip."""
-        asked = list(members)
-        found: list[float | None] = self._call(Redis.zmscore, self.live.root, asked) if asked else []
-        return found
+    A scan finds what is there from its beginning to its end, whatever comes and goes meanwhile, in no order and perhaps
+    twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
+    """
 
-    def scan(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
-        """Every member of a facet ranking, by default of the whole index, as stored: in batches of about
-        ``size`` and in no order, perhaps one twice.
+    def scan(self, generation: str, names: Iterable[str]) -> Iterator[tuple[str, list[tuple[bytes, float]]]]:
+        """Stored members with their scores, of the rankings with these names ('' for the whole index)."""
+        keys = self.keys.at(generation)
+        return self._scan("ZSCAN", ((name, keys.ranking(name)) for name in names))
 
-        Those that are there from the beginning to the end are among them, whatever comes and goes meanwhile,
-        unless another generation takes their place.
-        """
-        return self._scan(Redis.zscan, self.live.ranking(ranking), size)
+    def scan_memberships(self, generation: str) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Members (primary keys as text) with their memberships."""
+        found = self._scan("HSCAN", [("", self.keys.at(generation).part("memberships"))])
+        return (list(piece.items()) for _, piece in found)
 
-    def scan_memberships(self, size: int) -> Iterator[list[bytes]]:
-        """The members that have a membership (primary keys as text), as ``scan()`` does."""
-        return self._scan(Redis.hscan, self.live.part("memberships"), size)
+    def scan_counts(
+        self, generation: str, names: Iterable[str]
+    ) -> Iterator[tuple[str, Mapping[bytes, bytes]]]:
+        """Distinct values of rankings, with the number of members that are counted for each."""
+        keys = self.keys.at(generation)
+        return self._scan("HSCAN", ((name, keys.part("counts", name)) for name in names))
 
-    def scan_names(self, size: int) -> Iterator[list[bytes]]:
-        """The names of the facet rankings that are registered, and then of those that there are, or traces of."""
-        yield from self._scan(Redis.zscan, self.live.part("rankings"), size)
-        cursor, ended, prefix = 0, False, self.live.part("").encode()
-        while not ended:
-            cursor, found = self._call(Redis.scan, cursor, _escape(self.live.part("")) + "*", size)
-            names = (key.removeprefix(prefix) for key in found)
-            # A value has no plain colon in it: what follows one behind the name is a part of the ranking.
-            yield [b":".join(name.split(b":")[:2]) for name in names if b":" in name]
-            ended = cursor == 0
+    def scan_values(
+        self, generation: str, names: Iterable[str]
+    ) -> Iterator[tuple[str, list[tuple[bytes, float]]]]:
+        """Distinct values of rankings, with the scores at which they are listed."""
+        keys = self.keys.at(generation)
+        return self._scan("ZSCAN", ((name, keys.part("values", name)) for name in names))
 
-    def scan_values(self, size: int, ranking: str = "") -> Iterator[list[bytes]]:
-        """The distinct values that are counted or listed for a facet ranking, by default for the whole index."""
-        yield from self._scan(Redis.hscan, self.live.part("counts", ranking), size)
-        yield from self._scan(Redis.zscan, self.live.part("values", ranking), size)
+    def scan_registry(self, generation: str) -> Iterator[list[tuple[bytes, float]]]:
+        """The names of facet rankings that are registered, with their scores: all 0."""
+        return (names for _, names in self._scan("ZSCAN", [("", self.keys.at(generation).part("rankings"))]))
 
-    def _scan(self, command: Callable[..., Any], key: str, size: int) -> Iterator[list[bytes]]:
-        cursor, ended = 0, False
-        while not ended:
-            cursor, found = self._call(command, key, cursor, None, size)
-            yield list(found) if isinstance(found, dict) else [member for member, _ in found]
-            ended = cursor == 0
+    def scan_parts(self, generation: str) -> Iterator[list[bytes]]:
+        """The names of the keys beneath the root: of facet rankings, and of the parts of all rankings."""
+        prefix = self.keys.at(generation).part("")
+        return (
+            [key.removeprefix(prefix.encode()) for key in keys] for keys in self._scan_keys(prefix, _PIECE)
+        )
+
+    def _scan(self, command: str, keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+        """What several keys hold, each with its label. Small ones share a round trip."""
+        waiting, scanned = iter(keys), dict[tuple[str, str], int]()
+        while scanned.update(dict.fromkeys(islice(waiting, _AT_ONCE - len(scanned)), 0)) or scanned:
+            size = _PIECE // len(scanned)
+            calls = [Call(command, (key,), (at, "COUNT", size)) for (_, key), at in scanned.items()]
+            for scan, (cursor, found) in zip(list(scanned), self.send(Request(calls, list)), strict=True):
+                yield scan[0], found
+                if cursor:
+                    scanned[scan] = cursor
+                else:
+                    del scanned[scan]
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
-        """Return the :class:`Standing` of each of these members (primary keys as text).
-
-        None: the server holds another generation, or is not the one that was written to.
-        """
-        keys, layout = self.keys, self.layout
-        args = (generation, layout.width, int(layout.memberships), *members)
-        reply = self._call(scripts.READ_MEMBERS, (keys.at(generation).root, keys.recent, keys.meta), args)
-        if reply is None:
-            return None
-        stride = 4 if layout.memberships else 2
-        numbers = ([None if text is None else float(text) for text in reply[i::stride]] for i in range(2))
-        return list(map(Standing, *numbers, *(reply[i::stride] for i in range(2, stride))))
+        """Return the :class:`Standing` of each of these members (primary keys as text)."""
+        keys, layout = (self.keys.at(generation).root, self.keys.recent, self.keys.meta), self.layout
+        args = generation, layout.width, int(layout.memberships)
+        found = self._examine(scripts.READ_MEMBERS, keys, args, [(member,) for member in members])
+        return found and [Standing(_number(score), _number(at), *rest) for score, at, *rest in found]
 
     def find_strays(
         self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False
     ) -> list[float | None] | None:
         """The score with which a member stands where its membership doesn't say, None where it doesn't: for each
         location, which is the name of a facet ranking ('' for the whole index) and a stored member. ``repair``:
-        take them out.
-
-        None: the server holds another generation, or is not the one that was written to.
-        """
-        keys, layout = self.keys, self.layout
-        args = (generation, layout.width, int(layout.dense), int(repair), *chain.from_iterable(locations))
-        reply = self._call(scripts.FIND_STRAYS, (keys.at(generation).root, keys.meta), args)
-        return None if reply is None else [None if score is None else float(score) for score in reply]
+        take them out."""
+        keys, layout = (self.keys.at(generation).root, self.keys.meta), self.layout
+        args = generation, layout.width, int(layout.dense), int(repair)
+        found = self._examine(scripts.FIND_STRAYS, keys, args, list(locations))
+        return found and list(map(_number, found))
 
     def check_names(
         self, generation: str, names: Sequence[bytes], *, repair: bool = False
     ) -> list[bytes] | None:
-        """Those names that are registered without a ranking, or the other way round. ``repair``: put it right.
-
-        None: the server holds another generation, or is not the one that was written to.
-        """
-        keys = self.keys
-        reply = self._call(
-            scripts.CHECK_NAMES, (keys.at(generation).root, keys.meta), (generation, int(repair), *names)
+        """Those names that are registered without a ranking, or the other way round. ``repair``: put it right."""
+        keys = self.keys.at(generation).root, self.keys.meta
+        found = self._examine(
+            scripts.CHECK_NAMES, keys, (generation, int(repair)), [(name,) for name in names]
         )
-        return None if reply is None else [name for name, wrong in zip(names, reply, strict=True) if wrong]
+        return found and [name for name, wrong in zip(names, found, strict=True) if wrong]
 
     def check_counts(
-        self,
-        generation: str,
-        texts: Iterable[bytes],
-        *,
-        ranking: str = "",
-        members: bool,
-        repair: bool = False,
+        self, generation: str, ranking: str, values: Iterable[bytes], *, repair: bool = False
     ) -> list[tuple[bytes, int, bytes]] | None:
         """Those distinct values of a ranking that are counted wrongly, with how many members have them and
-        how many were counted, as text. ``texts``: values, or stored ``members`` whose values are meant.
-        ``repair``: count them anew.
+        how many were counted, as text. ``repair``: count them anew."""
+        keys, asked = (self.keys.at(generation).root, self.keys.meta), list(values)
+        args = generation, self.layout.width, int(repair), ranking
+        found = self._examine(scripts.CHECK_COUNTS, keys, args, [(value,) for value in asked])
+        return found and [(value, *wrong) for value, wrong in zip(asked, found, strict=True) if wrong]
+
+    def _examine(
+        self, script: scripts.Script, keys: Sequence[str], args: Sequence[Any], items: Sequence[Sequence[Any]]
+    ) -> list[Any] | None:
+        """What a script says of each item. It answers as many in one call as its budget of look-ups allows.
 
         None: the server holds another generation, or is not the one that was written to.
         """
-        keys = self.keys
-        args = (generation, self.layout.width, int(repair), ranking, int(members), *texts)
-        reply = self._call(scripts.CHECK_COUNTS, (keys.at(generation).root, keys.meta), args)
-        return None if reply is None else list(zip(reply[::3], reply[1::3], reply[2::3], strict=True))
+        found: list[Any] = []
+        while len(found) < len(items):
+            piece = items[len(found) : len(found) + _ITEMS]
+            reply = self._call(script, keys, (*args, *chain.from_iterable(piece)))
+            if reply is None:
+                return None
+            found += reply
+        return found
 
     def eviction_policy(self) -> str | None:
         """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say.
@@ -153,17 +167,23 @@ class Verifying(Base):
 
     def scan_keys(self, size: int) -> Iterator[list[bytes]]:
         """Every key of the index, in batches of about ``size``, perhaps one twice."""
-        pattern, cursor, ended = _escape(f"{self.keys.tag}:") + "*", 0, False
+        return (keys for keys in self._scan_keys(f"{self.keys.tag}:", size) if keys)
+
+    def _scan_keys(self, prefix: str, size: int) -> Iterator[list[bytes]]:
+        cursor, ended = 0, False
         while not ended:
-            cursor, found = self._call(Redis.scan, cursor, pattern, size)
-            if found:
-                yield found
+            cursor, found = self._call(Redis.scan, cursor, _escape(prefix) + "*", size)
+            yield found
             ended = cursor == 0
 
     def unlink(self, keys: Sequence[bytes]) -> int:
         """Remove keys, their memory freed in the background. Returns how many there were."""
         removed: int = self._call(Redis.unlink, *keys)
         return removed
+
+
+def _number(text: bytes | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def _escape(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A set difference in memory that doesn't grow."""
+"""A difference of multisets in memory that doesn't grow."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["MultisetSketch"]
 
 
 class MultisetSketch:
-    """A multiset sketch: tells in 8 MB if two streams held the same members.
+    """A multiset sketch: tells in 8 MB where two streams of records differ.
 
-    A hash of each member is added to one of a million cells as it comes in one stream, and subtracted as it comes
-    in the other. A cell that isn't zero at the end takes a closer look. A member that came in one stream only
-    leaves its cell uneven, unless others of that cell make up for it exactly: one chance in 2**64.
+    Each record has a weight, which is a keyed hash of all that it says, and belongs to a group. The weight is added to
+    one of a million cells, that of the group, as the record comes in one stream, and subtracted as it comes in the
+    other. A group whose cell isn't zero in the end takes a closer look.
     """
 
     _CELLS: Final = 1 << 20
@@ -23,20 +23,16 @@ class MultisetSketch:
     def __init__(self) -> None:
         self._cells = array("Q", bytes(8 * self._CELLS))
 
-    def add(self, members: Iterable[bytes], sign: int = 1) -> None:
+    def add(self, weights: Iterable[tuple[bytes, int]]) -> None:
+        """Add the weight of each record to its group."""
         cells, last, wrap = self._cells, self._CELLS - 1, self._WRAP
-        for member in members:
-            number = hash(member)
-            # The hash of an empty text is 0, and would weigh nothing.
-            cells[number & last] = (cells[number & last] + sign * (number | 1)) & wrap
+        for group, weight in weights:
+            cell = hash(group) & last
+            cells[cell] = (cells[cell] + weight) & wrap
 
-    def subtract(self, members: Iterable[bytes]) -> None:
-        self.add(members, -1)
-
-    def uneven(self, members: Iterable[bytes]) -> list[bytes]:
-        """Those of ``members`` whose cell isn't zero."""
-        cells, last = self._cells, self._CELLS - 1
-        return [member for member in members if cells[hash(member) & last]]
+    def is_uneven(self, group: bytes) -> bool:
+        """Return True if the cell of a group isn't zero."""
+        return self._cells[hash(group) & (self._CELLS - 1)] != 0
 
     def __bool__(self) -> bool:
         """Return True if any cell isn't zero."""

@@ -55,10 +55,6 @@ class Sides:
             raise Replaced
         return found
 
-    def member_of(self, stored: bytes) -> bytes:
-        """The primary key in a stored member."""
-        return self.store.layout.split(stored)[1]
-
     def pk_of(self, member: bytes) -> Any:
         """The primary key of the row that ``member`` stands for, None where no row can have it."""
         try:
@@ -81,10 +77,8 @@ class Sides:
             )
         return rows
 
-    def read_redis(self, members: Iterable[bytes], *, locations: bool = True) -> list[Standing]:
-        """Return where each member stands; without ``locations``, cheaper where members have no memberships."""
-        if not locations and not self.store.layout.memberships:
-            return [Standing(score, None) for score in self.store.scores(members)]
+    def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
+        """Return where each member stands."""
         return self.believed(self.store.read_members(self.generation, members))
 
     def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:

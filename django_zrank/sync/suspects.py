@@ -37,9 +37,15 @@ class Suspects:
         self.strays: dict[bytes, set[Location]] = {}
         """Member -> where it stands against its membership."""
 
-    def settle(self, at_least: int = 1) -> None:
-        """Look at the suspects again, if there are so many."""
-        if len(self.members) < at_least:
+    def add(self, member: bytes, pk: Any) -> None:
+        """Suspect a member, and settle those that there are once they make a batch."""
+        self.members[member] = pk
+        if len(self.members) >= self.sides.size:
+            self.settle()
+
+    def settle(self) -> None:
+        """Look at the suspects again."""
+        if not self.members:
             return
         pending, self.members = self.members, {}
         # Where every change leaves a mark, that tells what is on its way. Else what stays wrong a while is wrong.

@@ -8,7 +8,7 @@ from redis import Redis
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
 from tests.builds import start
-from tests.keyspace import everything, expected
+from tests.keyspace import everything, expected, score_text
 
 LAYOUTS = [Layout(dense=True), Layout(8, memberships=True, dense=True), Layout(memberships=True, dense=True)]
 TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
@@ -28,12 +28,10 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
     assert whole == expected(live, members, layout)
 
     def check(**how: Any) -> set[tuple[bytes, int, bytes]]:
-        found: set[tuple[bytes, int, bytes]] = set()
-        for of_members in (True, False):
-            texts = store.scan(10) if of_members else store.scan_values(10)
-            for batch in texts:
-                found.update(store.check_counts("built", batch, members=of_members, **how) or ())
-        return found
+        values = {tie + score_text(score) for score, _ in members.values()}
+        values.update(value for _, found in store.scan_counts("built", [""]) for value in found)
+        values.update(value for _, found in store.scan_values("built", [""]) for value, _ in found)
+        return set(store.check_counts("built", "", values, **how) or ())
 
     assert check() == set()
     zrank.hset(f"{live}:counts", tie + b"0.10000000000000001", 9)
@@ -55,4 +53,4 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
     assert check(repair=True) == wrong
     assert check() == set()
     assert everything(zrank, live) == whole
-    assert store.check_counts("other", [b"1"], members=True) is None
+    assert store.check_counts("other", "", [b"1"]) is None

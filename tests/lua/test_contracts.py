@@ -39,7 +39,7 @@ TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
-    "check_counts": lambda store: store.check_counts("a", [b"1"], ranking="region:x", members=True),
+    "check_counts": lambda store: store.check_counts("a", "region:x", [b"1"]),
     "check_names": lambda store: store.check_names("a", [b"region:x"]),
     "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
     "check_health": lambda store: store.check_health(),
