@@ -84,7 +84,7 @@ class Verifying(Base):
         )
 
     def _scan(self, command: str, keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-        """What several keys hold, each with its label. Small ones share a round trip."""
+        """The contents of several keys, each with its label. Small ones share a round trip."""
         waiting, scanned = iter(keys), dict[tuple[str, str], int]()
         while scanned.update(dict.fromkeys(islice(waiting, _AT_ONCE - len(scanned)), 0)) or scanned:
             size = _PIECE // len(scanned)
@@ -117,7 +117,7 @@ class Verifying(Base):
     def check_names(
         self, generation: str, names: Sequence[bytes], *, repair: bool = False
     ) -> list[bytes] | None:
-        """Those names that are registered without a ranking, or the other way round. ``repair``: put it right."""
+        """The names that are registered without a ranking, or the other way round. ``repair``: put it right."""
         keys = self.keys.at(generation).root, self.keys.meta
         found = self._examine(
             scripts.CHECK_NAMES, keys, (generation, int(repair)), [(name,) for name in names]
@@ -127,7 +127,7 @@ class Verifying(Base):
     def check_counts(
         self, generation: str, ranking: str, values: Iterable[bytes], *, repair: bool = False
     ) -> list[tuple[bytes, int, bytes]] | None:
-        """Those distinct values of a ranking that are counted wrongly, with how many members have them and
+        """The distinct values of a ranking that are counted wrongly, with how many members have them and
         how many were counted, as text. ``repair``: count them anew."""
         keys, asked = (self.keys.at(generation).root, self.keys.meta), list(values)
         args = generation, self.layout.width, int(repair), ranking
@@ -137,7 +137,7 @@ class Verifying(Base):
     def _examine(
         self, script: scripts.Script, keys: Sequence[str], args: Sequence[Any], items: Sequence[Sequence[Any]]
     ) -> list[Any] | None:
-        """What a script says of each item. It answers as many in one call as its budget of look-ups allows.
+        """Ask a script about each item. It answers as many in one call as its budget of look-ups allows.
 
         None: the server holds another generation, or is not the one that was written to.
         """

@@ -146,7 +146,7 @@ class Comparison:
             self.suspect_strays()
 
     def suspect_strays(self) -> None:
-        """Those that no row has led to yet: they are otherwise right, or no row can be theirs."""
+        """Suspect the strays that no row has led to: they are otherwise right, or no row can be theirs."""
         for member in list(self.suspects.strays):
             self.suspects.add(member, self.sides.pk_of(member))
         self.suspects.settle()

@@ -31,10 +31,10 @@ class Rankings:
         self.repair = repair
 
         self.names: list[str] = []
-        """Those that there should be, that there are, and of which there are traces."""
+        """Facet rankings that are registered, that there are, and of which there are traces."""
 
         self.doubtful: set[bytes] = set()
-        """Those that are registered and not there, or the other way round."""
+        """Names that are registered without a ranking, or the other way round."""
 
         self.sketch = MultisetSketch() if sides.store.layout.dense else None
         """Values of members, less those that are counted and listed."""

@@ -85,7 +85,7 @@ class Sides:
         return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
 
     def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
-        """Those that a waiting mark is about, or may be."""
+        """The suspects that a waiting mark is about, or may be."""
         marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
         if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
             return suspects
