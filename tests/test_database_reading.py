@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.engine import reader_of
 from django_zrank.ranking import Ranking
 from django_zrank.sql.reader import SqlReader
@@ -174,11 +174,12 @@ def answers(ranking: Ranking, pks: list[int], distances: list[Any], wish: dict[s
     """Whatever can be asked with these."""
     bands = [{"band": (distance, distances[0]), "widen": [distance]} for distance in distances]
     bands += [{"ranks": ranks} for ranks in (1, (0, 3), 10**9)]
-    drawn = [drew(ranking, pk, **band, **wish) for pk in pks[:5] for band in bands]
-    scores = [entry.score for entry in ranking.top(100)]
+    everybody = list(ranking.top(100))
+    drawn = [drew(ranking, everybody, pk, **band, **wish) for pk in pks[:5] for band in bands]
+    scores = [entry.score for entry in everybody]
     return [
         ranking.count(),
-        ranking.top(100),
+        everybody,
         ranking.members(pks),
         ranking.ranks(pks),
         [around(ranking, pk) for pk in pks[:5]],
@@ -190,12 +191,18 @@ def answers(ranking: Ranking, pks: list[int], distances: list[Any], wish: dict[s
     ]
 
 
-def drew(ranking: Ranking, pk: int, **wish: Any) -> Any:
+def drew(ranking: Ranking, everybody: list[Entry], pk: int, **wish: Any) -> Any:
+    """A draw: all of it where everybody is wanted, else what it says but for chance."""
     try:
         drawn = ranking.recommend(pk, **wish)
     except NotRanked as error:
         return str(error)
-    return list(drawn), drawn.band, drawn.candidates
+    if wish["n"] == 100:
+        return list(drawn), drawn.band, drawn.candidates
+    assert {*drawn} <= {*everybody}
+    pks = [entry.pk for entry in everybody]
+    better = pks[: pks.index(pk)] if pk in pks else []
+    return len(drawn), sum(entry.pk in better for entry in drawn), drawn.band, drawn.candidates
 
 
 def around(ranking: Ranking, pk: int) -> Any:
@@ -218,7 +225,7 @@ def test_says_what_redis_says(
     populate(index, {pk: row | {"pk": pk} for pk, row in rows.items() if row[first] is not None})
     pks = asked.draw(st.permutations(list(rows)), "pks")
     wish = {
-        "n": asked.draw(st.integers(1, 6), "n"),
+        "n": asked.draw(st.sampled_from([1, 2, 3, 6, 100]), "n"),
         "exclude": asked.draw(st.lists(st.sampled_from(pks)), "exclude"),
         "seed": asked.draw(st.integers(), "seed"),
     }

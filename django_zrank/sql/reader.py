@@ -33,10 +33,9 @@ Answer = TypeVar("Answer")
 class SqlReader:
     """SQL fallback: answers the questions that Redis is asked, by the ranked rows of the database.
 
-    One seed draws the same members from either, if they hold the same, and no more filters are given than one facet
-    covers. The cost grows with the rows: one scan counts all of them, and those that are numbered are sorted, in the
-    database. An answer is computed from one state of the database; inside a caller's transaction, from what its
-    isolation level shows.
+    A seed draws the same members each time, but not those that it draws from Redis. The cost grows with the rows: one
+    scan counts all of them, and those that are numbered are sorted, in the database. An answer is computed from one
+    state of the database; inside a caller's transaction, from what its isolation level shows.
     """
 
     def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, Window
@@ -11,18 +13,41 @@ from django.db.models.functions import RowNumber
 from ..codec.units import Number
 from ..requests.sampling import Draw, Sample
 from ..requests.view import View
-from .deck import Card, Dealer, Numbers, Side
 from .ranks import number
 from .rows import CHUNK, Row, Rows
 
-__all__ = ["near", "sample"]
+__all__ = ["Card", "Side", "choose", "near", "sample"]
+
+
+class Card(NamedTuple):
+    """A member of a side."""
+
+    position: int
+    member: bytes
+    """Its primary key as text."""
+
+    score: float
+    tie: bytes = b""
+
+
+class Side(NamedTuple):
+    """The positions ``first`` to ``last`` before or after a member."""
+
+    first: int
+    last: int
+
+    find: Callable[[Sequence[int]], Mapping[int, Card]]
+    """Returns the members at some positions."""
+
+    read: Callable[[], Iterable[Card]]
+    """Returns all members."""
 
 
 def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     """Four queries, up to seven where much is excluded; each further band that is tried costs as much without the
     first. One more unless the method is ordinal."""
     barred = {str(pk).encode() for pk in draw.excluded}
-    dealer = Dealer(draw.wanted, barred, Numbers(draw.numbers(), draw.wanted, excluding=bool(barred)))
+    chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
     me = rows.find([draw.member], rows.ranked).get(draw.member)
     if me is None:
         return None
@@ -30,15 +55,48 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
         found = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
         chosen: list[Card] = []
         if found.candidates >= draw.wanted or band == len(draw.bands) - 1:
-            chosen = dealer.choose(*(reversed(found.sides) if view.reverse else found.sides))
+            before, after = reversed(found.sides) if view.reverse else found.sides
+            chosen = choose(before, after, draw.wanted, barred, chance)
         if len(chosen) == draw.wanted:
             break
-    before = None
+    better = None
     if view.method != "ordinal":
         numbers = number(rows, view, [card.member.decode() for card in chosen])
-        before = [numbers[card.member][1] for card in chosen]
+        better = [numbers[card.member][1] for card in chosen]
     drawn = [(card.position, card.tie + card.member, card.score) for card in chosen]
-    return Sample(found.size, found.position, band, found.candidates, drawn, before)
+    return Sample(found.size, found.position, band, found.candidates, drawn, better)
+
+
+def choose(
+    before: Side, after: Side, wanted: int, barred: Collection[bytes], chance: random.Random
+) -> list[Card]:
+    """Draw half from before, with the odd one, and half from after; what one side lacks the other gives."""
+    first, second = _deal(before, wanted, barred, chance), _deal(after, wanted, barred, chance)
+    chosen = list(islice(first, (wanted + 1) // 2))
+    chosen += islice(second, wanted - len(chosen))
+    chosen += islice(first, wanted - len(chosen))
+    return chosen
+
+
+def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Random) -> Iterator[Card]:
+    """Yield the members of a side that aren't barred, in random order.
+
+    A sample of a large side is looked up; the whole is read only if that doesn't suffice, as most are barred.
+    """
+    positions, dealt = range(side.first, side.last + 1), set()
+    size = wanted + min(len(barred), wanted + 17)
+    if len(positions) > 4 * size:
+        order = chance.sample(positions, size)
+        found = side.find(order)
+        # What is missing has gone since it was counted: nothing promises that both statements see one state.
+        for card in (found[at] for at in order if at in found):
+            if card.member not in barred:
+                dealt.add(card.member)
+                yield card
+    if positions:
+        rest = [card for card in side.read() if card.member not in barred and card.member not in dealt]
+        chance.shuffle(rest)
+        yield from rest
 
 
 class _Near(NamedTuple):

@@ -1,0 +1,62 @@
+"""Dealing by SQL: every set is equally likely, and few members are looked up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from django_zrank.sql.sampling import Card, Side, choose
+from tests.test_uniformity import CASES, LIMIT, Case, deviations
+
+
+def side(cards: Sequence[Card], looked_up: list[int] | None = None) -> Side:
+    """A side of these cards. ``looked_up`` notes every position that is looked up."""
+    by_position = {card.position: card for card in cards}
+
+    def find(positions: Iterable[int]) -> dict[int, Card]:
+        if looked_up is not None:
+            looked_up.extend(positions)
+        return {at: by_position[at] for at in positions if at in by_position}
+
+    first = cards[0].position if cards else 0
+    return Side(first, first + len(cards) - 1, find, lambda: cards)
+
+
+def cards(pks: Iterable[int], first: int = 0) -> list[Card]:
+    return [Card(at, str(pk).encode(), float(pk)) for at, pk in enumerate(pks, first)]
+
+
+# A side knows no scores, so ties make no difference.
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name) for name, case in CASES.items() if not case.tied]
+)
+def test_every_set_is_equally_likely(case: Case) -> None:
+    order = range(case.size, 0, -1)
+    position, barred = order.index(case.me), {str(pk).encode() for pk in case.excluded}
+    before, after = side(cards(order[:position])), side(cards(order[position + 1 :], position + 1))
+
+    def recommend(seed: int) -> list[int]:
+        chosen = choose(before, after, case.n, barred, random.Random(seed))
+        return [int(card.member) for card in sorted(chosen)]
+
+    assert max(deviations(case, recommend)) < LIMIT
+
+
+def test_of_a_large_side_few_are_looked_up() -> None:
+    looked_up: list[int] = []
+    before, after = cards(range(100)), cards(range(101, 200), 101)
+    chosen = choose(side(before, looked_up), side(after, looked_up), 4, set(), random.Random(1))
+    assert {card.position for card in chosen} < set(looked_up)
+    assert len(looked_up) == 8
+
+
+def test_what_is_gone_since_it_was_counted_is_passed_over() -> None:
+    gone, rest = Side(0, 99, lambda positions: {}, list), side(cards(range(101, 200), 101))
+    assert len(choose(gone, rest, 4, set(), random.Random(1))) == 4
+
+
+def test_an_empty_side_is_not_read() -> None:
+    empty = Side(5, 4, lambda positions: {}, lambda: pytest.fail("read"))
+    assert len(choose(empty, side(cards(range(50))), 4, set(), random.Random(1))) == 4
