@@ -8,7 +8,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
-__all__ = ["Batch", "Clock", "ExactCharField", "ExactTextField", "Generation", "Mark"]
+__all__ = ["Batch", "Clock", "ExactCharField", "ExactTextField", "Generation", "Job", "Mark", "Ranking"]
 
 
 class _Exact:
@@ -141,3 +141,72 @@ class Generation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.index}: {self.generation}"
+
+
+class Ranking(Generation):
+    """An index as ``django_zrank.admin`` shows it: it gives the admin's permissions their names."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        permissions = [("rebuild_ranking", "Can rebuild and verify rankings")]
+
+    def __str__(self) -> str:
+        return self.index
+
+
+class Job(models.Model):
+    """A verification or a rebuild that was requested in the admin. ``sync_zrank --watch`` carries it out.
+
+    It lies in the database of its index.
+    """
+
+    class Kind(models.TextChoices):
+        VERIFY = "verify", "verification"
+        REBUILD = "rebuild", "rebuild"
+
+    id = models.BigAutoField(primary_key=True)
+
+    index = ExactCharField(max_length=255)
+    """The name of the index."""
+
+    kind = models.CharField(max_length=16, choices=Kind)
+
+    is_open = models.BooleanField(null=True, default=True)
+    """Null once it is finished: of those that are open there is one of a kind, however many request it."""
+
+    requested_by = models.CharField(max_length=255)
+    """The user's name."""
+
+    requested_at = models.DateTimeField(db_default=Clock())
+
+    runner = models.CharField(max_length=32, default="")
+    """The process that carries it out, by a random name; empty while it waits."""
+
+    attempts = models.PositiveSmallIntegerField(default=0)
+    """How often a process has taken it."""
+
+    seen_at = models.DateTimeField(null=True)
+    """The runner's last sign of life, by the database's clock."""
+
+    done = models.BigIntegerField(default=0)
+    """Rows so far, of about ``total``."""
+
+    total = models.BigIntegerField(null=True)
+
+    finished_at = models.DateTimeField(null=True)
+
+    ok = models.BooleanField(null=True)
+    """True if it succeeded: the rebuild is live, or the verification has found nothing wrong."""
+
+    outcome = models.TextField(default="")
+    """The result in words."""
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["index", "kind", "is_open"], name="zrank_one_open_job"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.get_kind_display()} requested by {self.requested_by}"

@@ -68,21 +68,37 @@ CACHES = {
 }
 
 INSTALLED_APPS = [
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.messages",
     "django.contrib.sessions",
     "rest_framework",
     "django_zrank",
     "tests.testapp",
 ]
 # tests.testapp has no migrations, and a table made without them can't refer to one that is made by them.
-MIGRATION_MODULES = dict.fromkeys(["auth", "contenttypes", "sessions"])
+MIGRATION_MODULES = dict.fromkeys(["admin", "auth", "contenttypes", "sessions"])
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
 ]
 ROOT_URLCONF = "tests.urls"
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+STATIC_URL = "static/"
 
 SECRET_KEY = "a key for tests alone"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

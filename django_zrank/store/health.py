@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from redis import Redis
 
 from .. import scripts
 from .base import Base
@@ -66,6 +68,15 @@ class Serving(Base):
             if health.generation == live.generation:
                 return health
             live = self.believe(health.generation)
+
+    def server_info(self) -> dict[str, Any]:
+        """Return what the server says of itself, as INFO does."""
+        return self._call(Redis.info)  # type: ignore[no-any-return]
+
+    def memory(self) -> int:
+        """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""
+        root, entries = self.live.root, self.live.part("entries")
+        return sum(self._call(Redis.memory_usage, key) or 0 for key in (root, entries))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server, or a history, that was found in this state. False: it holds something else by now."""

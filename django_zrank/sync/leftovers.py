@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.db import connections, router
 
-from ..models import Batch, Generation, Mark
+from ..models import Batch, Generation, Job, Mark
 from ..registry import registry
 from ..store import Store
 
@@ -17,7 +17,12 @@ __all__ = ["Leftover", "find_leftovers", "prune"]
 _KEYS: Final = 500
 """Keys of one SCAN or UNLINK: a fraction of a millisecond of the server's time, whatever the keys hold."""
 
-_TABLES: Final[dict[str, Any]] = {"marks": Mark, "batches": Batch, "generations": Generation}
+_TABLES: Final[dict[str, Any]] = {
+    "marks": Mark,
+    "batches": Batch,
+    "jobs": Job,
+    "generations": Generation,
+}
 """Generations come last: they tell that there was such an index."""
 
 _ROWS: Final = 500
@@ -31,7 +36,7 @@ class Leftover:
     index: str
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By the alias of a database, how many ``marks``, ``batches`` and ``generations``."""
+    """By the alias of a database, how many ``marks``, ``batches``, ``jobs`` and ``generations``."""
 
     keys: int = 0
     """The number of keys in Redis."""

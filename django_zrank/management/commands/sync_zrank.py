@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
+from ...sync.jobs import running_jobs
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
@@ -58,7 +59,8 @@ class Command(IndexCommand):
             number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
-            watch(indexes, interval=interval, stop=stop, report=self.report)
+            with running_jobs(indexes, stop):
+                watch(indexes, interval=interval, stop=stop, report=self.report)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

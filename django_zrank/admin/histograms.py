@@ -1,0 +1,142 @@
+"""Histograms of scores, as numbers for an SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..codec.kinds import Float
+from ..engine import reader_of
+from ..requests.histogram import CountScores
+from ..requests.pages import PageAt
+from ..requests.view import View
+
+if TYPE_CHECKING:
+    from ..codec.units import Number
+    from ..index import RankIndex
+
+__all__ = ["Bar", "Histogram", "draw_histogram"]
+
+BARS: Final = 40
+WIDTH: Final = 800
+HEIGHT: Final = 140
+
+_HEAD: Final = 12
+"""Above the highest bar, for marks."""
+
+
+class Bar(NamedTuple):
+    """The members with scores from ``low`` to ``high``, and where they are drawn."""
+
+    low: Any
+    high: Any
+    count: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The numbers of members by their scores, with some members marked."""
+
+    index: RankIndex
+    low: Any
+    high: Any
+    """The first score and the last one, in the field's own type."""
+
+    start: float
+    stop: float
+    """The ends of the axis, as Redis holds scores."""
+
+    bars: Sequence[Bar]
+    members: int
+
+    band: tuple[float, float] | None = None
+    """Where the band begins, and how wide it is."""
+
+    own: float | None = None
+    """Where the member stands that asked."""
+
+    drawn: Sequence[float] = ()
+    """Where those stand that were drawn for it."""
+
+    width = WIDTH
+    height = HEIGHT
+
+    @property
+    def fullest(self) -> Bar:
+        return max(self.bars, key=lambda bar: bar.count)
+
+    def marked(self, own: Number, drawn: Sequence[Number], band: tuple[Number, Number]) -> Histogram:
+        """The same histogram with a member, its band and those drawn for it."""
+        unit = _unit(self.index)
+        low, high = self._x(band[0]), self._x(band[1] + unit)
+        return replace(
+            self,
+            own=self._x(own + unit / 2),
+            drawn=[self._x(score + unit / 2) for score in drawn],
+            band=(low, round(max(2.0, high - low), 2)),
+        )
+
+    def _x(self, score: float) -> float:
+        span = self.stop - self.start
+        share = (score - self.start) / span if span else 0.5
+        return round(WIDTH * min(1.0, max(0.0, share)), 2)
+
+
+def draw_histogram(
+    index: RankIndex, view: View, low: Number | None = None, high: Number | None = None
+) -> Histogram | None:
+    """The histogram of a ranking between two scores, by default all; None if nobody is ranked.
+
+    One round trip for the ends, and one for 40 ZCOUNTs, whatever the number of members.
+    """
+    reader = reader_of(index)
+    ends = [
+        reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)
+    ]
+    if not all(ends):
+        return None
+    lowest, highest = (members[0][1] for members in ends)
+    start = lowest if low is None else max(lowest, low)
+    end = max(start, highest if high is None else min(highest, high))
+    edges = _edges(start, end, _unit(index))
+    *inner, last = zip(edges, edges[1:], strict=False)
+    ranges = [(repr(one), f"({other!r}") for one, other in inner] + [(repr(last[0]), repr(end))]
+    counts = reader.answer(CountScores(tuple(ranges)), view)
+    decode = index.ordering.first.kind.decode
+    bars = list(_bars(index, edges, end, counts))
+    return Histogram(index, decode(start), decode(end), edges[0], edges[-1], bars, sum(counts))
+
+
+def _unit(index: RankIndex) -> int:
+    """The least difference between two scores: 1, except of floats."""
+    return 0 if isinstance(index.ordering.first.kind, Float) else 1
+
+
+def _edges(start: float, end: float, unit: int) -> list[float]:
+    """The ends of up to 40 ranges, each as wide as the others."""
+    if unit:
+        step = max(1, math.ceil((end - start + 1) / BARS))
+        return [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
+    return [start + (end - start) * at / BARS for at in range(BARS)] + [end]
+
+
+def _bars(index: RankIndex, edges: Sequence[float], end: float, counts: Sequence[int]) -> Iterator[Bar]:
+    decode, unit = index.ordering.first.kind.decode, _unit(index)
+    width, most = WIDTH / len(counts), max(1, *counts)
+    for at, count in enumerate(counts):
+        height = max(1.5, (HEIGHT - _HEAD) * count / most) if count else 0.0
+        yield Bar(
+            low=decode(edges[at]),
+            high=decode(min(end, edges[at + 1] - unit)),
+            count=count,
+            x=round(at * width, 2),
+            y=round(HEIGHT - height, 2),
+            width=round(width - 1, 2),
+            height=round(height, 2),
+        )

@@ -1,0 +1,132 @@
+"""The state of an index, as the admin shows it: cheap however many members there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from django.db import OperationalError, connections
+
+from ..conf import get_settings
+from ..exceptions import CaptureError, IndexUnavailable
+from ..sql.deadline import reading
+from ..store import Store
+from ..sync.gauges import Gauges, read_gauges
+from ..sync.health import Verdict
+from ..sync.jobs import jobs_of
+from ..sync.rebuild import count_rows
+from ..sync.triggers import status
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Server", "State", "Triggers", "read_server", "read_state", "read_states", "read_triggers"]
+
+_COUNTING: Final = 0.25
+"""Seconds that counting the rows may take; a verification counts them, too."""
+
+_LOOKING: Final = 2.0
+"""Seconds that everything else of the database may take."""
+
+
+@dataclass(frozen=True)
+class State:
+    """An index, seen from both sides."""
+
+    index: RankIndex
+
+    gauges: Gauges | None = None
+    """None where the database did not answer in time, or Redis had not answered for another index."""
+
+    rows: int | None = None
+    """The rows that the database ranks; None where counting them takes too long."""
+
+    has_open_jobs: bool = False
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.gauges is not None and self.gauges.verdict is Verdict.HEALTHY
+
+    @property
+    def label(self) -> str:
+        if self.gauges is None:
+            return "not looked up"
+        return self.gauges.verdict.value if self.gauges.verdict else "Redis can't be reached"
+
+
+def read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
+    """Yield the state of each index. Where Redis doesn't answer for one, it isn't asked for the others."""
+    is_there = True
+    for index in indexes:
+        state = read_state(index) if is_there else State(index)
+        yield state
+        is_there = is_there and (state.gauges is None or state.gauges.verdict is not None)
+
+
+def read_state(index: RankIndex) -> State:
+    gauges = rows = None
+    connection = connections[index.get_using()]
+    try:
+        with reading(connection, _LOOKING):
+            gauges = read_gauges(index)
+        with reading(connection, _COUNTING):
+            rows = count_rows(index)
+    except OperationalError:
+        pass
+    return State(index, gauges, rows, jobs_of(index).filter(is_open=True).exists())
+
+
+@dataclass(frozen=True)
+class Server:
+    """The Redis that holds an index."""
+
+    name: str
+    role: str
+    memory: str
+    limit: str
+    policy: str
+
+    own: int | None
+    """Bytes that the index takes without its facet rankings, as Redis estimates them; None where it doesn't say."""
+
+
+def read_server(index: RankIndex) -> Server | None:
+    """Two round trips; None where Redis can't be reached."""
+    store = Store(index.name, index.layout)
+    try:
+        info = store.server_info()
+    except IndexUnavailable:
+        return None
+    try:
+        own = store.memory()
+    except IndexUnavailable:  # refused: MEMORY is forbidden to many accounts
+        own = None
+    kind = "Valkey" if "valkey_version" in info else "Redis"
+    return Server(
+        name=f"{kind} {info.get('valkey_version') or info.get('redis_version', '')}",
+        role=str(info.get("role", "")),
+        memory=str(info.get("used_memory_human", "")),
+        limit=str(info.get("maxmemory_human", "")) if info.get("maxmemory") else "no limit",
+        policy=str(info.get("maxmemory_policy", "")),
+        own=own,
+    )
+
+
+@dataclass(frozen=True)
+class Triggers:
+    """What captures the changes of an index."""
+
+    mode: str
+    missing: list[str]
+    error: str = ""
+
+
+def read_triggers(index: RankIndex) -> Triggers:
+    mode = get_settings().capture
+    try:
+        missing = status(index.get_using(), [index]).missing
+    except CaptureError as error:
+        return Triggers(mode, [], str(error))
+    return Triggers(mode, list(map(str, missing)))
+

@@ -1,0 +1,138 @@
+"""The form that draws members for one member, to see what ``recommend()`` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from django import forms
+
+from ..entries import Entry, Recommendations
+from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from .histograms import Histogram, draw_histogram
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["Draw", "TryForm"]
+
+_MOST: Final = 50
+_CHOICES: Final = 100
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What was drawn, and from where."""
+
+    me: Entry
+    drawn: Recommendations[Any]
+    milliseconds: float
+    whole: Histogram | None
+    near: Histogram | None
+
+
+class TryForm(forms.Form):
+    """The parameters of ``recommend()``, with a field for each path of the facets. It only reads."""
+
+    member = forms.CharField(
+        required=False, max_length=255, help_text="A primary key. Empty: the member in the middle."
+    )
+    n = forms.IntegerField(initial=10, min_value=1, max_value=_MOST, label="How many")
+    band = forms.CharField(
+        required=False, max_length=100, help_text="One distance, or below and above: 50,100."
+    )
+    seed = forms.CharField(required=False, max_length=100, help_text="The same seed draws the same members.")
+
+    def __init__(self, index: RankIndex, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.index = index
+        self.ranking: Any = index.ranking
+        self.paths = {f"facet_{at}": path for at, path in enumerate(index.faceting.paths)}
+        band = index.get_band()
+        if band is None:
+            self.fields["band"].required = True
+        else:
+            self.fields["band"].widget.attrs["placeholder"] = _said(band)
+        for name, path in self.paths.items():
+            self.fields[name] = _facet_field(index.faceting.reading(path).field(path), path)
+
+    def clean_member(self) -> Any:
+        text = self.cleaned_data["member"]
+        return self._valid(self.index.parse_pk, text) if text else None
+
+    def clean_band(self) -> Any:
+        parts = [part.strip() for part in self.cleaned_data["band"].split(",")]
+        if parts == [""]:
+            return None
+        if len(parts) > 2:
+            raise forms.ValidationError("One distance, or two with a comma between them.")
+        distances = [self._valid(self.index.parse_band, part) for part in parts]
+        return distances[0] if len(parts) == 1 else tuple(distances)
+
+    def clean(self) -> None:
+        given = {
+            path: value for name, path in self.paths.items() if (value := self.cleaned_data.get(name)) != ""
+        }
+        self.ranking = self._valid(lambda values: self.index.ranking.filter(**values), given)
+
+    @staticmethod
+    def _valid(parse: Any, value: Any) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+
+    def draw(self) -> Draw | None:
+        """Draw, or note on the form why that can't be."""
+        asked = self.cleaned_data
+        try:
+            member = asked["member"]
+            if member is None:
+                member = self._middle()
+            me = self.index.ranking.entry(member)
+            began = perf_counter()
+            drawn = self.ranking.recommend(
+                member, n=asked["n"], band=asked["band"], seed=asked["seed"] or None
+            )
+            took = 1000 * (perf_counter() - began)
+            return Draw(me, drawn, took, *self._histograms(me, drawn))
+        except (FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
+            self.add_error(None, str(error))
+            return None
+
+    def _middle(self) -> Any:
+        size = self.ranking.count()
+        if not size:
+            raise NotRanked("Nobody is ranked here.")
+        return self.ranking[size // 2].pk
+
+    def _histograms(self, me: Entry, drawn: Recommendations[Any]) -> list[Histogram | None]:
+        """The whole ranking, and twice the band, both with those drawn."""
+        kind, view = self.index.ordering.first.kind, self.ranking.view
+        own = kind.encode(me.score)
+        below, above = map(kind.distance, _pair(drawn.band))
+        low, high = own - below, own + above
+        scores = [kind.encode(entry.score) for entry in drawn]
+        found = (
+            draw_histogram(self.index, view),
+            draw_histogram(self.index, view, low - max(below, 1), high + max(above, 1)),
+        )
+        return [one and one.marked(own, scores, (low, high)) for one in found]
+
+
+def _pair(band: Any) -> tuple[Any, Any]:
+    below, above = band if isinstance(band, (tuple, list)) else (band, band)
+    return below, above
+
+
+def _said(band: Any) -> str:
+    below, above = _pair(band)
+    return str(below) if below == above else f"{below},{above}"
+
+
+def _facet_field(field: Any, path: str) -> forms.Field:
+    choices = getattr(field, "flatchoices", ())
+    if 0 < len(choices) <= _CHOICES:
+        return forms.ChoiceField(required=False, label=path, choices=[("", "all"), *choices])
+    return forms.CharField(required=False, label=path, max_length=255)

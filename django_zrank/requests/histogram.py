@@ -1,0 +1,30 @@
+"""Numbers of members by their scores."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..keys import Keys
+from .request import Call, Request, Swapped
+from .view import View
+
+__all__ = ["CountScores"]
+
+
+class CountScores(NamedTuple):
+    """The number of members between the ends of each range, as ZCOUNT takes them: ``("0", "(10")``. Of a view that
+    several rankings make up, those of all members. One round trip."""
+
+    ranges: tuple[tuple[str, str], ...]
+
+    def request(self, view: View, keys: Keys) -> Request[list[int]]:
+        key = keys.ranking(view.ranking or "")
+        live = Call("HGET", (keys.meta,), ("generation",))
+
+        def parse(replies: list[Any]) -> list[int]:
+            *counts, generation = replies
+            if (generation or b"").decode() != keys.generation:
+                raise Swapped
+            return counts
+
+        return Request((*(Call("ZCOUNT", (key,), ends) for ends in self.ranges), live), parse)

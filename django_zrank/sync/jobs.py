@@ -1,0 +1,200 @@
+"""Jobs: verifications and rebuilds that were requested elsewhere, carried out by ``sync_zrank --watch``.
+
+A job is taken by one conditional UPDATE, and kept by signs of life: a process that is killed leaves it to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from django.db import Error, connections
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from ..models import Job
+from .health import Verdict
+from .rebuild import count_rows, rebuild
+from .report import Report
+from .verify import verify
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+LEASE: Final = timedelta(seconds=20)
+"""After so long without a sign of life, another process may take a job."""
+
+_PULSE: Final = 1.0
+"""Seconds between two signs of life."""
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at the jobs that wait."""
+
+_LONGEST_PAUSE: Final = 30.0
+
+_ATTEMPTS: Final = 3
+"""How often a job is taken: one that kills whoever takes it is given up."""
+
+_KEPT: Final = 20
+"""Finished jobs of an index that are kept."""
+
+
+def jobs_of(index: RankIndex) -> QuerySet[Job]:
+    """The jobs of ``index``, the newest first."""
+    return Job.objects.using(index.get_using()).filter(index=index.name).order_by("-id")
+
+
+def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
+    """Return the open job of this kind, and True if there was none yet."""
+    finished = jobs_of(index).filter(is_open=None).values_list("id", flat=True)
+    jobs_of(index).filter(id__in=list(finished[_KEPT : _KEPT + 100])).delete()
+    return jobs_of(index).get_or_create(
+        index=index.name, kind=kind, is_open=True, defaults={"requested_by": user[:255]}
+    )
+
+
+@contextmanager
+def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> Iterator[None]:
+    """Carry out the jobs of ``indexes``, one after the other, in a thread beside the block, until ``stop`` is set."""
+    thread = Thread(target=_run, args=(indexes, stop), name="zrank-jobs")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
+    runner, pause = uuid4().hex, _LOOK
+    databases: dict[str, dict[str, RankIndex]] = defaultdict(dict)
+    for index in indexes:
+        databases[index.get_using()][index.name] = index
+    try:
+        while not stop.wait(pause):
+            pause = _LOOK
+            for using, named in databases.items():
+                try:
+                    while not stop.is_set() and (job := take(using, list(named), runner)):
+                        _carry_out(named[job.index], job, stop)
+                except Error as error:
+                    pause = _LONGEST_PAUSE
+                    logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
+                    connections[using].close()
+    finally:
+        connections.close_all()
+
+
+def take(using: str, names: Sequence[str], runner: str) -> Job | None:
+    """Take the oldest job that waits, or that its runner has left; None if there is none."""
+    left = Q(runner="") | Q(seen_at__lt=Now() - LEASE)
+    free = Job.objects.using(using).filter(left, index__in=names, is_open=True)
+    for job in free.order_by("id"):
+        mine = free.filter(pk=job.pk).update(
+            runner=runner, seen_at=Now(), attempts=F("attempts") + 1, done=0, total=None
+        )
+        if mine:
+            job.refresh_from_db(using=using)
+            if job.attempts <= _ATTEMPTS:
+                return job
+            _finish(job, ok=False, outcome=f"Given up: {_ATTEMPTS} processes took it, and none finished it.")
+    return None
+
+
+class _Stopped(Exception):
+    """The process is to end, or another one has taken the job."""
+
+
+def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
+    logger.info("%s", job)
+    progress = _Progress(job, stop)
+    try:
+        with progress.shown():
+            rows = count_rows(index)
+            if job.kind == Job.Kind.REBUILD:
+                progress.total = rows
+                ok, outcome = True, f"{rebuild(index, progress=progress.add):,} members ranked."
+            else:
+                progress.total = 2 * rows  # both sides, if they are equal
+                report = verify(index, progress=progress.add)
+                ok, outcome = report.ok, _summary(report)
+    except _Stopped:
+        # No longer this process's, or to be taken by the next one at once.
+        _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
+    except Exception as error:  # noqa: BLE001 - whatever it is, whoever requested it is told
+        logger.exception("%s: failed", job)
+        _finish(job, ok=False, outcome=str(error) or type(error).__name__)
+    else:
+        _finish(job, ok=ok, outcome=outcome, done=progress.done, total=progress.done)
+
+
+def _summary(report: Report) -> str:
+    if not report.compared:
+        return f"Not compared: {report.verdict.value}."
+    kinds = ("missing", "extra", "different", "broken")
+    found = [f"{drift.count:,} {kind}" for kind in kinds if (drift := getattr(report, kind)).count]
+    if report.unsettled:
+        found.append(f"{report.unsettled:,} changed whenever they were compared")
+    if report.verdict is not Verdict.HEALTHY:
+        found.append(report.verdict.value)
+    if not report.capture.works:
+        found.append(report.capture.error or "triggers are missing")
+    difference = "; ".join(found) or "no difference"
+    return f"{report.rows:,} rows, {report.members:,} members: {difference}."
+
+
+def _mine(job: Job) -> QuerySet[Job]:
+    return Job.objects.using(job._state.db).filter(pk=job.pk, runner=job.runner, is_open=True)
+
+
+def _finish(job: Job, **result: object) -> None:
+    _mine(job).update(is_open=None, finished_at=Now(), **result)
+
+
+class _Progress:
+    """Counts rows, and writes the count once a second as a sign of life: from a thread of its own, because a query may
+    take long to return its first row, and MySQL's connection can't be used while rows come from it."""
+
+    def __init__(self, job: Job, stop: Event) -> None:
+        self.job, self.stop = job, stop
+        self.done = 0
+        self.total: int | None = None
+        self.is_mine = True
+
+    def add(self, rows: int) -> None:
+        self.done += rows
+        if self.stop.is_set() or not self.is_mine:
+            raise _Stopped
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        ended = Event()
+        thread = Thread(target=self._show, args=(ended,), name="zrank-job-pulse")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _show(self, ended: Event) -> None:
+        try:
+            while not ended.wait(_PULSE):
+                try:
+                    kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
+                    self.is_mine = bool(kept)
+                except Error as error:
+                    logger.debug("%s: no sign of life. %s", self.job, error)
+                    connections[self.job._state.db].close()
+        finally:
+            connections.close_all()
