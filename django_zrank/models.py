@@ -152,7 +152,7 @@ class Ranking(Generation):
         permissions = [("rebuild_ranking", "Can rebuild and verify rankings")]
 
     def __str__(self) -> str:
-        return self.index
+        return str(self.index)
 
 
 class Job(models.Model):
@@ -184,7 +184,7 @@ class Job(models.Model):
     """The process that carries it out, by a random name; empty while it waits."""
 
     attempts = models.PositiveSmallIntegerField(default=0)
-    """How often a process has taken it."""
+    """The number of times that a process has taken it."""
 
     seen_at = models.DateTimeField(null=True)
     """The runner's last sign of life, by the database's clock."""

@@ -1,26 +1,27 @@
-"""The admin: its pages, who may see and request what, the column of ranks."""
+"""The admin: its pages, who may see them and request jobs, the column of ranks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import Client, RequestFactory
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from django_zrank.admin import RankedAdminMixin
 from django_zrank.admin.histograms import BARS, draw_histogram
 from django_zrank.models import Generation, Job, Mark
-from django_zrank.registry import registry
 from django_zrank.sync.jobs import jobs_of
-from django_zrank.testing import sync_now
-from tests.links import Link
+from django_zrank.testing import EmbeddedServer, settings_for, sync_now
+from tests.testapp.admin import PlayerAdmin
 from tests.testapp.models import Competitor, Nickname, Player, Ticket
 from tests.testapp.zrank import (
     ByDay,
@@ -32,9 +33,403 @@ from tests.testapp.zrank import (
     PlayerRank,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("zrank")]
+pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.usefixtures("zrank")]
 
 PLAYER = PlayerRank.instance()
 LIST = "/admin/zrank/ranking/"
 PAGE = f"{LIST}player/change/"
 JOBS = f"{LIST}player/jobs/"
+
+
+@pytest.fixture
+def sign_in() -> Callable[..., Client]:
+    """Signs in a member of staff who has these permissions. Returns the client, which checks tokens of forms."""
+
+    def sign_in(*codenames: str, is_staff: bool = True) -> Client:
+        user = User.objects.create(username="-".join(("ann", *codenames)), is_staff=is_staff)
+        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def players() -> list[Player]:
+    """A hundred of them, ranked: levels 0 to 99."""
+    players = Player.objects.bulk_create(Player(name=f"Player {level}", level=level) for level in range(100))
+    sync_now(PlayerRank)
+    return players
+
+
+def request_job(client: Client, kind: str) -> Any:
+    """Press a button of the page, as a browser does."""
+    client.get(PAGE)
+    return client.post(JOBS, {"kind": kind, "csrfmiddlewaretoken": client.cookies["csrftoken"].value})
+
+
+def text(answer: Any) -> str:
+    """What a person reads."""
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode())))
+
+
+# Who may
+
+
+@pytest.mark.parametrize("url", [LIST, PAGE, JOBS, f"{PAGE}?n=3"])
+def test_nothing_is_shown_without_permission(url: str, sign_in: Callable[..., Client]) -> None:
+    for client in (Client(), sign_in("view_ranking", is_staff=False)):
+        answer = client.get(url)
+        assert (answer.status_code, answer.headers["Location"].partition("?")[0]) == (302, "/admin/login/")
+    for client in (sign_in(), sign_in("rebuild_ranking"), sign_in("view_generation", "view_player")):
+        assert client.get(url).status_code == 403
+
+
+def test_nothing_is_requested_without_permission(sign_in: Callable[..., Client]) -> None:
+    anonymous = Client()
+    assert anonymous.post(JOBS, {"kind": "rebuild"}).status_code == 302
+    for client in (sign_in(), sign_in("rebuild_ranking")):
+        client.get("/admin/password_change/")  # to be given a token
+        token = client.cookies["csrftoken"].value
+        assert client.post(JOBS, {"kind": "rebuild", "csrfmiddlewaretoken": token}).status_code == 403
+    viewer = sign_in("view_ranking")
+    page = viewer.get(PAGE)
+    assert b'name="kind"' not in page.content
+    viewer.get("/admin/password_change/")
+    token = viewer.cookies["csrftoken"].value
+    assert viewer.post(JOBS, {"kind": "rebuild", "csrfmiddlewaretoken": token}).status_code == 403
+    assert not Job.objects.exists()
+
+
+def test_a_request_can_not_be_forged(sign_in: Callable[..., Client]) -> None:
+    client = sign_in("view_ranking", "rebuild_ranking")
+    assert client.post(JOBS, {"kind": "rebuild"}).status_code == 403
+    assert client.get(JOBS, {"kind": "rebuild"}).status_code == 200
+    assert client.get(PAGE, {"kind": "rebuild", "n": 1}).status_code == 200
+    assert not Job.objects.exists()
+    assert client.put(JOBS).status_code == 403
+    assert request_job(client, "drop").status_code == 404
+    assert not Job.objects.exists()
+
+
+def test_a_get_changes_nothing(sign_in: Callable[..., Client], players: list[Player], zrank: Any) -> None:
+    client = sign_in("view_ranking", "rebuild_ranking")
+
+    def held() -> Any:
+        rows = [list(model.objects.order_by("pk").values()) for model in (Generation, Job, Mark, Player)]
+        return rows, {key: zrank.dump(key) for key in sorted(zrank.keys())}
+
+    before = held()
+    for url in (LIST, PAGE, JOBS, f"{PAGE}?n=10&member={players[50].pk}"):
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(url).status_code == 200
+        written = [query["sql"] for query in queries if re.match("INSERT|UPDATE|DELETE", query["sql"])]
+        assert written == []
+    assert held() == before
+
+
+@pytest.mark.parametrize("page", ["add/", "player/", "player/delete/", "player/history/", "nobody/change/"])
+def test_there_are_no_other_pages(page: str, sign_in: Callable[..., Client]) -> None:
+    User.objects.create_superuser("root")
+    client = Client()
+    client.force_login(User.objects.get(username="root"))
+    assert client.get(f"{LIST}{page}").status_code == 404
+
+
+def test_the_index_of_the_admin_leads_to_it(sign_in: Callable[..., Client]) -> None:
+    assert LIST.encode() in sign_in("view_ranking").get("/admin/").content
+    assert LIST.encode() not in sign_in("rebuild_ranking").get("/admin/").content
+    assert LIST.encode() not in sign_in("view_player").get("/admin/").content
+
+
+# What is shown
+
+
+def test_every_index_is_listed(sign_in: Callable[..., Client], players: list[Player]) -> None:
+    page = text(sign_in("view_ranking").get(LIST))
+    assert "player testapp.Player ● healthy 100 100 0 0.0 s" in page
+    assert "competitors testapp.Competitor ● healthy 0 0 " in page
+
+
+def test_health(sign_in: Callable[..., Client], players: list[Player]) -> None:
+    client = sign_in("view_ranking")
+    assert "Members in Redis 100 Rows in the database 100 Marks waiting 0" in text(client.get(PAGE))
+    Player.objects.filter(pk=players[0].pk).update(is_active=False)
+    page = text(client.get(PAGE))
+    assert "Members in Redis 100 Rows in the database 99 Marks waiting 1, the oldest for" in page
+    assert "triggers, all in place" in page
+    assert re.search(r"Server (Valkey|Redis) \d+\.\S*, master Memory \S+ of no limit, noeviction", page)
+    assert f"Generation {Generation.objects.get(index='player').generation} , term" in page
+
+
+def test_an_index_that_is_lost_says_so(sign_in: Callable[..., Client], zrank: Any) -> None:
+    zrank.flushall()
+    client = sign_in("view_ranking")
+    assert "▲ Redis holds no build of it" in text(client.get(LIST))
+    page = text(client.get(PAGE))
+    assert "▲ Redis holds no build of it" in page
+    assert "There is nothing to show." in page
+    assert "is not built" in text(client.get(PAGE, {"n": 1}))
+
+
+def test_without_redis(sign_in: Callable[..., Client], settings: Any, players: list[Player]) -> None:
+    """The pages are there, and one index alone waits for what doesn't answer."""
+    client = sign_in("view_ranking", "rebuild_ranking")
+    with EmbeddedServer() as server:
+        for name, value in settings_for(server).items():
+            setattr(settings, name, value)
+    page = text(client.get(LIST))
+    assert page.count("Redis can't be reached") == 1
+    assert "not looked up" in page
+    page = text(client.get(PAGE))
+    assert "Redis can't be reached" in page
+    assert "Server not reached" in page
+    assert "Redis can't be reached" in text(client.get(PAGE, {"n": 1}))
+    assert request_job(client, "rebuild").status_code == 302
+
+
+def test_what_takes_long_is_not_counted(
+    sign_in: Callable[..., Client], players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_zrank.admin.states._COUNTING", 0.0)
+    page = text(sign_in("view_ranking").get(PAGE))
+    assert "Members in Redis 100 Rows in the database too many to count here; a verification does" in page
+
+
+# Histograms
+
+
+def scored(rank: Any, model: Any, field: str, values: list[Any]) -> Any:
+    model.objects.bulk_create(model(**{field: value}) for value in values)
+    sync_now(rank)
+    return draw_histogram(rank.instance(), rank.ranking.view)
+
+
+def check(histogram: Any, values: list[Any]) -> None:
+    """Every bar counts those between its ends, and the bars are all."""
+    for bar in histogram.bars:
+        assert bar.members == sum(bar.low <= value <= bar.high for value in values)
+    assert histogram.members == len(values)
+    assert (histogram.low, histogram.high) == (min(values), max(values))
+    assert 1 <= len(histogram.bars) <= BARS
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [[7], [3, 4], [-5, 0, 5, 5], list(range(40)), list(range(41)), [0, 1_000_003, 999, 999, 52]],
+    ids=str,
+)
+def test_histograms_of_whole_numbers(levels: list[int]) -> None:
+    check(scored(PlayerAscending, Player, "level", levels), levels)
+
+
+def test_histograms_of_other_scores() -> None:
+    prices = [Decimal("0.01"), Decimal("12.34"), Decimal("99.99")]
+    check(scored(ByPrice, Ticket, "price", prices), prices)
+    days = [date(2024, 2, 28), date(2024, 3, 1), date(2024, 3, 1)]
+    check(scored(ByDay, Ticket, "day", days), days)
+    moments = [datetime(2024, 1, 1, 0, 0, 0, 1, UTC), datetime(2025, 1, 1, tzinfo=UTC)]
+    check(scored(ByMoment, Ticket, "moment", moments), moments)
+
+
+def test_histograms_of_floats() -> None:
+    scores = [0.5, 1.25, 1.25, 99.5]
+    Nickname.objects.bulk_create(Nickname(nick=f"n{at}", score=score) for at, score in enumerate(scores))
+    sync_now(NicknameRank)
+    found = draw_histogram(NicknameRank.instance(), NicknameRank.ranking.view)
+    assert found is not None
+    counts = [bar.members for bar in found.bars]
+    assert (counts[0], counts[-1], sum(counts), len(counts)) == (3, 1, 4, BARS)
+    Nickname.objects.update(score=2.5)
+    sync_now(NicknameRank)
+    found = draw_histogram(NicknameRank.instance(), NicknameRank.ranking.view)
+    assert found is not None
+    assert [bar.members for bar in found.bars] == [4]
+
+
+def test_a_histogram_takes_two_round_trips_and_forty_counts(players: list[Player], zrank: Any) -> None:
+    draw_histogram(PLAYER, PlayerRank.ranking.view)
+    Player.objects.bulk_create(Player(level=level) for level in range(100, 1000))
+    sync_now(PlayerRank)
+    zrank.config_resetstat()
+    draw_histogram(PLAYER, PlayerRank.ranking.view)
+    stats = zrank.info("commandstats")
+    assert {name: stats[f"cmdstat_{name}"]["calls"] for name in ("evalsha", "zcount")} == {
+        "evalsha": 2,
+        "zcount": BARS,
+    }
+
+
+# Trying
+
+
+def test_draws_near_a_member(sign_in: Callable[..., Client], players: list[Player]) -> None:
+    me = players[50]
+    client = sign_in("view_ranking")
+    asked = {"member": me.pk, "n": 6, "band": "5,3", "seed": "x"}
+    answer = client.get(PAGE, asked)
+    drawn = [int(pk) for pk in re.findall(r'data-drawn="(\d+)"', answer.content.decode())]
+    assert drawn == [entry.pk for entry in PlayerRank.ranking.recommend(me, n=6, band=(5, 3), seed="x")]
+    assert f"6 drawn of 8 candidates for member {me.pk}, score 50, rank 50" in text(answer)
+    assert (
+        answer.content.count(b'class="zrank-drawn"') == 2 * 6
+    )  # on the whole histogram, and on that near the member
+    assert answer.content.count(b'class="zrank-own"') == 2
+    assert "Player 4" not in text(answer)  # whose rows this user may not see
+
+
+def test_rows_are_shown_to_those_who_may_see_them(
+    sign_in: Callable[..., Client], players: list[Player]
+) -> None:
+    asked = {"member": players[50].pk, "n": 1, "band": 1}
+    assert "Player 51" not in text(sign_in("view_ranking").get(PAGE, asked))
+    answer = sign_in("view_ranking", "view_player").get(PAGE, asked)
+    assert (
+        f'<a href="/admin/testapp/player/{players[51].pk}/change/">Player 51</a>' in answer.content.decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"n": 0}, "greater than or equal to 1"),
+        ({"n": 51}, "less than or equal to 50"),
+        ({"n": 1, "member": "x"}, "is not a primary key"),
+        ({"n": 1, "member": "999999"}, "not in the index"),
+        ({"n": 1, "band": "-1"}, "negative"),
+        ({"n": 1, "band": "1,2,3"}, "or two with a comma"),
+        ({"n": 1, "member": "\0"}, "Null characters are not allowed"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    asked: dict[str, Any], error: str, sign_in: Callable[..., Client], players: list[Player]
+) -> None:
+    answer = sign_in("view_ranking").get(PAGE, asked)
+    assert answer.status_code == 200
+    assert error in text(answer)
+    assert b"data-drawn" not in answer.content
+
+
+def test_filters(sign_in: Callable[..., Client]) -> None:
+    rows = [Competitor(points=at, region="kantou" if at % 2 else "kansai", platform="pc") for at in range(20)]
+    Competitor.objects.bulk_create(rows)
+    sync_now(CompetitorRank)
+    client, url = sign_in("view_ranking"), f"{LIST}competitors/change/"
+    asked = {"n": 20, "band": 100, "facet_0": "kantou"}
+    answer = client.get(url, asked)
+    drawn = {int(pk) for pk in re.findall(r'data-drawn="(\d+)"', answer.content.decode())}
+    odd = {row.pk for row in rows if row.region == "kantou"}
+    assert len(odd - drawn) == 1  # the member that asked
+    assert drawn <= odd
+    assert "10 members" in text(answer)  # in the histogram, too
+    assert "This field is required" in text(client.get(url, {"n": 1}))  # the index has no band of its own
+    assert client.get(url, {"n": 1, "band": 9, "facet_1": "no number"}).status_code == 200
+
+
+# Jobs
+
+
+def test_jobs_are_requested_once(sign_in: Callable[..., Client]) -> None:
+    ann, bob = (
+        sign_in("view_ranking", "rebuild_ranking"),
+        sign_in("rebuild_ranking", "view_ranking", "view_user"),
+    )
+    assert request_job(ann, "rebuild").headers["Location"] == f"{PAGE}#jobs"
+    assert request_job(ann, "verify").status_code == 302
+    assert request_job(bob, "rebuild").status_code == 302
+    assert "was requested already, by ann-view_ranking-rebuild_ranking" in text(bob.get(PAGE))
+    assert [(job.kind, job.is_open) for job in jobs_of(PLAYER)] == [("verify", True), ("rebuild", True)]
+    assert text(bob.get(JOBS)).count("Waiting for sync_zrank --watch") == 2
+
+
+def test_jobs_in_every_state(sign_in: Callable[..., Client]) -> None:
+    client = sign_in("view_ranking")
+    job = Job.objects.create(index="player", kind="rebuild", requested_by="ann")
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    for state, shown in (
+        ({}, "Waiting for"),
+        ({"runner": "x", "seen_at": datetime(2999, 1, 1, tzinfo=UTC)}, "Started."),
+        ({"done": 1234, "total": 5000}, "1,234 of about 5,000 rows"),
+        ({"seen_at": long_ago}, "Stale. No sign of life"),
+        ({"is_open": None, "ok": True, "outcome": "All <b> ranked."}, "Done . All <b> ranked."),
+        ({"ok": False}, "Failed"),
+    ):
+        Job.objects.filter(pk=job.pk).update(**state)
+        assert shown.replace(" .", ".") in text(client.get(JOBS)).replace(" .", ".")
+        assert (b"data-open" in client.get(JOBS).content) is ("is_open" not in state and "ok" not in state)
+
+
+# The column
+
+
+@pytest.fixture
+def show(rf: Any) -> Callable[..., str]:
+    """The change list of players, as a superuser sees it."""
+    root = User.objects.create_superuser("root")
+
+    def show(model_admin: admin.ModelAdmin[Any], **asked: Any) -> str:
+        request = rf.get("/", asked)
+        request.user = root
+        changes = model_admin.get_changelist_instance(request)
+        shown = [
+            tuple(admin.utils.lookup_field(name, row, model_admin)[2] for name in ("name", "zrank_rank"))
+            for row in changes.result_list
+        ]
+        return ", ".join(f"{name}: {rank}" for name, rank in shown)
+
+    return show
+
+
+def test_ranks_cost_one_round_trip_a_page(
+    show: Callable[..., str], players: list[Player], zrank: Any
+) -> None:
+    model_admin = PlayerAdmin(Player, admin.site)
+    show(model_admin)  # connections and trust
+    zrank.config_resetstat()
+    shown = show(model_admin, o="2", p=2)
+    assert shown.startswith("Player 30: 70, Player 31: 69, ")
+    assert len(shown.split(", ")) == 30
+    calls = {
+        name: stat["calls"]
+        for name, stat in zrank.info("commandstats").items()
+        if name in ("cmdstat_evalsha", "cmdstat_eval")
+    }
+    assert calls == {"cmdstat_evalsha": 1}
+
+
+def test_the_column_comes_last_unless_it_is_named(rf: Any) -> None:
+    model_admin = PlayerAdmin(Player, admin.site)
+    assert model_admin.get_list_display(rf.get("/")) == ["name", "level", "zrank_rank"]
+    model_admin.list_display = ("zrank_rank", "name")
+    assert model_admin.get_list_display(rf.get("/")) == ("zrank_rank", "name")
+
+
+def test_rows_without_a_rank_and_no_redis(
+    show: Callable[..., str], players: list[Player], zrank: Any
+) -> None:
+    model_admin = PlayerAdmin(Player, admin.site)
+    Player.objects.exclude(pk__in=[players[0].pk, players[99].pk]).delete()
+    Player.objects.create(name="Idle", is_active=False)
+    sync_now(PlayerRank)
+    assert show(model_admin, o="1") == "Idle: None, Player 0: 2, Player 99: 1"
+    zrank.flushall()
+    PlayerRank.ranking._reader.until = 0
+    assert show(model_admin, o="1") == "Idle: None, Player 0: None, Player 99: None"
+
+
+def test_an_index_must_be_named_where_there_are_several() -> None:
+    class Unnamed(PlayerAdmin):
+        rank_index = None
+
+    assert PlayerAdmin(Player, admin.site).check() == []
+    assert [error.id for error in Unnamed(Player, admin.site).check()] == ["zrank.E030"]
+
+
+def test_the_only_index_needs_no_name(show: Callable[..., str]) -> None:
+    class CompetitorAdmin(RankedAdminMixin, admin.ModelAdmin):  # type: ignore[type-arg]
+        pass
+
+    model_admin = CompetitorAdmin(Competitor, admin.site)
+    assert model_admin.check() == []
+    assert model_admin._index() is CompetitorRank.instance()

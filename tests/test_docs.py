@@ -17,7 +17,7 @@ from django_zrank.conf import Settings
 from django_zrank.sync.health import Verdict
 from django_zrank.testing import EmbeddedServer
 from tests.pages import PAGES, ROOT, TESTS, blocks
-from tests.projects import Project
+from tests.projects import SETTINGS, Project
 
 MODELS = """
 from django.conf import settings
@@ -69,6 +69,10 @@ def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) ->
     with redis.Redis.from_url(server.url) as client:
         client.flushdb()
     files = {"players/models.py": MODELS, "players/zrank.py": declared(page)}
+    if page == "docs/admin.md":
+        files["settings.py"] = SETTINGS.replace(
+            '"django.contrib.auth"', '"django.contrib.admin", "django.contrib.auth"'
+        )
     project = Project(tmp_path, server.url, files)
     said = project.run("-m", "tests.pages", page)
     run = [f"{page}:{block.line}" for block in blocks(page) if block.file not in TESTS]

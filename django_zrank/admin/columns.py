@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -48,7 +47,7 @@ class RankedAdminMixin(_Base):
             )
         return found
 
-    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+    def get_list_display(self, request: HttpRequest) -> Any:
         columns = super().get_list_display(request)
         return columns if "zrank_rank" in columns else [*columns, "zrank_rank"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..codec.kinds import Float
@@ -32,7 +33,7 @@ class Bar(NamedTuple):
 
     low: Any
     high: Any
-    count: int
+    members: int
     x: float
     y: float
     width: float
@@ -56,20 +57,20 @@ class Histogram:
     members: int
 
     band: tuple[float, float] | None = None
-    """Where the band begins, and how wide it is."""
+    """The position of the band, and its width."""
 
     own: float | None = None
-    """Where the member stands that asked."""
+    """The position of the member that asked."""
 
     drawn: Sequence[float] = ()
-    """Where those stand that were drawn for it."""
+    """The positions of those drawn for it."""
 
     width = WIDTH
     height = HEIGHT
 
     @property
     def fullest(self) -> Bar:
-        return max(self.bars, key=lambda bar: bar.count)
+        return max(self.bars, key=lambda bar: bar.members)
 
     def marked(self, own: Number, drawn: Sequence[Number], band: tuple[Number, Number]) -> Histogram:
         """The same histogram with a member, its band and those drawn for it."""
@@ -93,19 +94,17 @@ def draw_histogram(
 ) -> Histogram | None:
     """The histogram of a ranking between two scores, by default all; None if nobody is ranked.
 
-    One round trip for the ends, and one for 40 ZCOUNTs, whatever the number of members.
+    Two round trips for the ends, and one for 40 ZCOUNTs, whatever the number of members.
     """
     reader = reader_of(index)
-    ends = [
-        reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)
-    ]
+    ends = [reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)]
     if not all(ends):
         return None
     lowest, highest = (members[0][1] for members in ends)
     start = lowest if low is None else max(lowest, low)
     end = max(start, highest if high is None else min(highest, high))
     edges = _edges(start, end, _unit(index))
-    *inner, last = zip(edges, edges[1:], strict=False)
+    *inner, last = pairwise(edges)
     ranges = [(repr(one), f"({other!r}") for one, other in inner] + [(repr(last[0]), repr(end))]
     counts = reader.answer(CountScores(tuple(ranges)), view)
     decode = index.ordering.first.kind.decode
@@ -120,6 +119,8 @@ def _unit(index: RankIndex) -> int:
 
 def _edges(start: float, end: float, unit: int) -> list[float]:
     """The ends of up to 40 ranges, each as wide as the others."""
+    if start == end:
+        return [start, end + unit]
     if unit:
         step = max(1, math.ceil((end - start + 1) / BARS))
         return [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
@@ -134,7 +135,7 @@ def _bars(index: RankIndex, edges: Sequence[float], end: float, counts: Sequence
         yield Bar(
             low=decode(edges[at]),
             high=decode(min(end, edges[at + 1] - unit)),
-            count=count,
+            members=count,
             x=round(at * width, 2),
             y=round(HEIGHT - height, 2),
             width=round(width - 1, 2),

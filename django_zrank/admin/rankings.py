@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -16,9 +17,9 @@ from django.urls import URLPattern, path, reverse
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
+from ..notes import noted
 from ..registry import registry
 from ..sync.jobs import LEASE, jobs_of, request_job
-from ..sync.notes import noted
 from .histograms import draw_histogram
 from .states import read_server, read_state, read_states, read_triggers
 from .trying import Draw, TryForm
@@ -55,9 +56,11 @@ class RankingAdmin(_Base):
         return False
 
     def has_rebuild_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("zrank.rebuild_ranking")  # type: ignore[union-attr]
+        return request.user.has_perm("zrank.rebuild_ranking")
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """The registered indexes and their health."""
         self._require_view(request)
         return self._render(
@@ -65,13 +68,19 @@ class RankingAdmin(_Base):
             "change_list",
             {
                 "title": "Rankings",
-                "states": [(state, self._url("change", state.index)) for state in read_states(registry.all())],
+                "states": [
+                    (state, self._url("change", state.index)) for state in read_states(registry.all())
+                ],
                 **(extra_context or {}),
             },
         )
 
-    def change_view(  # type: ignore[override]
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """One index: its health, its scores, a form to try it, and its jobs. A GET, which changes nothing."""
         self._require_view(request)
@@ -142,11 +151,12 @@ class RankingAdmin(_Base):
 
     def _jobs(self, request: HttpRequest, index: RankIndex) -> dict[str, Any]:
         jobs = list(jobs_of(index).annotate(now=Now())[:10])
-        for job in jobs:
-            if job.runner and job.is_open and job.now - job.seen_at > LEASE:
-                job.silent = job.now - job.seen_at
+        silences = [job.now - job.seen_at if job.is_open and job.seen_at else timedelta() for job in jobs]
         return {
-            "jobs": jobs,
+            "jobs": [
+                (job, silence if silence > LEASE else None)
+                for job, silence in zip(jobs, silences, strict=True)
+            ],
             "is_open": any(job.is_open for job in jobs),
             "jobs_url": self._url("jobs", index),
             "may_request": self.has_rebuild_permission(request),
@@ -160,12 +170,10 @@ class RankingAdmin(_Base):
             return [(entry, None, "") for entry in draw.drawn]
         rows = {row.pk: row for row in draw.drawn.objects()}
         name = f"{self.admin_site.name}:{index.model._meta.app_label}_{index.model._meta.model_name}_change"
-        return [
-            (entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)])) for entry in draw.drawn
-        ]
+        return [(entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)])) for entry in draw.drawn]
 
     def _render(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         return TemplateResponse(
             request,
             f"admin/zrank/ranking/{page}.html",

@@ -115,7 +115,7 @@ def read_server(index: RankIndex) -> Server | None:
 
 @dataclass(frozen=True)
 class Triggers:
-    """What captures the changes of an index."""
+    """The capture of the changes of an index."""
 
     mode: str
     missing: list[str]
@@ -129,4 +129,3 @@ def read_triggers(index: RankIndex) -> Triggers:
     except CaptureError as error:
         return Triggers(mode, [], str(error))
     return Triggers(mode, list(map(str, missing)))
-

@@ -23,7 +23,7 @@ _CHOICES: Final = 100
 
 @dataclass(frozen=True)
 class Draw:
-    """What was drawn, and from where."""
+    """A draw, and the histograms that show it."""
 
     me: Entry
     drawn: Recommendations[Any]

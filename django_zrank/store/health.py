@@ -75,8 +75,8 @@ class Serving(Base):
 
     def memory(self) -> int:
         """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""
-        root, entries = self.live.root, self.live.part("entries")
-        return sum(self._call(Redis.memory_usage, key) or 0 for key in (root, entries))
+        root, memberships = self.live.root, self.live.part("memberships")
+        return sum(self._call(Redis.memory_usage, key) or 0 for key in (root, memberships))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server, or a history, that was found in this state. False: it holds something else by now."""

@@ -43,7 +43,7 @@ _LOOK: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 
 _ATTEMPTS: Final = 3
-"""How often a job is taken: one that kills whoever takes it is given up."""
+"""The most times that a job is taken: one that kills whoever takes it is given up."""
 
 _KEPT: Final = 20
 """Finished jobs of an index that are kept."""
@@ -131,7 +131,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
     except _Stopped:
         # No longer this process's, or to be taken by the next one at once.
         _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
-    except Exception as error:  # noqa: BLE001 - whatever it is, whoever requested it is told
+    except Exception as error:
         logger.exception("%s: failed", job)
         _finish(job, ok=False, outcome=str(error) or type(error).__name__)
     else:
@@ -188,6 +188,7 @@ class _Progress:
             thread.join()
 
     def _show(self, ended: Event) -> None:
+        using = str(self.job._state.db)
         try:
             while not ended.wait(_PULSE):
                 try:
@@ -195,6 +196,6 @@ class _Progress:
                     self.is_mine = bool(kept)
                 except Error as error:
                     logger.debug("%s: no sign of life. %s", self.job, error)
-                    connections[self.job._state.db].close()
+                    connections[using].close()
         finally:
             connections.close_all()

@@ -14,7 +14,7 @@ register = template.Library()
 @register.filter
 def number(value: int | None) -> str:
     """A number with a comma at every third digit; a dash for none."""
-    return f"{value:,}" if isinstance(value, int) else "–"
+    return f"{value:,}" if isinstance(value, int) else "-"
 
 
 @register.filter

@@ -1,0 +1,191 @@
+"""Jobs that were requested in the admin, and the watcher that carries them out."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.db.models.functions import Now
+
+from django_zrank.models import Job
+from django_zrank.sync import jobs as jobs_module
+from django_zrank.sync.jobs import LEASE, jobs_of, request_job, running_jobs, take
+from django_zrank.sync.rebuild import rebuild
+from tests.projects import wait_until
+from tests.sync.mirror import assert_mirrors
+from tests.sync.processes import manage
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+INDEX = PlayerAscending.instance()
+NAMES = [INDEX.name]
+
+
+@pytest.fixture
+def carrying_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], threading.Event]]:
+    """Starts to carry out jobs beside the test. Returns the event that ends it."""
+    monkeypatch.setattr(jobs_module, "_LOOK", 0.02)
+    monkeypatch.setattr(jobs_module, "_PULSE", 0.02)
+    stop, blocks = threading.Event(), []
+
+    def start() -> threading.Event:
+        block = running_jobs([INDEX], stop)
+        block.__enter__()
+        blocks.append(block)
+        return stop
+
+    yield start
+    for block in blocks:
+        block.__exit__(None, None, None)
+
+
+def finished(job: Job) -> Job:
+    """The job when it is finished."""
+    wait_until(lambda: not jobs_of(INDEX).filter(pk=job.pk, is_open=True).exists())
+    return jobs_of(INDEX).get(pk=job.pk)
+
+
+def test_a_rebuild(carrying_out: Callable[..., Any], zrank: Any) -> None:
+    zrank.flushall()
+    Player.objects.bulk_create(Player(level=level) for level in range(50))
+    job, is_new = request_job(INDEX, "rebuild", "ann")
+    assert is_new
+    carrying_out()
+    job = finished(job)
+    assert (job.ok, job.outcome, job.done, job.total) == (True, "50 members ranked.", 50, 50)
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_verification(carrying_out: Callable[..., Any], zrank: Any) -> None:
+    Player.objects.bulk_create(Player(level=level) for level in range(50))
+    rebuild(INDEX)
+    carrying_out()
+    job = finished(request_job(INDEX, "verify", "ann")[0])
+    assert (job.ok, job.outcome) == (True, "50 rows, 50 members: no difference.")
+    zrank.zadd(INDEX.ranking.store.live.root, {"999": 1})
+    job = finished(request_job(INDEX, "verify", "ann")[0])
+    assert (job.ok, job.outcome) == (False, "50 rows, 51 members: 1 extra.")
+
+
+def test_a_failure_is_told(carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(INDEX), "get_queryset", lambda self: 1 / 0)
+    carrying_out()
+    job = finished(request_job(INDEX, "rebuild", "ann")[0])
+    assert (job.ok, job.outcome) == (False, "division by zero")
+
+
+def test_of_many_requests_one_is_open() -> None:
+    def request(user: str) -> bool:
+        try:
+            return request_job(INDEX, "rebuild", user)[1]
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(request, map(str, range(16)))) == 1
+    assert request_job(INDEX, "verify", "ann")[1]
+    assert jobs_of(INDEX).count() == 2
+
+
+def test_of_many_watchers_one_takes_a_job() -> None:
+    request_job(INDEX, "rebuild", "ann")
+
+    def try_it(runner: str) -> bool:
+        try:
+            return take("default", NAMES, runner) is not None
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(try_it, map(str, range(16)))) == 1
+
+
+def test_jobs_of_other_indexes_are_left_to_others() -> None:
+    request_job(INDEX, "rebuild", "ann")
+    assert take("default", ["player"], "me") is None
+
+
+def test_a_job_whose_runner_is_silent_is_taken_up_again() -> None:
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    assert take("default", NAMES, "first") is not None
+    assert take("default", NAMES, "second") is None
+    for runner in ("second", "third"):
+        Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+        taken = take("default", NAMES, runner)
+        assert taken is not None
+        assert taken.runner == runner
+    # A job that ends whoever takes it is given up.
+    Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+    assert take("default", NAMES, "fourth") is None
+    assert finished(job).outcome == "Given up: 3 processes took it, and none finished it."
+
+
+def test_a_runner_whose_job_was_taken_gives_way(
+    carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, proceed = threading.Event(), threading.Event()
+
+    def slow(index: Any, progress: Callable[[int], None]) -> int:
+        entered.set()
+        assert proceed.wait(20)
+        for _ in iter(lambda: jobs_of(INDEX).filter(runner="other", done=0).exists(), False):
+            progress(0)  # until the pulse has noticed
+        return 0
+
+    monkeypatch.setattr(jobs_module, "rebuild", slow)
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    stop = carrying_out()
+    assert entered.wait(20)
+    Job.objects.filter(pk=job.pk).update(runner="other", seen_at=Now())
+    proceed.set()
+    wait_until(lambda: not any(thread.name == "zrank-job-pulse" for thread in threading.enumerate()))
+    stop.set()
+    job.refresh_from_db()
+    assert (job.runner, job.is_open, job.outcome) == ("other", True, "")
+
+
+@pytest.mark.slow
+def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
+    Player.objects.bulk_create(Player(level=level) for level in range(4001))
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
+        wait_until(lambda: jobs_of(INDEX).exclude(runner="").exists())
+        watcher.send_signal(signal.SIGTERM)
+        assert watcher.stdin is not None
+        watcher.stdin.write("\n" * 9)
+        watcher.stdin.close()
+        assert watcher.wait(20) == 0
+    job.refresh_from_db()
+    assert (job.is_open, job.runner, job.attempts) == (True, "", 0)
+
+
+@pytest.mark.slow
+def test_a_watcher_that_is_killed_leaves_its_job_to_the_next(carrying_out: Callable[..., Any]) -> None:
+    Player.objects.bulk_create(Player(level=level) for level in range(4001))
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
+        wait_until(lambda: jobs_of(INDEX).filter(seen_at__isnull=False, total=4001).exists())
+        watcher.kill()
+    job.refresh_from_db()
+    assert job.is_open
+    Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+    carrying_out()
+    job = finished(job)
+    assert (job.ok, job.attempts, job.outcome) == (True, 2, "4,001 members ranked.")
+    assert_mirrors(PlayerAscending)
+
+
+def test_old_jobs_are_forgotten() -> None:
+    Job.objects.bulk_create(
+        Job(index=INDEX.name, kind="verify", is_open=None, requested_by=str(at)) for at in range(30)
+    )
+    request_job(INDEX, "verify", "ann")
+    assert jobs_of(INDEX).filter(is_open=None).count() == 20
+    assert jobs_of(INDEX).last().requested_by == "10"
