@@ -117,12 +117,12 @@ def test_a_job_whose_runner_is_silent_is_taken_up_again() -> None:
     assert take("default", NAMES, "first") is not None
     assert take("default", NAMES, "second") is None
     for runner in ("second", "third"):
-        Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+        Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
         taken = take("default", NAMES, runner)
         assert taken is not None
         assert taken.runner == runner
     # A job that ends whoever takes it is given up.
-    Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+    Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
     assert take("default", NAMES, "fourth") is None
     assert finished(job).outcome == "Given up: 3 processes took it, and none finished it."
 
@@ -175,7 +175,7 @@ def test_a_watcher_that_is_killed_leaves_its_job_to_the_next(carrying_out: Calla
         watcher.kill()
     job.refresh_from_db()
     assert job.is_open
-    Job.objects.filter(pk=job.pk).update(seen_at=Now() - LEASE)
+    Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
     carrying_out()
     job = finished(job)
     assert (job.ok, job.attempts, job.outcome) == (True, 2, "4,001 members ranked.")
