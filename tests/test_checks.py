@@ -138,6 +138,11 @@ def cache(location: Any = "redis://127.0.0.1:6379/1", **options: Any) -> dict[st
     return {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": TIMEOUTS | options}
 
 
+def clustered(location: str) -> dict[str, Any]:
+    """A cache whose server is a cluster."""
+    return cache(location, CONNECTION_FACTORY="django_zrank.cluster.ConnectionFactory")
+
+
 NEWEST = Player.objects.values("level").annotate(newest=Max("pk")).values("newest")
 EXTRA = Player.objects.extra(tables=["testapp_club"])
 NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
@@ -231,6 +236,14 @@ CACHES = [
         index={"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1/1"},
     ),
     caching("zrank.E006", "decoded", index=cache(CONNECTION_POOL_KWARGS={"decode_responses": True})),
+    *(
+        caching("zrank.E007", name, said, index=clustered(location))
+        for name, location, said in [
+            ("a database of a cluster", "redis://node-1:6379/3", "no database"),
+            ("the nodes of a cluster", "redis://node-1:6379,redis://node-2:6379", "URL of one node"),
+            ("the socket of a node", "unix:///run/redis.sock", "URL of one node"),
+        ]
+    ),
     caching("zrank.W001", "the same place", r"'pages'.*cache\.clear\(\)", index=cache(), pages=cache()),
     caching(
         "zrank.W001",

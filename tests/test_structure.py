@@ -104,7 +104,7 @@ def test_modules_are_short() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf locations generics isolation scripts keys models embedded",
+    "exceptions signals conf locations generics isolation scripts keys cluster models embedded",
     "codec facets filters members",
     "requests",
     "engine.sending engine.executor engine.pace",

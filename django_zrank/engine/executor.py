@@ -8,8 +8,17 @@ from typing import Any, Final, TypeVar
 
 from django_redis import get_redis_connection
 from redis import Redis
-from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import (
+    ConnectionError,
+    MovedError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    SlotNotCoveredError,
+)
 
+from ..cluster import renew
 from ..conf import get_settings
 from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..isolation import require_redis
@@ -93,16 +102,16 @@ class Executor:
     def guard(self, use: Callable[[Redis], Answer]) -> Answer:
         """Return ``use(client)``, with Redis's errors as ours.
 
-        After a planned failover behind one address, open connections lead to what is a replica now: they are closed,
-        and new ones opened, once.
+        Once more where the server is found to be another by now: after a planned failover behind one address, open
+        connections lead to what is a replica now; the nodes of a cluster replace each other.
         """
         try:
             client = self.client
             try:
                 return use(client)
-            except ReadOnlyError:
-                # Those that other threads are using are theirs to close.
-                client.connection_pool.disconnect(inuse_connections=False)
+            except (ReadOnlyError, MovedError, SlotNotCoveredError, ConnectionError) as error:
+                if not renew(client, error):
+                    raise
                 return use(self.client)
         except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
             raise self._translated(error) from error

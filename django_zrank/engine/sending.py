@@ -6,46 +6,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import AskError, NoScriptError, TryAgainError
 
+from ..cluster import pipelined
+from ..keys import guard_of
 from ..requests.request import Call
-from ..scripts import Script
 
 __all__ = ["send", "send_all"]
 
 
 def send(client: Redis, call: Call) -> Any:
     """The reply to one call. A server that doesn't know a script yet is sent its text."""
-    command, keys, arguments = call
-    if isinstance(command, str):
-        return client.execute_command(command, *keys, *arguments)  # type: ignore[no-untyped-call]
     try:
-        return client.execute_command("EVALSHA", command.sha, len(keys), *keys, *arguments)  # type: ignore[no-untyped-call]
+        return client.execute_command(*_words(call))  # type: ignore[no-untyped-call]
     except NoScriptError:
-        return client.execute_command("EVAL", command.source, len(keys), *keys, *arguments)  # type: ignore[no-untyped-call]
+        return client.execute_command(*_words(call, known=False))  # type: ignore[no-untyped-call]
 
 
 def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
-    """The replies to several calls, in one round trip; ``atomic`` lets nothing come between them.
+    """The replies to several calls, in one round trip; ``atomic`` lets nothing come between them. Their keys lie on one
+    server.
 
-    A client of a cluster is asked one after the other. Raises the first error that one of them raised.
+    Raises the first error that one of them raised.
     """
-    if not isinstance(client, Redis):
-        return [send(client, call) for call in calls]
     for known in (True, False):
-        pipeline: Any = client.pipeline(transaction=atomic)
-        for command, keys, arguments in calls:
-            pipeline.execute_command(*_words(command, len(keys), known), *keys, *arguments)
-        replies: list[Any] = pipeline.execute(raise_on_error=False)
+        replies = pipelined(
+            client, calls[0].keys[0], [_words(call, known=known) for call in calls], atomic=atomic
+        )
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if not any(isinstance(error, NoScriptError) for error in errors):
             break
-    if errors:
-        raise errors[0]
+    # Of a slot that is moving to another node, which redis-py goes after.
+    replies = [
+        send(client, call) if isinstance(reply, (AskError, TryAgainError)) else reply
+        for call, reply in zip(calls, replies, strict=True)
+    ]
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
     return replies
 
 
-def _words(command: Script | str, keys: int, known: bool) -> tuple[Any, ...]:
+def _words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
+    """The command that is sent for a call.
+
+    Scripts touch keys that they don't declare. While the slot of a cluster moves key by key, they would find some of
+    them absent, and be cut off in their middle by others. So each declares one key more, that never exists: what
+    declares both existing and missing keys of a moving slot is refused before it begins.
+    """
+    command, keys, arguments = call
     if isinstance(command, str):
-        return (command,)
-    return ("EVALSHA", command.sha, keys) if known else ("EVAL", command.source, keys)
+        return (command, *keys, *arguments)
+    script = ("EVALSHA", command.sha) if known else ("EVAL", command.source)
+    return (*script, len(keys) + 1, *keys, guard_of(keys[0]), *arguments)

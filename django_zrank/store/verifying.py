@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from .. import scripts
+from ..cluster import node_of, primaries
 from ..requests.request import Call, Request
 from .base import Base
 
@@ -151,12 +152,17 @@ class Verifying(Base):
         return found
 
     def eviction_policy(self) -> str | None:
-        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say.
+        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of a
+        cluster, the first other one of a node: slots move.
 
         INFO tells it to those who may not use CONFIG, too.
         """
-        policy: str | None = self._call(Redis.info, "memory").get("maxmemory_policy")
-        return policy
+
+        def ask(client: Redis) -> list[str | None]:
+            return [server.info("memory").get("maxmemory_policy") for server in primaries(client)]
+
+        policies = self.guard(ask)
+        return next((policy for policy in policies if policy != "noeviction"), "noeviction")
 
     # Pruning
 
@@ -172,7 +178,7 @@ class Verifying(Base):
     def _scan_keys(self, prefix: str, size: int) -> Iterator[list[bytes]]:
         cursor, ended = 0, False
         while not ended:
-            cursor, found = self._call(Redis.scan, cursor, _escape(prefix) + "*", size)
+            cursor, found = self._call(_scan_server, prefix, cursor, _escape(prefix) + "*", size)
             yield found
             ended = cursor == 0
 
@@ -184,6 +190,11 @@ class Verifying(Base):
 
 def _number(text: bytes | None) -> float | None:
     return None if text is None else float(text)
+
+
+def _scan_server(client: Redis, key: str, *args: Any) -> Any:
+    """SCAN of the server that a key lies on."""
+    return node_of(client, key).scan(*args)
 
 
 def _escape(text: str) -> str:

@@ -53,14 +53,14 @@ def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
 
 
 def test_a_write_that_began_before_the_restart_is_refused(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "server", identity(zrank))
+    zrank.hset(store.keys.meta, "server", identity(store))
     epoch = store.begin_write()
     zrank.hset(store.keys.meta, "server", "the server before")
     assert store.apply_changes(epoch, [Change("1", 10)]) is None
 
 
 def test_a_write_of_an_earlier_term_is_refused(zrank: Redis, store: Store) -> None:
-    zrank.hset(store.keys.meta, "server", identity(zrank))
+    zrank.hset(store.keys.meta, "server", identity(store))
     epoch = store.begin_write()
     assert store.adopt_server(store.check_health(), TERM + 1, behind=False)
     assert store.apply_changes(epoch, [Change("1", 10)]) is None

@@ -19,7 +19,7 @@ def test_the_term_is_that_of_the_server_that_was_accepted(store: Store) -> None:
 
 
 def test_another_history_of_the_same_process_is_not_written_to(zrank: Redis, store: Store) -> None:
-    run, _, _ = identity(zrank).partition("/")
+    run, _, _ = identity(store).partition("/")
     zrank.hset(store.keys.meta, "server", f"{run}/{'0' * 40}")
     with pytest.raises(IndexUnhealthy):
         store.begin_write()

@@ -12,7 +12,7 @@ def test_a_built_index(zrank: Redis, store: Store) -> None:
     health = store.check_health()
     first = {"owner": OWNER, "is_first": "1", "intact": "1"}
     state = {"generation": health.generation, "building": "", "behind": "", "applied": health.applied}
-    servers = {"accepted": health.server, "server": identity(zrank), "term": str(TERM)}
+    servers = {"accepted": health.server, "server": identity(store), "term": str(TERM)}
     assert health == Health(**state, **servers, **first)
     assert health.is_accepted
     assert len(health.generation) == 32

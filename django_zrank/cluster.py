@@ -1,0 +1,120 @@
+"""A Redis or Valkey Cluster behind django-redis: the connection, and the nodes that keys lie on.
+
+::
+
+    "OPTIONS": {"CONNECTION_FACTORY": "django_zrank.cluster.ConnectionFactory", …}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from threading import Lock
+from typing import Any, Final
+
+from django.core.cache import caches
+from django_redis.pool import ConnectionFactory as BaseFactory
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import ConnectionError, TimeoutError
+from redis.retry import Retry
+
+__all__ = ["ConnectionFactory", "is_cluster", "node_of", "pipelined", "primaries", "renew"]
+
+
+class ConnectionFactory(BaseFactory):  # type: ignore[misc]
+    """Connects a cache to a cluster, whose ``LOCATION`` is the URL of any of its nodes.
+
+    ``OPTIONS`` are those of django-redis, with ``NODES``: a list of further nodes, ``(host, port)``, that a process may
+    learn the others from. ``get_redis_connection()`` returns a ``redis.cluster.RedisCluster``: one for each process and
+    location, since to make one takes two round trips and Django makes a cache object for each thread.
+    """
+
+    _clients: Final[dict[tuple[Any, ...], RedisCluster]] = {}
+    _lock = Lock()
+
+    def connect(self, url: str) -> RedisCluster:
+        params = {**self.make_connection_params(url), **self.pool_cls_kwargs, **self.redis_client_cls_kwargs}
+        key = os.getpid(), repr(params)
+        with self._lock:
+            if key not in self._clients:
+                self._clients[key] = self._make(params)
+            return self._clients[key]
+
+    def _make(self, params: dict[str, Any]) -> RedisCluster:
+        given = {name: value for name, value in params.items() if name != "parser_class"}
+        # What is left of a cluster serves its slots; and the map is read again with the first slot that has moved.
+        defaults = {
+            "startup_nodes": list(starmap(ClusterNode, self.options.get("NODES", ()))),
+            "require_full_coverage": False,
+            "reinitialize_steps": 1,
+            "retry": Retry(NoBackoff(), 1),
+        }
+        client = RedisCluster(**{**defaults, **given})
+        if "retry" not in given:
+            # redis-py tries ten times more: a node that hangs would hold up a save for as many timeouts. It was made
+            # with one, since it asks any node for the commands.
+            client.set_retry(Retry(NoBackoff(), 0))
+        return client
+
+    def disconnect(self, connection: Any) -> None:
+        if any(pid == os.getpid() for (pid, _), made in self._clients.items() if made is connection):
+            connection.disconnect_connection_pools()
+
+    @classmethod
+    def forget(cls) -> None:
+        """Have the child of a fork make its own clients. Another thread may have held the locks of its parent's."""
+        cls._lock = Lock()
+        for cache in caches.all(initialized_only=True):
+            client = getattr(cache, "client", None)
+            if isinstance(getattr(client, "connection_factory", None), cls):
+                client.do_close_clients()  # type: ignore[union-attr]
+
+
+os.register_at_fork(after_in_child=ConnectionFactory.forget)
+
+
+def is_cluster(client: Any) -> bool:
+    """Return True for the client of a cluster."""
+    return isinstance(client, RedisCluster)
+
+
+def node_of(client: Any, key: str) -> Any:
+    """The client of the server that a key lies on: of a cluster, its node's."""
+    return client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
+
+
+def primaries(client: Any) -> list[Any]:
+    """The clients of all servers that take writes."""
+    return list(map(client.get_redis_connection, client.get_primaries())) if is_cluster(client) else [client]
+
+
+def pipelined(client: Any, key: str, commands: Iterable[Sequence[Any]], *, atomic: bool) -> list[Any]:
+    """The replies of the server that a key lies on to several commands, errors among them, in one round trip.
+
+    redis-py's own pipeline of a cluster would ask a server for the keys of each command, and send each command again,
+    one by one, after a timeout.
+    """
+    pipeline: Any = node_of(client, key).pipeline(transaction=atomic)
+    for words in commands:
+        pipeline.execute_command(*words)
+    try:
+        replies: list[Any] = pipeline.execute(raise_on_error=False)
+    except (ConnectionError, TimeoutError):
+        if is_cluster(client):
+            client.nodes_manager.initialize(last_failed_node_name=client.get_node_from_key(key).name)
+        raise
+    return replies
+
+
+def renew(client: Any, error: Exception) -> bool:
+    """Have a client find its server anew after an error. False where that is no reason to try once more: the server may
+    have carried out what it was sent."""
+    if isinstance(error, ConnectionError):  # after which the map of a cluster was read again
+        return is_cluster(client) and isinstance(error.__context__, ConnectionRefusedError)
+    if is_cluster(client):
+        client.nodes_manager.initialize()
+    else:  # Those that other threads are using are theirs to close.
+        client.connection_pool.disconnect(inuse_connections=False)
+    return True
