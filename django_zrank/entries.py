@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, overload
 
 from django.db import models
@@ -25,6 +25,9 @@ class Entries(Sequence[Entry], Generic[Member]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._entries!r}>"
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
 
     def __eq__(self, other: object) -> bool:
         """Like a list, so also equal to a list of the same entries."""

@@ -77,7 +77,7 @@ def is_offered() -> bool:
 
 def require_redis() -> None:
     """Raise ``NotIsolated`` in a test without a Redis of its own."""
-    if not may_use_redis():
+    if is_testing() and not is_isolated():
         raise NotIsolated(
             f"Tests do not use the Redis of CACHES[{get_settings().redis_alias!r}]. Give them one of their own with "
             "the fixture zrank or with django_zrank.testing.ZRankTestMixin. Or, if these settings are for tests "

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import TooManyFieldsSent
 from django.db import DataError, models
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.generics import get_object_or_404
@@ -80,31 +81,39 @@ class IndexViewSet(GenericViewSet[Any]):
             logger.warning("%s", error)  # It names a setting, which is not for clients
             raise NotFound(_("No ranking is served here. Name an index in the path.")) from error
 
+    @cached_property
+    def served(self) -> RankIndex:
+        """The index asked, looked up once for a request."""
+        return self.get_index()
+
     def get_ranking(self) -> Ranking:
         """The ranking asked, before the filters of the query string: narrow it here for what everybody is
         held to."""
-        return self.get_index().ranking
+        return self.served.ranking
 
     def get_filters(self) -> Mapping[str, str]:
         """Parameter → path of the facet that it filters by. Default: every path of a facet, by its own name, or
         ``facet_band`` where ``band`` is another parameter."""
-        paths = self.get_index().faceting.paths
+        paths = self.served.faceting.paths
+        if not paths:
+            return {}
         taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
         taken.update(common_parameters(self), backend_parameters(self))
         return {filter_name(path, taken, paths): path for path in paths}
 
-    def get_limits(self) -> Limits:
-        """Return the parameters that this action allows."""
+    def get_limits(self, **own: Any) -> Limits:
+        """Return the parameters that this action allows. ``own``: fields that only some views set."""
         others = {*common_parameters(self), *self.extra_parameters}
         if self.action in self.filtered_actions and self.shows_rows():
             others.update(backend_parameters(self))
         return Limits(
-            index=self.get_index(),
+            index=self.served,
             max_n=get_settings().max_n,
             filters=tuple(self.get_filters().items()),
             allow_groups=self.allow_groups,
             allow_unknown=self.allow_unknown,
             others=frozenset(others),
+            **own,
         )
 
     def get_query_class(self) -> type[Query]:
@@ -128,7 +137,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """The rows that the results, and a member asked as by ``?member=``, are taken from."""
         if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
             return super().get_queryset()
-        return self.get_index().model._default_manager.all()  # type: ignore[no-any-return]
+        return self.served.model._default_manager.all()  # type: ignore[no-any-return]
 
     def get_own_member(self) -> Any:
         """The row of the user. 401 or 403 where nobody has signed in, 404 where the user has none.
@@ -138,7 +147,7 @@ class IndexViewSet(GenericViewSet[Any]):
         user = self.request.user
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
-        index = self.get_index()
+        index = self.served
         by_owner = type(index).get_member is RankIndex.get_member
         if by_owner and index.get_owner() is None and not isinstance(user, index.model):
             raise NoOwner(index.name)
@@ -165,7 +174,7 @@ class IndexViewSet(GenericViewSet[Any]):
             rows = self.filter_queryset(self.get_queryset()).in_bulk([entry.pk for entry in entries])
         entries = [entry for entry in entries if entry.pk in rows]
         shown = self.get_serializer([rows[entry.pk] for entry in entries], many=True)
-        return combine(self.get_index(), entries, shown)
+        return combine(self.served, entries, shown)
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, NotRanked):

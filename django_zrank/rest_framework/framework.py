@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["backend_parameters", "common_parameters"]
 
 
-def common_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
+def common_parameters(view: GenericAPIView[Any]) -> list[str]:
     """The parameters that every action of ``view`` takes."""
-    if name := view.settings.URL_FORMAT_OVERRIDE:
-        yield name
+    names = [view.settings.URL_FORMAT_OVERRIDE]
     if view.versioning_class is not None and issubclass(view.versioning_class, QueryParameterVersioning):
-        yield view.versioning_class.version_param
+        names.append(view.versioning_class.version_param)
+    return list(filter(None, names))
 
 
 def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:

@@ -139,6 +139,7 @@ class IndexAutoSchema(AutoSchema):
 
     def _view_of(self, index: RankIndex) -> IndexViewSet:
         view = copy(self.viewset)
+        vars(view).pop("served", None)
         view.index = index
         return view
 

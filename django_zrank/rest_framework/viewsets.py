@@ -76,20 +76,21 @@ class RecommendationViewSet(IndexViewSet):
 
     def get_max_band(self) -> Band | None:
         """The widest band that may be asked for. None: no ceiling, as by default where the index has no band."""
-        band = self.get_index().get_band() if self.max_band is None else None
+        band = self.served.get_band() if self.max_band is None else None
         if band is None:
             return self.max_band
         below, above = sides(band)
         return 10 * below, 10 * above
 
-    def get_limits(self) -> Limits:
-        return replace(
-            super().get_limits(),
+    def get_limits(self, **own: Any) -> Limits:
+        band, ranks = self.get_max_band(), self.max_ranks
+        return super().get_limits(
             max_excluded=self.max_excluded,
             allow_seed=self.allow_seed,
             allow_band=self.allow_band,
-            max_band=None if (band := self.get_max_band()) is None else sides(band),
-            max_ranks=None if self.max_ranks is None else sides(self.max_ranks),
+            max_band=tuple(band) if isinstance(band, list) else band,
+            max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
+            **own,
         )
 
     def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:
@@ -136,8 +137,8 @@ class LeaderboardViewSet(IndexViewSet):
     default_n = 10
     """Members around one where the request doesn't say how many."""
 
-    def get_limits(self) -> Limits:
-        limits = super().get_limits()
+    def get_limits(self, **own: Any) -> Limits:
+        limits = super().get_limits(**own)
         if self.action != "list":
             return limits
         pages = get_page_parameters(self.paginator)

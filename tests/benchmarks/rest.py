@@ -141,7 +141,8 @@ def populate(size: int) -> list[str]:
     from django.contrib.auth.models import User
     from django.contrib.sessions.backends.db import SessionStore
 
-    from django_zrank.testing import disable_sync, sync_now
+    from django_zrank.sync.rebuild import rebuild
+    from django_zrank.testing import disable_sync
     from tests.testapp.models import Player
     from tests.testapp.zrank import PlayerRank
 
@@ -157,7 +158,7 @@ def populate(size: int) -> list[str]:
         players = Player.objects.bulk_create(rows, batch_size=500)
         for player in players[:USERS]:
             player.friends.set(rng.sample(players[USERS:], FRIENDS))
-    sync_now(PlayerRank)
+    rebuild(PlayerRank.instance())
     with connection.cursor() as cursor:
         cursor.execute({"mysql": "ANALYZE TABLE testapp_player"}.get(connection.vendor, "ANALYZE"))
     cookies = []
