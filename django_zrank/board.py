@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable
 from typing import Any, Final, overload
 
 from .codec.entry import Entry, Ranked
+from .engine.steps import Steps
 from .entries import Entries
 from .exceptions import NotRanked
 from .filters import covering
 from .generics import Member
-from .members import members_of
 from .narrowing import Narrowing
 from .requests.counts import CountFacet, Size
 from .requests.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .requests.positions import BarePosition, BareScore, Locate, Location
+from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 __all__ = ["Board"]
 
@@ -30,9 +32,12 @@ class Board(Narrowing[Member]):
 
     # Members by their positions
 
-    def top(self, n: int = 10) -> Entries[Member]:
+    @verb
+    def top(self, n: int = 10) -> Steps[Entries[Member]]:
         """The best ``n``."""
-        return self._page(0, _at_most("n", n))
+        return (yield from self._page(0, _at_most("n", n)))
+
+    atop = twin(top)
 
     @overload
     def __getitem__(self, position: int) -> Entry: ...
@@ -41,149 +46,209 @@ class Board(Narrowing[Member]):
     def __getitem__(self, position: int | slice) -> Entry | Entries[Member]:
         """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
         if isinstance(position, slice):
-            first, last = position.start or 0, position.stop
-            if position.step not in (None, 1) or first < 0 or (last is not None and last < 0):
-                raise ValueError(f"a slice takes no step and no negative positions: {position}")
-            if last is None:
-                raise ValueError(
-                    f"a slice needs an end: [{first}:{first + 100}]; to read all members, iterate over the ranking"
-                )
-            return self._page(first, _at_most("the slice", max(0, last - first), at_least=0))
+            return self._slice(position.start, position.stop, position.step)
         if position < 0:
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
-        entries = self._page(position, 1)
+        entries = self._slice(position, position + 1)
         if not entries:
             raise IndexError(f"nobody stands at the position {position}")
         return entries[0]
 
-    def __iter__(self) -> Iterator[Entry]:
+    @verb
+    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Steps[Entries[Member]]:
+        """``ranking[first:last]``: the members from the position ``first``, 0 is best, to before ``last``."""
+        first = first or 0
+        if step not in (None, 1) or first < 0 or (last is not None and last < 0):
+            raise ValueError(f"a slice takes no step and no negative positions: {slice(first, last, step)}")
+        if last is None:
+            raise ValueError(
+                f"a slice needs an end: [{first}:{first + 100}]; to read all members, iterate over the ranking"
+            )
+        return (yield from self._page(first, _at_most("the slice", max(0, last - first), at_least=0)))
+
+    aslice = twin(_slice)
+
+    @in_batches
+    def __iter__(self) -> Batches[Entry]:
         """All members, best first: one round trip for 1,000. One that moves meanwhile may come twice, or not at all."""
-        first, page = 0, self._page(0, _PAGE)
-        while page:
-            yield from page
-            first += _PAGE
-            page = self._page(first, _PAGE) if len(page) == _PAGE else page[:0]
+        positions = itertools.count(0, _PAGE)
+        return lambda: self._page(next(positions), _PAGE)
+
+    __aiter__ = batch_twin(__iter__)
+
+    @verb
+    def exists(self) -> Steps[bool]:
+        """Return true if anybody is ranked."""
+        return (yield from self._ask(Size())) > 0
+
+    aexists = twin(exists)
 
     def __bool__(self) -> bool:
-        """Return true if anybody is ranked."""
-        return self.count() > 0
+        return self.exists()
 
-    def at_rank(self, rank: int) -> Entry:
+    @verb
+    def at_rank(self, rank: int) -> Steps[Entry]:
         """The member at ``rank``, 1 is best, counted one by one whatever the ranking method. Raises ``NotRanked``."""
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
-        entries = self._page(rank - 1, 1)
+        entries = yield from self._page(rank - 1, 1)
         if not entries:
             raise NotRanked(f"nobody in the index {self._name} has the rank {rank}")
         return entries[0]
 
-    def _page(self, first: int, limit: int) -> Entries[Member]:
-        return self._entries(self._ask(PageAt(first, limit)))
+    aat_rank = twin(at_rank)
 
-    def around(self, member: Any, n: int = 10) -> Entries[Member]:
+    def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
+        return self._entries((yield from self._ask(PageAt(first, limit))))
+
+    @verb
+    def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
         """``n`` members with ``member`` in their middle; near the ranking's ends away from it, so that the page is full
         wherever the ranking has so many. Raises :exc:`~django_zrank.NotRanked`."""
-        page = self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
+        page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
         if page is None:
             raise self._not_ranked(member)
         return self._entries(page)
 
-    def between(self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0) -> Entries[Member]:
+    aaround = twin(around)
+
+    @verb
+    def between(
+        self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0
+    ) -> Steps[Entries[Member]]:
         """The best ``n`` of those with a score from ``low`` to ``high``, ends included; None for no bound.
 
         ``offset``: how many of the best to leave out, for the pages after the first.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(f"offset: expected a number of members, not {offset!r}")
-        return self._entries(self._between(low, high, _at_most("n", n), offset))
+        return self._entries((yield from self._between(low, high, _at_most("n", n), offset)))
 
-    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> Page:
+    abetween = twin(between)
+
+    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> Steps[Page]:
         bounds = [self._bound("low", low), self._bound("high", high)]
         best, worst = reversed(bounds) if self.view.reverse else bounds
-        return self._ask(PageBetween(best, worst, limit, offset))
+        return (yield from self._ask(PageBetween(best, worst, limit, offset)))
 
     # Members by their names
 
-    def __contains__(self, member: object) -> bool:
+    @verb
+    def contains(self, member: object) -> Steps[bool]:
         """Return true if ``member`` is ranked. Raises ``ValueError`` for what can't be a member."""
         text = self.index.to_text(member)
         if self._is_bare:
-            return self._ask(BareScore(text)) is not None
-        return self._ask(Locate([text])).found[0] is not None
+            return (yield from self._ask(BareScore(text))) is not None
+        return (yield from self._ask(Locate([text]))).found[0] is not None
 
-    def rank(self, member: Any) -> int:
+    acontains = twin(contains)
+
+    def __contains__(self, member: object) -> bool:
+        return self.contains(member)
+
+    @verb
+    def rank(self, member: Any) -> Steps[int]:
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare and self.view.method == "ordinal":
-            position = self._ask(BarePosition(self.index.to_text(member)))
+            position = yield from self._ask(BarePosition(self.index.to_text(member)))
             if position is None:
                 raise self._not_ranked(member)
             return position + 1
-        return self._locate(member)[1].before + 1
+        return (yield from self._locate(member))[1].before + 1
 
-    def score(self, member: Any) -> Any:
+    arank = twin(rank)
+
+    @verb
+    def score(self, member: Any) -> Steps[Any]:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare:
-            score = self._ask(BareScore(self.index.to_text(member)))
+            score = yield from self._ask(BareScore(self.index.to_text(member)))
             if score is None:
                 raise self._not_ranked(member)
             return self.index.ordering.first.kind.decode(score)
-        return self.entry(member).score
+        return self._to_entries([(yield from self._locate(member))[1]])[0].score
 
-    def entry(self, member: Any) -> Entry:
+    ascore = twin(score)
+
+    @verb
+    def entry(self, member: Any) -> Steps[Entry]:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
-        return self._to_entries([self._locate(member)[1]])[0]
+        return self._to_entries([(yield from self._locate(member))[1]])[0]
 
-    def percentile(self, member: Any) -> float:
+    aentry = twin(entry)
+
+    @verb
+    def percentile(self, member: Any) -> Steps[float]:
         """The percentage of the others that don't rank better than ``member``: 100 is best, 0 the last of all.
 
         It is SQL's ``PERCENT_RANK()`` the other way round. Raises :exc:`~django_zrank.NotRanked`.
         """
         is_dense = self.view.method == "dense"
-        size, location = self._locate(member, "competition" if is_dense else None)
+        size, location = yield from self._locate(member, "competition" if is_dense else None)
         return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
 
-    def _locate(self, member: Any, method: str | None = None) -> tuple[int, Location]:
-        size, (location,) = self._ask(Locate([self.index.to_text(member)]), method)
+    apercentile = twin(percentile)
+
+    def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
+        size, (location,) = yield from self._ask(Locate([self.index.to_text(member)]), method)
         if location is None:
             raise self._not_ranked(member)
         return size, location
 
-    def ranks(self, members: Iterable[Any]) -> dict[Any, int | None]:
+    @verb
+    def ranks(self, members: Iterable[Any]) -> Steps[dict[Any, int | None]]:
         """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
-        pks = self._pks(members)
+        pks = yield from self._pks(members)
+        _, found = yield from self._ask(Locate(list(pks)))
         return {
             pk: None if location is None else location.before + 1
-            for pk, location in zip(pks.values(), self._ask(Locate(list(pks))).found, strict=True)
+            for pk, location in zip(pks.values(), found, strict=True)
         }
 
-    def members(self, members: Iterable[Any]) -> Entries[Member]:
+    aranks = twin(ranks)
+
+    @verb
+    def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
         """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
-        locations = self._ask(Locate(list(self._pks(members)))).found
+        _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
         found = sorted(filter(None, locations), key=lambda location: location.position)
         return Entries(self.index, self._to_entries(found))
 
-    def _pks(self, members: Iterable[Any]) -> dict[str, Any]:
+    amembers = twin(members)
+
+    def _pks(self, members: Iterable[Any]) -> Steps[dict[str, Any]]:
         """Each member as Redis stores it, and its primary key."""
-        texts = dict.fromkeys(self.index.to_text(one, "members") for one in members_of("members", members))
+        given = yield from listed("members", members)
+        texts = dict.fromkeys(self.index.to_text(one, "members") for one in given)
         _at_most("members", len(texts), at_least=0)
         return {text: self.index.from_bytes(text.encode()) for text in texts}
 
     # Numbers
 
-    def rank_of_score(self, score: Any) -> int:
+    @verb
+    def rank_of_score(self, score: Any) -> Steps[int]:
         """The rank that a member with ``score`` would have, before all who have it already."""
         bound = self._bound("score", score)
-        return self._ask(PageBetween(bound, Bound(), 0)).before + 1
+        return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
 
-    def count(self) -> int:
+    arank_of_score = twin(rank_of_score)
+
+    @verb
+    def count(self) -> Steps[int]:
         """The number of ranked members."""
-        return self._ask(Size())
+        return (yield from self._ask(Size()))
 
-    def count_between(self, low: Any = None, high: Any = None) -> int:
+    acount = twin(count)
+
+    @verb
+    def count_between(self, low: Any = None, high: Any = None) -> Steps[int]:
         """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
-        return self._between(low, high, 0).following
+        return (yield from self._between(low, high, 0)).following
 
-    def counts(self, *paths: str) -> dict[Any, int]:
+    acount_between = twin(count_between)
+
+    @verb
+    def counts(self, *paths: str) -> Steps[dict[Any, int]]:
         """The number of members of each value of a facet: ``counts("region")``; of a composite one, of each tuple of
         values: ``counts("region", "platform")``. Values that nobody has are left out."""
         facet = self.index.faceting.of(paths)
@@ -191,13 +256,15 @@ class Board(Narrowing[Member]):
             raise ValueError(
                 f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
             )
-        found = self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
+        found = yield from self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
         order = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
         for name, count in found.items():
             values = facet.decode(name.decode())
             counts[values[0] if len(paths) == 1 else tuple(values[at] for at in order)] = count
         return counts
+
+    acounts = twin(counts)
 
     # Parsing
 

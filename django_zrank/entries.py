@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, overload
 
+from asgiref.sync import sync_to_async
 from django.db import models
 
 from .codec.entry import Entry
@@ -58,6 +59,14 @@ class Entries(Sequence[Entry], Generic[Member]):
             queryset = self._index.get_queryset()
         rows = {row.pk: row for row in queryset.filter(pk__in=[entry.pk for entry in self._entries])}
         return [rows[entry.pk] for entry in self._entries if entry.pk in rows]
+
+    async def aobjects(self, queryset: models.QuerySet[Member] | None = None) -> list[Member]:
+        """The twin of :meth:`objects`."""
+        return await sync_to_async(self.objects)(queryset)
+
+    async def __aiter__(self) -> AsyncIterator[Entry]:
+        for entry in self._entries:
+            yield entry
 
 
 class Recommendations(Entries[Member]):

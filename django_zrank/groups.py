@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from .engine import reader_of
+from .engine.steps import Steps
 from .requests.groups import add_to_group, clear_group, count_group, expiries, remove_from_group
 from .requests.request import Request
+from .verbs import twin, verb
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -37,7 +39,8 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group {self.name!r} of {self.index!r}>"
 
-    def add(self, *members: Any, expires: timedelta | None = None) -> int:
+    @verb
+    def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
         """Add members, until ``expires`` from now or for good. Returns how many were new.
 
         One that is in the group already belongs to it until the new time: what a viewer's browser may ask for
@@ -48,27 +51,45 @@ class Group:
         now = _now()
         until = float("inf") if expires is None else now + expires // timedelta(microseconds=1)
         texts = self._texts(members)
-        return self._run(add_to_group, texts, until, now) if texts else 0
+        return (yield from self._run(add_to_group, texts, until, now)) if texts else 0
 
-    def remove(self, *members: Any) -> int:
+    aadd = twin(add)
+
+    @verb
+    def remove(self, *members: Any) -> Steps[int]:
         """Remove members. Returns how many were in the group."""
         texts = self._texts(members)
-        return self._run(remove_from_group, texts, _now()) if texts else 0
+        return (yield from self._run(remove_from_group, texts, _now())) if texts else 0
 
-    def count(self) -> int:
+    aremove = twin(remove)
+
+    @verb
+    def count(self) -> Steps[int]:
         """The number of members, ranked or not."""
-        return self._run(count_group, _now())
+        return (yield from self._run(count_group, _now()))
 
-    def __contains__(self, member: Any) -> bool:
-        (until,) = self._run(expiries, self._texts([member]))
+    acount = twin(count)
+
+    @verb
+    def contains(self, member: Any) -> Steps[bool]:
+        """Return true if ``member`` is in the group."""
+        (until,) = yield from self._run(expiries, self._texts([member]))
         return until is not None and until > _now()
 
-    def clear(self) -> None:
-        """Remove all members."""
-        self._run(clear_group)
+    acontains = twin(contains)
 
-    def _run(self, ask: Callable[..., Request[Answer]], *arguments: Any) -> Answer:
-        return reader_of(self.index).run(lambda keys: ask(keys, self._key, *arguments))
+    def __contains__(self, member: Any) -> bool:
+        return self.contains(member)
+
+    @verb
+    def clear(self) -> Steps[None]:
+        """Remove all members."""
+        yield from self._run(clear_group)
+
+    aclear = twin(clear)
+
+    def _run(self, ask: Callable[..., Request[Answer]], *arguments: Any) -> Steps[Answer]:
+        return reader_of(self.index).running(lambda keys: ask(keys, self._key, *arguments))
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]

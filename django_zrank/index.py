@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
 from uuid import uuid4
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.db import models, router
 from django.db.models.expressions import OrderBy
@@ -171,6 +172,17 @@ class RankIndex(MemberCodec, Generic[Member]):
         ``get_excluded()`` if one query can answer for all that ``recommend_many()`` asks about."""
         return {member.pk: self.get_excluded(member) for member in members}
 
+    async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:
+        """What ``arecommend()`` awaits in place of ``get_excluded()``, which else it calls in a thread. Override it
+        beside that, which blocking code goes on calling."""
+        return ()
+
+    async def aget_excluded_many(
+        self, members: Sequence[Member], /
+    ) -> Mapping[Any, Iterable[Any] | AsyncIterable[Any]]:
+        """What ``arecommend_many()`` awaits in place of ``get_excluded_many()``."""
+        return {member.pk: await self.aget_excluded(member) for member in members}
+
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """The row of ``user``; of several, the first by primary key that is ranked. Raises ``NotRanked``."""
         owner = self.get_owner()
@@ -182,12 +194,22 @@ class RankIndex(MemberCodec, Generic[Member]):
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
         return member  # type: ignore[no-any-return]
 
+    async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
+        """The twin of :meth:`get_member`."""
+        return await sync_to_async(self.get_member)(user)
+
     @cached_property
     def has_excluded(self) -> bool:
-        """True if one of the two hooks is overridden. They take instances, which may cost a query."""
-        cls = type(self)
-        many = cls.get_excluded_many is not RankIndex.get_excluded_many
-        return many or cls.get_excluded is not RankIndex.get_excluded
+        """True if one of the hooks is overridden. They take instances, which may cost a query."""
+        return self.has_async_excluded or self._overrides("get_excluded", "get_excluded_many")
+
+    @cached_property
+    def has_async_excluded(self) -> bool:
+        """True if one of their twins is."""
+        return self._overrides("aget_excluded", "aget_excluded_many")
+
+    def _overrides(self, *hooks: str) -> bool:
+        return any(getattr(type(self), hook) is not getattr(RankIndex, hook) for hook in hooks)
 
     # Members, as Redis holds them
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from .conf import get_settings
 from .engine import reader_of
+from .engine.steps import Blocking, Steps
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .filters import Condition, parse_conditions, plan, uncovered
 from .generics import Member
@@ -113,16 +115,14 @@ class Narrowing(Generic[Member]):
     def _reader(self) -> Reader:
         return reader_of(self.index)
 
-    def _ask(self, question: Question[Answer], method: str | None = None) -> Answer:
+    def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
         return self._answer(question, self.view if method is None else replace(self.view, method=method))
 
-    def _answer(self, question: Question[Answer], view: View) -> Answer:
+    def _answer(self, question: Question[Answer], view: View) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed."""
         unhealthy = get_settings().unhealthy
         try:
-            reader = self._reader
-            reader.require_health(stale_will_do=unhealthy == "serve_stale")
-            return reader.answer(question, view)
+            return (yield from self._reader.asking(question, view, stale_will_do=unhealthy == "serve_stale"))
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
             declare = uncovered(self.conditions, counted)
@@ -131,7 +131,10 @@ class Narrowing(Generic[Member]):
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
-            return SqlReader(self.index, self.conditions).answer(question, view)
+            answer: Answer = yield Blocking(
+                partial(SqlReader(self.index, self.conditions).answer, question, view)
+            )
+            return answer
 
     @property
     def _name(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from .board import Board
+from .engine.steps import Blocking, Steps
 from .entries import Recommendations
 from .generics import Member
-from .members import members_of
+from .members import batched, members_of
 from .recommendations import Wish
 from .requests.groups import forget_seen
-from .requests.request import Several, Steps
+from .requests.request import Several
 from .sieve import Sieve
+from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 if TYPE_CHECKING:
     from .index import Band
@@ -37,6 +40,7 @@ class Ranking(Board[Member]):
     otherwise.
     """
 
+    @verb
     def recommend(
         self,
         member: Any,
@@ -49,7 +53,7 @@ class Ranking(Board[Member]):
         remember: timedelta | None = None,
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-    ) -> Recommendations[Member]:
+    ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
 
         On each side every set of candidates is equally likely; an odd one comes from before; what one side
@@ -76,23 +80,28 @@ class Ranking(Board[Member]):
             n,
             band=band,
             ranks=ranks,
-            exclude=exclude,
+            exclude=(yield from listed("exclude", exclude)),
             widen=widen,
             remember=remember,
             seed=seed,
         )
-        draw = wish.by(member)
+        (draw,) = yield from wish.draws([member])
+        if draw is None:
+            raise self._not_ranked(member)
         if where is None:
-            sample = self._ask(draw)
+            sample = yield from self._ask(draw)
         elif remember is not None:
             raise ValueError("remember: can't be combined with where")
         else:
             sieve = Sieve(wish, draw, self.index.get_queryset().filter(where).order_by())
-            sample = self._ask(Steps(sieve.steps))
+            sample = yield from sieve.steps(self._ask)
         if sample is None:
             raise self._not_ranked(member)
         return wish.answer(sample)
 
+    arecommend = twin(recommend)
+
+    @in_batches
     def recommend_many(
         self,
         members: Iterable[Any],
@@ -103,28 +112,42 @@ class Ranking(Board[Member]):
         exclude: Iterable[Any] = (),
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
-    ) -> Iterator[tuple[Any, Recommendations[Member] | None]]:
+    ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
 
         One round trip for 200 members; where the index has ``get_excluded()``, what ``get_excluded_many()`` asks for
         these, and one query for the rows of those that were given by their primary keys.
         """
-        # What is wrong is said at once, and not to whoever takes the first answer.
-        wish = Wish.parse(
-            self.index, self.view, n, band=band, ranks=ranks, exclude=exclude, widen=widen, remember=remember
-        )
-        return self._recommend_each(members_of("members", members), wish)
+        wish = Wish.parse(self.index, self.view, n, band=band, ranks=ranks, widen=widen, remember=remember)
+        excluded = members_of("exclude", exclude)
+        batches = batched(members_of("members", members), _MANY)
+
+        def steps() -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
+            nonlocal excluded
+            excluded = yield from listed("exclude", excluded)
+            # The members may be given by a query.
+            batch: list[Any] = yield Blocking(partial(next, batches, []))
+            return (yield from self._recommend_each(batch, replace(wish, exclude=excluded)))
+
+        return steps
+
+    arecommend_many = batch_twin(recommend_many)
 
     def _recommend_each(
-        self, members: Iterable[Any], wish: Wish
-    ) -> Iterator[tuple[Any, Recommendations[Member] | None]]:
-        for batch in wish.by_each(members, _MANY):
-            draws = [draw for _, draw in batch if draw is not None]
-            samples = iter(self._ask(Several(draws)) if draws else ())
-            for member, draw in batch:
-                sample = None if draw is None else next(samples)
-                yield member, None if sample is None else wish.answer(sample)
+        self, members: Sequence[Any], wish: Wish
+    ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
+        each = yield from wish.draws(members)
+        draws = [draw for draw in each if draw is not None]
+        samples = iter((yield from self._ask(Several(draws))) if draws else ())
+        found = [None if draw is None else next(samples) for draw in each]
+        return [
+            (member, None if sample is None else wish.answer(sample))
+            for member, sample in zip(members, found, strict=True)
+        ]
 
-    def forget(self, member: Any) -> None:
+    @verb
+    def forget(self, member: Any) -> Steps[None]:
         """Let those shown to ``member`` (see ``remember``) be drawn again."""
-        self._reader.run(partial(forget_seen, member=self.index.to_text(member)))
+        yield from self._reader.running(partial(forget_seen, member=self.index.to_text(member)))
+
+    aforget = twin(forget)

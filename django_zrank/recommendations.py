@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .codec.entry import Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
+from .engine.steps import Steps
 from .entries import Recommendations
-from .exceptions import NotRanked
-from .members import batched, members_of, rows_of
+from .exclusions import excluded_by_index
+from .members import members_of
 from .requests.sampling import Draw, Excluded, Sample
 from .requests.view import View
 
@@ -66,12 +67,17 @@ class Wish:
         draw = Draw("", n, distances, measure, (), _microseconds(remember), seed)
         return cls(index, view, draw, [band for _, band in bands], list(members_of("exclude", exclude)))
 
-    def by(self, member: Any, excluded: Iterable[Any] | None = None) -> Draw:
-        """The draw for ``member``; ``excluded``: the result of the hook, where it is known."""
+    def draws(self, members: Sequence[Any]) -> Steps[list[Draw | None]]:
+        """The steps to the draw for each of ``members``, None for one that has no row to ask ``get_excluded()`` of."""
+        found = yield from excluded_by_index(self.index, members)
+        return [
+            None if excluded is None else self._by(member, excluded)
+            for member, excluded in zip(members, found, strict=True)
+        ]
+
+    def _by(self, member: Any, excluded: Sequence[Any]) -> Draw:
         text = self.index.to_text(member)
-        if excluded is None:
-            excluded = _excluded_by_index(self.index, member)
-        given = {"exclude": self.exclude, "get_excluded()": list(members_of("get_excluded()", excluded))}
+        given = {"exclude": self.exclude, "get_excluded()": excluded}
         return self.draw._replace(member=text, excluded=excluding(self.index, text, given))
 
     def answer(self, sample: Sample) -> Recommendations:
@@ -91,21 +97,6 @@ class Wish:
             self.index, self.index.to_entries(ranked), self.bands[sample.band], sample.candidates
         )
 
-    def by_each(self, members: Iterable[Any], size: int) -> Iterator[list[tuple[Any, Draw | None]]]:
-        """Each of ``members`` with its draw, None for one that has no row to ask ``get_excluded()`` of: in lists of
-        ``size``."""
-        index = self.index
-        for batch in batched(members, size):
-            if not index.has_excluded:
-                yield [(member, self.by(member, ())) for member in batch]
-                continue
-            rows = rows_of(index, batch)
-            excluded = index.get_excluded_many([row for row in rows if row is not None])
-            yield [
-                (member, None if row is None else self.by(row, excluded.get(row.pk, ())))
-                for member, row in zip(batch, rows, strict=True)
-            ]
-
 
 def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:
     """Merge the exclusions for ``member`` into the form that is the cheapest to send; ``given``: members, by the
@@ -119,16 +110,6 @@ def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]])
         if min(excluded) > -EXACT and max(excluded) < EXACT:
             return excluded
     return [index.to_text(one, name) for name, members in given.items() for one in members]
-
-
-def _excluded_by_index(index: RankIndex, member: Any) -> Iterable[Any]:
-    """Call the index's hook with the row of ``member``; a primary key is looked up first."""
-    if not index.has_excluded:
-        return ()
-    (row,) = rows_of(index, [member])
-    if row is None:
-        raise NotRanked(f"{member!r} is not in the index {index.name!r}")
-    return index.get_excluded_many([row]).get(row.pk, ())
 
 
 def _microseconds(span: timedelta | None) -> int | None:

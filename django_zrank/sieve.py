@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from django.db import connections, models
 
 from .conf import get_settings
+from .engine.steps import Blocking, Steps
 from .members import batched
 from .recommendations import Wish, excluding
 from .requests.sampling import Draw, Sample
@@ -17,6 +19,8 @@ __all__ = ["Sieve"]
 
 _MOST_TRIED: Final = 5000
 """The most members that are asked about."""
+
+Ask: TypeAlias = Callable[[Draw], Steps[Sample | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,17 @@ class Sieve:
     rows: models.QuerySet[Any]
     """Those that pass."""
 
-    def steps(self) -> Generator[Draw, Sample | None, Sample | None]:
-        """The draws, each of which is sent its sample; returns the sample of those that pass."""
+    def steps(self, ask: Ask) -> Steps[Sample | None]:
+        """Draw, and return the sample of those that pass."""
         stream, found = self.draw.numbers(), None  # one for all draws, so that a seed fixes every one of them
         for band in range(len(self.draw.bands)):
             one_band = self.draw._replace(bands=self.draw.bands[band : band + 1], stream=stream)
-            found = yield from self._steps_of(band, one_band)
+            found = yield from self._steps_of(band, one_band, ask)
             if found is None or len(found.drawn) >= self.draw.wanted:
                 break
         return found
 
-    def _steps_of(self, band: int, draw: Draw) -> Generator[Draw, Sample | None, Sample | None]:
+    def _steps_of(self, band: int, draw: Draw, ask: Ask) -> Steps[Sample | None]:
         """The draws from one band, until enough have passed or nobody is left."""
         n, tried, size = draw.wanted, list[Any](), max(8, 2 * draw.wanted)
         index = self.wish.index
@@ -51,11 +55,11 @@ class Sieve:
         while True:
             size = min(size, get_settings().max_n)
             excluded = excluding(index, draw.member, {"where": [*draw.excluded, *tried]})
-            sample = yield draw._replace(wanted=size, excluded=excluded)
+            sample = yield from ask(draw._replace(wanted=size, excluded=excluded))
             if sample is None:
                 return None
             pks = {stored: split(stored)[1] for _, stored, _ in sample.drawn}
-            good = self.passing(pks.values())
+            good: set[bytes] = yield Blocking(partial(self.passing, pks.values()))
             better = 0
             for number, card in enumerate(sample.drawn):
                 is_better = (card[0] >= sample.position) == self.wish.view.reverse

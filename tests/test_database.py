@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 from unittest import mock
@@ -23,6 +24,7 @@ from redis import Redis
 
 from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.engine import reader_of
+from django_zrank.engine.steps import Blocking
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.ranking import Ranking
 from django_zrank.sql import sampling
@@ -49,7 +51,7 @@ class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
     def _answer(self, question: Any, view: Any) -> Any:
-        return SqlReader(self.index, self.conditions).answer(question, view)
+        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
 
 def by_sql(index: type[RankIndex]) -> BySql:
@@ -60,7 +62,7 @@ class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
     def _answer(self, question: Any, view: Any) -> Any:
-        return reader_of(self.index).answer(question, view)
+        return (yield from reader_of(self.index).running(partial(question.request, view)))
 
 
 def populate(scores: dict[int, Any]) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from redis import Redis
 
 from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.engine import reader_of
+from django_zrank.engine.steps import Blocking
 from django_zrank.ranking import Ranking
 from django_zrank.sql.reader import SqlReader
 from tests.populations import populate
@@ -51,14 +53,14 @@ class BySql(Ranking):
     """A ranking that asks nobody but the database."""
 
     def _answer(self, question: Any, view: Any) -> Any:
-        return SqlReader(self.index, self.conditions).answer(question, view)
+        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
 
 class ByRedis(Ranking):
     """A ranking that asks nobody but Redis."""
 
     def _answer(self, question: Any, view: Any) -> Any:
-        return reader_of(self.index).answer(question, view)
+        return (yield from reader_of(self.index).running(partial(question.request, view)))
 
 
 def by_sql(index: type[RankIndex]) -> BySql:

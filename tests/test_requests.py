@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Generator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -14,7 +13,7 @@ from django_zrank.codec.layout import PLAIN
 from django_zrank.engine import executor
 from django_zrank.engine.executor import Executor
 from django_zrank.keys import Keys
-from django_zrank.requests.request import Call, Request, Several, Steps, merge
+from django_zrank.requests.request import Call, Request, Several, merge
 from django_zrank.requests.view import View
 from django_zrank.sql.reader import _ANSWERS
 
@@ -85,22 +84,10 @@ def test_several_questions() -> None:
     assert run(several.request(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
 
 
-def test_steps_begin_anew_with_each_request() -> None:
-    def steps() -> Generator[Question, str, str]:
-        first = yield Question("A", "B")
-        second = yield Question(first.lower())
-        return f"{first} then {second}"
-
-    question = Steps(steps)
-    for _ in range(2):  # as after a swap, when all is asked once more
-        answer, rounds = run(question.request(View(PLAIN), KEYS))
-        assert (answer, rounds) == ("AB then ab", [["A"], ["B"], ["ab"]])
-
-
 def test_every_question_has_an_answer_by_sql() -> None:
     modules = [
         import_module(f"django_zrank.requests.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     questions = {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
-    assert questions - {Several, Steps} == set(_ANSWERS)
+    assert questions - {Several} == set(_ANSWERS)

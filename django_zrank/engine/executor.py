@@ -25,6 +25,7 @@ from ..isolation import require_redis
 from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
 from .sending import send, send_all
+from .steps import Steps, drive
 
 __all__ = ["Executor"]
 
@@ -60,13 +61,20 @@ class Executor:
     @property
     def live(self) -> Keys:
         """The keys of the generation that this process believes to be live. Scripts refuse another one."""
-        keys = self.keys
-        return _live.get(keys) or self.learn()
+        return self.believed or self.learn()
+
+    @property
+    def believed(self) -> Keys | None:
+        """Those keys; None before they were first asked for."""
+        return _live.get(self.keys)
 
     def learn(self) -> Keys:
         """Ask Redis which generation is live, '' for none, and return its keys."""
-        keys = self.keys
-        (found,) = self.send(Request((Call("HGET", (keys.meta,), ("generation",)),), list))
+        return drive(self.learning(), self.send)
+
+    def learning(self) -> Steps[Keys]:
+        """The steps of :meth:`learn`."""
+        (found,) = yield Request((Call("HGET", (self.keys.meta,), ("generation",)),), list)
         return self.believe(found.decode() if found else "")
 
     def believe(self, generation: str) -> Keys:
@@ -80,14 +88,19 @@ class Executor:
 
         Where another generation is live by now, it is asked again.
         """
+        return drive(self.running(ask), self.send)
+
+    def running(self, ask: Callable[[Keys], Request[Answer]]) -> Steps[Answer]:
+        """The steps of :meth:`run`."""
         for _ in range(_SWAPS):
             try:
-                answer: Answer | Request[Answer] = ask(self.live)
+                live = self.believed or (yield from self.learning())
+                answer: Answer | Request[Answer] = ask(live)
                 while isinstance(answer, Request):
-                    answer = answer.parse(self.send(answer))
+                    answer = answer.parse((yield answer))
                 return answer
             except Swapped:
-                if not self.learn().generation:
+                if not (yield from self.learning()).generation:
                     raise self.not_built() from None
         raise IndexUnavailable(f"Index {self.name!r}: rebuilds came too often for it to be read")
 
@@ -114,9 +127,10 @@ class Executor:
                     raise
                 return use(self.client)
         except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
-            raise self._translated(error) from error
+            raise self.translated(error) from error
 
-    def _translated(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
+        """An error of Redis as one of ours."""
         if not isinstance(error, ResponseError):
             return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
         match str(error).split():

@@ -10,8 +10,10 @@ from ..exceptions import IndexUnhealthy, NotBuilt
 from ..notes import may_be_believed
 from ..requests.request import Question
 from ..requests.view import View
-from ..store import Health, Store
+from ..store import Store
+from .asynchronous import adrive
 from .executor import Executor
+from .steps import Blocking, Once, Steps
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -39,23 +41,34 @@ class Reader(Executor):
         """The answer to a question about some of the members."""
         return self.run(partial(question.request, view))
 
-    def require_health(self, *, stale_will_do: bool) -> None:
+    def asking(self, question: Question[Answer], view: View, *, stale_will_do: bool) -> Steps[Answer]:
+        """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
+        if monotonic() >= self.until:
+            yield Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
+        return (yield from self.running(partial(question.request, view)))
+
+    def requiring_health(self, *, stale_will_do: bool) -> Steps[None]:
         """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
         declaration of the index says. Looked up once a second."""
         now = monotonic()
-        if now < self.until:
-            return
-        health = self.store.check_health()
+        health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):
             raise NotBuilt(
                 f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
                 "builds it anew"
             )
-        if not stale_will_do and health.generation and not self.may_be_believed(health):
-            raise IndexUnhealthy(f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them")
+        if not stale_will_do and health.generation:
+            # Once more where they don't agree: after Redis has answered, a rebuild may be put in place, and noted.
+            is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+            if not is_believed:
+                health = yield from self.store.checking_health()
+                is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+            if not is_believed:
+                raise IndexUnhealthy(
+                    f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
+                )
         self.until = now + _TRUST
 
-    def may_be_believed(self, health: Health) -> bool:
-        """Return whether Redis and the database agree. Asks Redis once more where they don't: a rebuild may have been
-        put in place, and noted, after it had answered."""
-        return may_be_believed(self.index, health) or may_be_believed(self.index, self.store.check_health())
+    async def adrive(self, steps: Steps[Answer]) -> Answer:
+        """The answer that steps lead to, in a coroutine."""
+        return await adrive(steps, self)

@@ -12,15 +12,15 @@ from ..cluster import pipelined
 from ..keys import guard_of
 from ..requests.request import Call
 
-__all__ = ["send", "send_all"]
+__all__ = ["send", "send_all", "words"]
 
 
 def send(client: Redis, call: Call) -> Any:
     """The reply to one call. A server that doesn't know a script yet is sent its text."""
     try:
-        return client.execute_command(*_words(call))  # type: ignore[no-untyped-call]
+        return client.execute_command(*words(call))  # type: ignore[no-untyped-call]
     except NoScriptError:
-        return client.execute_command(*_words(call, known=False))  # type: ignore[no-untyped-call]
+        return client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
 
 
 def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
@@ -31,7 +31,7 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
     """
     for known in (True, False):
         replies = pipelined(
-            client, calls[0].keys[0], [_words(call, known=known) for call in calls], atomic=atomic
+            client, calls[0].keys[0], [words(call, known=known) for call in calls], atomic=atomic
         )
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if not any(isinstance(error, NoScriptError) for error in errors):
@@ -47,7 +47,7 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
     return replies
 
 
-def _words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
+def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
     """The command that is sent for a call.
 
     Scripts touch keys that they don't declare. While the slot of a cluster moves key by key, they would find some of

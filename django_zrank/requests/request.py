@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -13,7 +13,7 @@ from ..scripts import Script
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["Call", "Question", "Request", "Several", "Steps", "Swapped", "merge"]
+__all__ = ["Call", "Question", "Request", "Several", "Swapped", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
@@ -99,23 +99,3 @@ class Several(Generic[Answer]):
 
     def request(self, view: View, keys: Keys) -> Request[list[Answer]]:
         return merge([question.request(view, keys) for question in self.questions])
-
-
-@dataclass(frozen=True, slots=True)
-class Steps(Generic[Answer]):
-    """Questions that depend on the answers to those before."""
-
-    begin: Callable[[], Generator[Question[Any], Any, Answer]]
-    """A generator that yields questions, is sent their answers, and returns the answer to the whole."""
-
-    def request(self, view: View, keys: Keys) -> Request[Answer]:
-        steps = self.begin()
-
-        def proceed(answer: Any) -> Answer | Request[Answer]:
-            try:
-                question = steps.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            return question.request(view, keys).then(proceed)
-
-        return next(steps).request(view, keys).then(proceed)

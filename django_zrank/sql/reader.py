@@ -13,7 +13,7 @@ from ..filters import GROUP, Condition
 from ..requests.counts import CountFacet, Size
 from ..requests.pages import PageAround, PageAt, PageBetween
 from ..requests.positions import BarePosition, BareScore, Locate
-from ..requests.request import Question, Several, Steps
+from ..requests.request import Question, Several
 from ..requests.sampling import Draw
 from ..requests.view import View
 from .deadline import reading
@@ -49,13 +49,6 @@ class SqlReader:
     def _answer(self, question: Any, view: View) -> Any:
         if isinstance(question, Several):
             return [self._answer(one, view) for one in question.questions]
-        if isinstance(question, Steps):
-            steps, answer = question.begin(), None
-            while True:
-                try:
-                    answer = self._answer(steps.send(answer), view)
-                except StopIteration as end:
-                    return end.value
         self._refuse_what_only_redis_holds(question)
         rows = self.rows
         try:

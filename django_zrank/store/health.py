@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from .. import scripts
+from ..engine.steps import Steps, drive
+from ..requests.request import Call, Request
 from .base import Base
 
 __all__ = ["Health", "Serving"]
@@ -59,12 +61,15 @@ class Serving(Base):
     def check_health(self) -> Health:
         """Return the :class:`Health` of the index on this server. A second round trip after another generation was put
         in place."""
-        live = self.live
+        return drive(self.checking_health(), self.send)
+
+    def checking_health(self) -> Steps[Health]:
+        """The steps of :meth:`check_health`."""
+        live = self.believed or (yield from self.learning())
         while True:
-            args = (live.generation, self.LEASE)
-            health = Health(
-                *map(bytes.decode, self._call(scripts.CHECK_HEALTH, (live.root, live.meta), args))
-            )
+            arguments = (live.generation, self.LEASE)
+            (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),), list)
+            health = Health(*map(bytes.decode, state))
             if health.generation == live.generation:
                 return health
             live = self.believe(health.generation)

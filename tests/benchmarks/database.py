@@ -10,6 +10,7 @@ import os
 import random
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,6 +32,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
     from django_zrank import RankIndex
+    from django_zrank.engine.steps import Blocking
     from django_zrank.ranking import Ranking
     from django_zrank.sql.reader import SqlReader
     from tests.benchmarks.rounds import save
@@ -45,7 +47,7 @@ def main() -> None:
 
     class BySql(Ranking):
         def _answer(self, question: Any, view: Any) -> Any:
-            return SqlReader(self.index, self.conditions).answer(question, view)
+            return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
     def run(sql: str) -> None:
         with connection.cursor() as cursor:

@@ -1,0 +1,131 @@
+"""Clients of ``redis.asyncio``: one pool for each event loop, made from what django-redis made of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Hashable
+from typing import Any
+
+import redis.asyncio.connection
+import redis.asyncio.sentinel
+from django.conf import settings
+from django_redis import get_redis_connection
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry
+from redis.sentinel import SentinelConnectionPool
+
+from ..isolation import require_redis
+
+__all__ = ["Client", "Loop", "running_loop"]
+
+_OWN = ("command_packer", "connection_pool", "event_dispatcher", "himport_registry", "parser_class")
+_OWN_PREFIXES = ("maint_", "maintenance_", "orig_", "oss_")
+"""Arguments of a connection that redis-py adds by itself, for blocking ones."""
+
+
+class Client:
+    """A client of one server, and how many may use it at once."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = copy_client(redis)
+        self.free = asyncio.Semaphore(redis.connection_pool.max_connections)
+        """A coroutine waits for a connection, where a thread is refused."""
+
+
+class Loop:
+    """What belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, tuple[Any, Client]] = {}
+        """By the alias; with the entry of ``CACHES`` that each was made for."""
+
+        self.together: dict[Hashable, asyncio.Future[None]] = {}
+        """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
+
+        self._life = self._live()
+
+    async def client(self, alias: str) -> Client:
+        """The client for an alias of ``CACHES``."""
+        require_redis()
+        entry = settings.CACHES.get(alias)
+        made_for, client = self.clients.get(alias, (None, None))
+        if client is None or made_for is not entry:
+            fresh = Client(get_redis_connection(alias))
+            self.clients[alias] = entry, fresh
+            if client is not None:  # other settings, in tests
+                await client.redis.aclose()
+            return fresh
+        return client
+
+    async def _live(self) -> AsyncGenerator[None]:
+        """Close the connections as the loop ends: asyncio.run() and servers close asynchronous generators then."""
+        try:
+            yield
+        finally:
+            for _, client in self.clients.values():
+                await client.redis.aclose()
+            self.clients.clear()
+
+    async def begin(self) -> None:
+        """Be told when the loop ends."""
+        await anext(self._life)
+
+
+_loops: dict[asyncio.AbstractEventLoop, Loop] = {}
+
+
+async def running_loop() -> Loop:
+    """What belongs to the loop that runs. A process that was forked runs another one, so it shares no connection."""
+    running = asyncio.get_running_loop()
+    loop = _loops.get(running)
+    if loop is None:
+        for other in [other for other in _loops if other.is_closed()]:
+            _loops.pop(other, None)
+        loop = _loops[running] = Loop()
+        await loop.begin()
+    return loop
+
+
+def copy_client(client: Redis) -> AsyncRedis:
+    """A client of the same server with the same options, for coroutines."""
+    pool = client.connection_pool
+    options: dict[str, Any] = {"max_connections": pool.max_connections, **_options(pool.connection_kwargs)}
+    if isinstance(pool, SentinelConnectionPool):
+        manager = pool.sentinel_manager
+        hosts = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
+        sentinel = redis.asyncio.sentinel.Sentinel(
+            [(host["host"], host["port"]) for host in hosts],
+            manager.min_other_sentinels,
+            _options(manager.sentinel_kwargs),
+            **_options(manager.connection_kwargs),
+        )
+        copy: Any = redis.asyncio.sentinel.SentinelConnectionPool(
+            pool.service_name,
+            sentinel,
+            is_master=pool.is_master,
+            check_connection=pool.check_connection,
+            connection_class=_counterpart(pool.connection_class, redis.asyncio.sentinel),
+            **options,
+        )
+    else:
+        kind = _counterpart(pool.connection_class, redis.asyncio.connection)
+        copy = redis.asyncio.ConnectionPool(connection_class=kind, **options)
+    return AsyncRedis.from_pool(copy)
+
+
+def _counterpart(kind: type, module: Any) -> Any:
+    """The class of ``redis.asyncio`` that is called as a class of connections is, or as the nearest one that it extends
+    and that has a namesake."""
+    return next(getattr(module, one.__name__) for one in kind.__mro__ if hasattr(module, one.__name__))
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name not in _OWN and not name.startswith(_OWN_PREFIXES)
+    }
+    if retry := kept.get("retry"):
+        kept["retry"] = Retry(retry._backoff, retry._retries, retry._supported_errors)
+    return kept

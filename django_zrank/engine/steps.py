@@ -1,0 +1,60 @@
+"""Steps towards an answer: generators that yield what they need done, for blocking code and for coroutines alike."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from ..requests.request import Request
+
+__all__ = ["Blocking", "Once", "Send", "Step", "Steps", "drive"]
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking(Generic[Answer]):
+    """A call that blocks, as queries of the database do. Coroutines leave it to a thread."""
+
+    call: Callable[[], Answer]
+
+    coroutine: Callable[[], Awaitable[Answer]] | None = None
+    """What coroutines await in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Generic[Answer]):
+    """Steps that coroutines which need them at the same time take once, together."""
+
+    key: Hashable
+    begin: Callable[[], Steps[Answer]]
+
+
+Step: TypeAlias = "Request[Any] | Blocking[Any] | Once[Any]"
+
+Steps: TypeAlias = Generator[Step, Any, Answer]
+"""Yields steps, is sent their outcomes (of a request the replies), and returns the answer."""
+
+Send: TypeAlias = Callable[[Request[Any]], list[Any]]
+
+
+def drive(steps: Steps[Answer], send: Send) -> Answer:
+    """Take the steps one by one, and return the answer."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                outcome = _take(step, send)
+            except Exception as error:  # noqa: BLE001 - the steps may know what to do about it
+                step = steps.throw(error)
+            else:
+                step = steps.send(outcome)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _take(step: Step, send: Send) -> Any:
+    if isinstance(step, Request):
+        return send(step)
+    return step.call() if isinstance(step, Blocking) else drive(step.begin(), send)

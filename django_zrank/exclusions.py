@@ -1,0 +1,51 @@
+"""Exclusions by the hooks of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from .engine.steps import Blocking, Steps
+from .members import members_of, rows_of
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = ["excluded_by_index"]
+
+
+def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[list[Any] | None]]:
+    """The steps to what the hooks exclude for each of ``members``, None for one that has no row to ask them of."""
+    if not index.has_excluded:
+        return [[] for _ in members]
+    found: list[list[Any] | None] = yield Blocking(
+        partial(_excluded, index, members), partial(_aexcluded, index, members)
+    )
+    return found
+
+
+def _excluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
+    rows = rows_of(index, members)
+    found: Mapping[Any, Any] = index.get_excluded_many([row for row in rows if row is not None])
+    return [None if row is None else _listed(found.get(row.pk, ())) for row in rows]
+
+
+async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
+    if not index.has_async_excluded:
+        return await sync_to_async(_excluded)(index, members)
+    rows = await sync_to_async(rows_of)(index, members)
+    found: Mapping[Any, Any] = await index.aget_excluded_many([row for row in rows if row is not None])
+    return [None if row is None else await _alisted(found.get(row.pk, ())) for row in rows]
+
+
+def _listed(excluded: Any) -> list[Any]:
+    return list(members_of("get_excluded()", excluded))
+
+
+async def _alisted(excluded: Any) -> list[Any]:
+    if hasattr(excluded, "__aiter__"):
+        return [one async for one in excluded]
+    return _listed(excluded)
