@@ -173,14 +173,16 @@ class RankIndex(MemberCodec, Generic[Member]):
         return {member.pk: self.get_excluded(member) for member in members}
 
     async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:
-        """What ``arecommend()`` awaits in place of ``get_excluded()``, which else it calls in a thread. Override it
-        beside that, which blocking code goes on calling."""
+        """The hook that ``arecommend()`` awaits in place of ``get_excluded()``, which it else calls in a thread.
+
+        Override it beside that, which blocking code goes on calling.
+        """
         return ()
 
     async def aget_excluded_many(
         self, members: Sequence[Member], /
     ) -> Mapping[Any, Iterable[Any] | AsyncIterable[Any]]:
-        """What ``arecommend_many()`` awaits in place of ``get_excluded_many()``."""
+        """The hook that ``arecommend_many()`` awaits in place of ``get_excluded_many()``."""
         return {member.pk: await self.aget_excluded(member) for member in members}
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:

@@ -37,9 +37,9 @@ class Sieve:
 
     def steps(self, ask: Ask) -> Steps[Sample | None]:
         """Draw, and return the sample of those that pass."""
-        stream, found = self.draw.numbers(), None  # one for all draws, so that a seed fixes every one of them
+        found = None
         for band in range(len(self.draw.bands)):
-            one_band = self.draw._replace(bands=self.draw.bands[band : band + 1], stream=stream)
+            one_band = self.draw._replace(bands=self.draw.bands[band : band + 1])
             found = yield from self._steps_of(band, one_band, ask)
             if found is None or len(found.drawn) >= self.draw.wanted:
                 break
@@ -55,7 +55,9 @@ class Sieve:
         while True:
             size = min(size, get_settings().max_n)
             excluded = excluding(index, draw.member, {"where": [*draw.excluded, *tried]})
-            sample = yield from ask(draw._replace(wanted=size, excluded=excluded))
+            # Every draw has a seed of its own: one that is repeated, after a swap, leaves the next as they were.
+            seed = None if draw.seed is None else f"{draw.seed!r} {band} {len(tried)}"
+            sample = yield from ask(draw._replace(wanted=size, excluded=excluded, seed=seed))
             if sample is None:
                 return None
             pks = {stored: split(stored)[1] for _, stored, _ in sample.drawn}

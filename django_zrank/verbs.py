@@ -28,6 +28,7 @@ class _Asker(Protocol):
 
 
 Owner = TypeVar("Owner", bound=_Asker)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def verb(
@@ -103,22 +104,22 @@ def listed(parameter: str, given: Any) -> Steps[list[Any]]:
     return found
 
 
-def _signed(ask: Any, begin: Any, was: str, now: str) -> Any:
+def _signed(ask: Method, begin: Any, was: str, now: str) -> Method:
     """A verb whose signature tells the answer, and not the steps to it."""
     opening, closing = was.split("{}")
     signature = inspect.signature(begin)
     answer = signature.return_annotation.removeprefix(opening).removesuffix(closing)
     returns = now.format(answer)
-    ask.__signature__ = signature.replace(return_annotation=returns)
+    vars(ask)["__signature__"] = signature.replace(return_annotation=returns)
     ask.__annotations__ = {**begin.__annotations__, "return": returns}
     return ask
 
 
-def _named(aask: Any, ask: Any) -> Any:
+def _named(aask: Method, ask: Any) -> Method:
     """The twin of a verb, as Django names it."""
     name = ask.__name__
     aask.__name__ = f"__a{name[2:]}" if name.startswith("__") else f"a{name.lstrip('_')}"
     aask.__qualname__ = ask.__qualname__.removesuffix(name) + aask.__name__
     aask.__annotations__ = {**ask.__annotations__}
-    aask.__signature__ = inspect.signature(ask)
+    vars(aask)["__signature__"] = inspect.signature(ask)
     return aask

@@ -112,7 +112,7 @@ LAYERS = [
     "notes",
     "engine sql",
     "verbs exclusions entries recommendations sieve",
-    "narrowing board ranking groups index",
+    "narrowing pages board ranking groups index",
     "registry routes",
     "sync",
     "hooks declaration checks",

@@ -45,18 +45,19 @@ async def _take(step: Step, executor: Executor, loop: Loop) -> Any:
         return await _send(step, executor, loop)
     if isinstance(step, Blocking):
         return await (step.coroutine or sync_to_async(step.call))()
-    return await _take_together(step, executor, loop)
+    await _take_together(step, executor, loop)
+    return None
 
 
-async def _take_together(step: Once[None], executor: Executor, loop: Loop) -> None:
+async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
     """Take the steps, or wait for the coroutine that is taking them, and fail as it fails. Where that was cancelled,
     another one takes them."""
     while taken := loop.together.get(step.key):
         error = await asyncio.shield(taken)
-        if not isinstance(error, asyncio.CancelledError):
-            if error is not None:
-                raise error
+        if error is None:
             return
+        if not isinstance(error, asyncio.CancelledError):
+            raise error
     future = loop.together[step.key] = asyncio.get_running_loop().create_future()
     error = None
     try:
@@ -89,7 +90,7 @@ async def _send_all(client: Redis, calls: Sequence[Call], *, atomic: bool) -> li
     for known in (True, False):
         if len(calls) == 1:
             try:
-                return [await client.execute_command(*words(calls[0], known))]
+                return [await client.execute_command(*words(calls[0], known))]  # type: ignore[no-untyped-call]
             except NoScriptError:
                 continue
         pipeline: Any = client.pipeline(transaction=atomic)

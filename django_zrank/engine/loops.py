@@ -34,13 +34,13 @@ class Client:
 
 
 class Loop:
-    """What belongs to one event loop."""
+    """The clients of one event loop, and the steps that its coroutines take together."""
 
     def __init__(self) -> None:
         self.clients: dict[str, tuple[Any, Client]] = {}
         """By the alias; with the entry of ``CACHES`` that each was made for."""
 
-        self.together: dict[Hashable, asyncio.Future[None]] = {}
+        self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
 
         self._life = self._live()
@@ -76,7 +76,7 @@ _loops: dict[asyncio.AbstractEventLoop, Loop] = {}
 
 
 async def running_loop() -> Loop:
-    """What belongs to the loop that runs. A process that was forked runs another one, so it shares no connection."""
+    """Return the :class:`Loop` of the event loop that runs. A fork runs another one: it shares no connection."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:
@@ -94,13 +94,13 @@ def copy_client(client: Redis) -> AsyncRedis:
     if isinstance(pool, SentinelConnectionPool):
         manager = pool.sentinel_manager
         hosts = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
-        sentinel = redis.asyncio.sentinel.Sentinel(
+        sentinel = redis.asyncio.sentinel.Sentinel(  # type: ignore[no-untyped-call]
             [(host["host"], host["port"]) for host in hosts],
             manager.min_other_sentinels,
             _options(manager.sentinel_kwargs),
             **_options(manager.connection_kwargs),
         )
-        copy: Any = redis.asyncio.sentinel.SentinelConnectionPool(
+        copy: Any = redis.asyncio.sentinel.SentinelConnectionPool(  # type: ignore[no-untyped-call]
             pool.service_name,
             sentinel,
             is_master=pool.is_master,

@@ -20,18 +20,18 @@ class Blocking(Generic[Answer]):
     call: Callable[[], Answer]
 
     coroutine: Callable[[], Awaitable[Answer]] | None = None
-    """What coroutines await in its place."""
+    """The one that coroutines await in its place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Once(Generic[Answer]):
-    """Steps that coroutines which need them at the same time take once, together."""
+class Once:
+    """Steps without an answer that coroutines which need them at the same time take once, together."""
 
     key: Hashable
-    begin: Callable[[], Steps[Answer]]
+    begin: Callable[[], Steps[None]]
 
 
-Step: TypeAlias = "Request[Any] | Blocking[Any] | Once[Any]"
+Step: TypeAlias = "Request[Any] | Blocking[Any] | Once"
 
 Steps: TypeAlias = Generator[Step, Any, Answer]
 """Yields steps, is sent their outcomes (of a request the replies), and returns the answer."""
