@@ -90,12 +90,12 @@ async def _send_all(client: Redis, calls: Sequence[Call], *, atomic: bool) -> li
     for known in (True, False):
         if len(calls) == 1:
             try:
-                return [await client.execute_command(*words(calls[0], known))]  # type: ignore[no-untyped-call]
+                return [await client.execute_command(*words(calls[0], known=known))]  # type: ignore[no-untyped-call]
             except NoScriptError:
                 continue
         pipeline: Any = client.pipeline(transaction=atomic)
         for call in calls:
-            pipeline.execute_command(*words(call, known))
+            pipeline.execute_command(*words(call, known=known))
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if not any(isinstance(error, NoScriptError) for error in errors):
