@@ -44,6 +44,9 @@ class Settings:
     keep_marks: float = 3600.0
     """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""
 
+    flush_every: float = 5.0
+    """Seconds between two flushes of scores that begin in Redis to their column."""
+
     auto_sync: bool = True
     """True to push saves and deletes. ``rebuild_zrank`` works either way."""
 

@@ -97,6 +97,15 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.E026",
         )
+    try:
+        index.column  # noqa: B018
+    except (FieldDoesNotExist, FieldError) as error:
+        hint = (
+            "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
+            "only criterion."
+        )
+        yield Error(f"{cls.__name__}.write_behind: {error}.", hint=hint, obj=cls, id="zrank.E035")
+        return
     yield from _check_decimals(index, ordering)
     yield from _check_method(index)
     yield from _check_band(index)

@@ -17,7 +17,10 @@ _INTERNAL: Final = {"get_ranked"}
 
 _HOOKS: Final = {name for name in vars(RankIndex) if name.startswith("get_")} - _INTERNAL
 
-SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {"ranking"}
+SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {
+    "ranking",
+    "scores",
+}
 """The attributes that a subclass sets."""
 
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS})

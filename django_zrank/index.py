@@ -13,6 +13,7 @@ from django.apps import apps
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
+from .codec.column import Column
 from .codec.entry import Entry, Ranked, decoder
 from .codec.layout import Layout
 from .codec.members import MemberCodec
@@ -24,6 +25,7 @@ from .generics import Member
 from .groups import Group
 from .ranking import Ranking
 from .requests.view import METHODS
+from .scores import ScoresAccessor
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -98,6 +100,10 @@ class RankIndex(MemberCodec, Generic[Member]):
     using: str | None = None
     """The database that is mirrored. Default: where the routers send writes of the model."""
 
+    write_behind: str = ""
+    """The way in which scores that begin in Redis, by ``PlayerRank.scores``, follow into the column: ``"increment"``,
+    added to it; ``"best"``, the better of both; ``"latest"``, in its place. Default: scores begin in the database."""
+
     # Who meets whom
 
     band: Band | None = None
@@ -109,6 +115,9 @@ class RankIndex(MemberCodec, Generic[Member]):
 
     ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
     """The readable side: ``PlayerRank.ranking.recommend(player)``."""
+
+    scores: ClassVar[ScoresAccessor] = ScoresAccessor()
+    """Scores that begin in Redis: ``PlayerRank.scores.increment(player)``. It takes ``write_behind``."""
 
     def __init__(self) -> None:
         # None where there is nothing to rank: manage.py check says so, and could not if this raised.
@@ -142,6 +151,9 @@ class RankIndex(MemberCodec, Generic[Member]):
 
     def get_facets(self) -> Sequence[str | Sequence[str]]:
         return self.facets
+
+    def get_write_behind(self) -> str:
+        return self.write_behind
 
     def get_name(self) -> str:
         return type(self).name or (str(self.model._meta.model_name) if self.model else "")
@@ -224,6 +236,16 @@ class RankIndex(MemberCodec, Generic[Member]):
     def faceting(self) -> Facets:
         """The parsed facets."""
         return Facets.parse(self.model, self.get_facets())
+
+    @cached_property
+    def column(self) -> Column | None:
+        """The column that scores follow into, None where they begin in the database. Raises ``FieldError``."""
+        return Column.parse(self.model, self.ordering, self.get_write_behind())
+
+    @cached_property
+    def rule(self) -> str:
+        """The way in which a change joins the column, as scripts take it; '' where scores begin in the database."""
+        return self.column.rule if self.column else ""
 
     @cached_property
     def layout(self) -> Layout:

@@ -28,13 +28,28 @@ class Keys(NamedTuple):
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last sign of life, and
-        ``filled``, which of its keys there are; ``guarded``, "1" where ``recent`` must be there."""
+        ``filled``, which of its keys there are; ``guarded``, "1" where ``recent`` must be there.
+
+        Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
+        finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
+        ``cursor``, how far takings have come in a round; ``identified``, when the server was last compared
+        with the accepted one; ``waiting``, since when something has been pending."""
         return f"{self.tag}:meta"
 
     @property
     def recent(self) -> str:
         """Sorted set: member -> version of its newest write. Guards against writes that arrive late."""
         return f"{self.tag}:recent"
+
+    @property
+    def pending(self) -> str:
+        """Hash: member -> its change, in units, that no flush has taken yet. What flush 7 carried is ``<pending>:7``,
+        kept for a few flushes."""
+        return f"{self.tag}:pending"
+
+    def once(self, key: str) -> str:
+        """Text, for a while: a call of this name has changed scores."""
+        return f"{self.tag}:once:{key}"
 
     @property
     def doomed(self) -> str:

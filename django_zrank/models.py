@@ -91,6 +91,9 @@ class Batch(models.Model):
     at = models.DateTimeField(db_default=Clock())
     """The time by the database's clock."""
 
+    flush = models.BigIntegerField(null=True)
+    """The number of the flush that carried these members to their column; null where marks were worked off."""
+
     marks = models.JSONField()
     """``via`` and ``member`` of each mark, those that say the same once: ``[[null, "17"], …]``."""
 
@@ -135,6 +138,13 @@ class Generation(models.Model):
     """With ``replayed_to`` the ids between which the marks lie that the last replay set waiting."""
 
     replayed_to = models.BigIntegerField(default=0)
+
+    flushed = models.BigIntegerField(default=0)
+    """The number of the last flush, noted in the transaction that wrote it. Read together with rows, it tells what of
+    their scores Redis alone knows."""
+
+    flushed_term = models.BigIntegerField(default=0)
+    """The term under which it was."""
 
     class Meta:
         default_permissions = ()

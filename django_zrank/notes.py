@@ -22,6 +22,7 @@ __all__ = [
     "is_accepted",
     "is_noted",
     "may_be_believed",
+    "may_be_written",
     "newest_batch",
     "noted",
 ]
@@ -102,6 +103,21 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
         return True
     # A rebuild that was just put in place is noted in a moment.
     return (health.term, health.generation) == (str(row.term), row.building)
+
+
+def may_be_written(index: RankIndex, health: Health) -> bool:
+    """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows.
+
+    Where the database can't be asked, the server's word is taken.
+    """
+    try:
+        row = None if health.owner == TESTS else noted(index)
+    except (DatabaseError, SynchronousOnlyOperation):
+        row = None
+    is_known = row is None or (
+        health.term == str(row.term) and health.generation in (row.generation, row.building)
+    )
+    return health.is_accepted and is_known
 
 
 def _began_a_history(index: RankIndex, health: Health) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "ADOPT_SERVER",
     "APPLY_CHANGES",
     "BEGIN_WRITE",
+    "CHANGE_SCORES",
     "CHECK_COUNTS",
     "CHECK_HEALTH",
     "CHECK_NAMES",
@@ -27,24 +28,34 @@ __all__ = [
     "LOAD_ROWS",
     "READ_MEMBERS",
     "READ_PAGE",
+    "READ_PENDING",
     "READ_RANKS",
+    "RECONCILE_PENDING",
     "SAMPLE_ANYWHERE",
     "SAMPLE_NEARBY",
+    "SETTLE_FLUSH",
     "START_REBUILD",
     "SWAP_REBUILT",
+    "TAKE_PENDING",
     "UNLINK_GENERATION",
     "Script",
 ]
 
 
 class Script:
-    """A script: its name, its text, and what is sent for it."""
+    """A script: its name, its text, and what is sent for it.
 
-    def __init__(self, name: str) -> None:
+    ``pending``: it takes scores from the database, of an index whose scores begin in Redis. The text in ``lua/before``
+    precedes it then; other indexes send and run nothing of that.
+    """
+
+    def __init__(self, name: str, *, pending: bool = False) -> None:
         self.name = name
         self.text = _read(name)
-        self.libraries = tuple(dict.fromkeys(_libraries(self.text)))
-        self.source = "\n".join([*(_read(f"lib/{library}") for library in self.libraries), self.text])
+        before = _read(f"before/{name}") if pending else ""
+        self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
+        parts = [*(_read(f"lib/{library}") for library in self.libraries), before, self.text]
+        self.source = "\n".join(filter(None, parts))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def __repr__(self) -> str:
@@ -67,6 +78,7 @@ ABANDON_REBUILD: Final = Script("abandon_rebuild")
 ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
+CHANGE_SCORES: Final = Script("change_scores")
 CHECK_COUNTS: Final = Script("check_counts")
 CHECK_HEALTH: Final = Script("check_health")
 CHECK_NAMES: Final = Script("check_names")
@@ -77,9 +89,13 @@ LOAD_ROWS: Final = Script("load_rows")
 INTERSECT: Final = Script("intersect")
 READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")
+READ_PENDING: Final = Script("read_pending")
 READ_RANKS: Final = Script("read_ranks")
+RECONCILE_PENDING: Final = Script("reconcile_pending")
 SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
+SETTLE_FLUSH: Final = Script("settle_flush")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")
+TAKE_PENDING: Final = Script("take_pending")
 UNLINK_GENERATION: Final = Script("unlink_generation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-__all__ = ["drained", "drift_found", "mended", "push_failed", "rebuilt"]
+__all__ = ["drained", "drift_found", "mended", "push_failed", "rebuilt", "unranked"]
 
 push_failed = Signal()
 """A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
@@ -20,3 +20,7 @@ rebuilt = Signal()
 
 drift_found = Signal()
 """``verify_zrank`` found members that are wrong. Arguments: ``missing``, ``extra``, ``different``, how many."""
+
+unranked = Signal()
+"""Scores are changed of members that aren't ranked, though their rows may be. Argument: ``members``, their primary
+keys. They are pushed, and looked for once more."""

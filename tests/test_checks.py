@@ -487,6 +487,20 @@ DECLARATIONS = [
         order=("-points",),
         get_queryset=rows(Result.objects.filter(season__is_over=False)),
     ),
+    *(
+        declaring(
+            "zrank.E035", f"write_behind {kind!r} of {order}", match, order=order, write_behind=kind, **more
+        )
+        for kind, order, match, more in [
+            ("often", ("-level",), "expected one of 'increment', 'best', 'latest', not 'often'", {}),
+            ("best", ("-level", "pk"), "one criterion", {}),
+            ("best", ("pk",), "not a plain column of testapp.Player itself", {}),
+            ("best", ("-points",), "not a plain column of testapp.Employee itself", {"model": Employee}),
+            ("latest", ("-profile__points",), "not a plain column of testapp.Account", {"model": Account}),
+            ("latest", ("-exact",), "exact has no fixed number of decimal places", {"model": Ledger}),
+            ("latest", ("-is_active",), "is_active is no integer and no decimal", {}),
+        ]
+    ),
     declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
     declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),

@@ -112,7 +112,7 @@ LAYERS = [
     "notes",
     "engine sql",
     "verbs exclusions entries recommendations sieve",
-    "narrowing pages board ranking groups index",
+    "narrowing pages board ranking groups scores index",
     "registry routes",
     "sync",
     "hooks declaration checks",

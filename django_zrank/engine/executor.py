@@ -24,7 +24,7 @@ from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBu
 from ..isolation import require_redis
 from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
-from .sending import send, send_all
+from .sending import send, send_all, send_once
 from .steps import Steps, drive
 
 __all__ = ["Executor"]
@@ -108,6 +108,8 @@ class Executor:
         """The replies to a request, after its delay."""
         if request.delay:
             sleep(request.delay)
+        if request.once:
+            return self.guard(lambda client: [send_once(client, request.calls[0])])
         if len(request.calls) == 1:
             return self.guard(lambda client: [send(client, request.calls[0])])
         return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))
@@ -139,13 +141,16 @@ class Executor:
             case ["NOTBUILT", *_]:
                 return self.not_built()
             case ["UNHEALTHY", *_]:
-                return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
+                return self.not_accepted()
             case ["TOOLARGE", size, limit]:
                 return FilterTooLarge(
                     f"Index {self.name!r}: no facet covers what is asked, and it would be computed from "
                     f"{int(size):,} members, more than {int(limit):,}"
                 )
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
+
+    def not_accepted(self) -> IndexUnhealthy:
+        return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def not_built(self) -> NotBuilt:
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {self.name}")

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..exceptions import IndexUnhealthy, NotBuilt
-from ..notes import may_be_believed
+from ..notes import may_be_believed, may_be_written
 from ..requests.request import Question
 from ..requests.view import View
 from ..store import Store
@@ -36,6 +36,9 @@ class Reader(Executor):
 
         self.until = 0.0
         """Until when the server is believed, by the process's own clock."""
+
+        self.accepted_until = 0.0
+        """Until when it is taken for the accepted one."""
 
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """The answer to a question about some of the members."""
@@ -72,3 +75,16 @@ class Reader(Executor):
     async def adrive(self, steps: Steps[Answer]) -> Answer:
         """The answer that steps lead to, in a coroutine."""
         return await adrive(steps, self)
+
+    def require_acceptance(self) -> None:
+        """Raise ``IndexUnhealthy`` where scores may not begin on this server, ``NotBuilt`` where it holds what another
+        declaration of the index says. Looked up once a second."""
+        now = monotonic()
+        if now < self.accepted_until:
+            return
+        health = self.store.check_health()
+        if not self.index.declares(health.generation):
+            raise self.not_built()
+        if health.generation and not may_be_written(self.index, health):
+            raise self.not_accepted()
+        self.accepted_until = now + _TRUST

@@ -8,11 +8,11 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import AskError, NoScriptError, TryAgainError
 
-from ..cluster import pipelined
+from ..cluster import node_of, pipelined
 from ..keys import guard_of
 from ..requests.request import Call
 
-__all__ = ["send", "send_all", "words"]
+__all__ = ["send", "send_all", "send_once", "words"]
 
 
 def send(client: Redis, call: Call) -> Any:
@@ -21,6 +21,22 @@ def send(client: Redis, call: Call) -> Any:
         return client.execute_command(*words(call))  # type: ignore[no-untyped-call]
     except NoScriptError:
         return client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
+
+
+def send_once(client: Redis, call: Call) -> Any:
+    """The reply to one call that must not be made twice: a client tries again by itself after an error of the
+    connection, which may have come between the call and its reply."""
+    pool: Any = node_of(client, call.keys[0]).connection_pool
+    connection: Any = pool.get_connection()
+    try:
+        try:
+            connection.send_command(*words(call))
+            return connection.read_response()
+        except NoScriptError:
+            connection.send_command(*words(call, known=False))
+            return connection.read_response()
+    finally:
+        pool.release(connection)
 
 
 def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:

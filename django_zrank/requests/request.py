@@ -46,6 +46,9 @@ class Request(Generic[Answer]):
     atomic: bool = False
     """True if nothing may come between the calls."""
 
+    once: bool = False
+    """True if it must not be sent again after an error of the connection: it has one call."""
+
     delay: float = 0.0
     """Seconds to wait before it is sent: for what another client is making."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ..codec.units import Number
 from .health import Health, Serving
+from .pending import Flight, Pending
 from .verifying import Standing, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
 
-__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Health", "Number", "Standing", "Store"]
+__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Flight", "Health", "Number", "Standing", "Store"]
 
 
-class Store(Writing, Serving, Verifying):
+class Store(Writing, Serving, Verifying, Pending):
     """One index in Redis, as it is written, verified and rebuilt."""

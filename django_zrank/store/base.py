@@ -26,9 +26,16 @@ class Base(Executor):
     LEASE: ClassVar[float] = 600
     """Seconds without a sign of life after which a rebuild counts as dead."""
 
-    def __init__(self, name: str, layout: Layout = PLAIN) -> None:
+    def __init__(self, name: str, layout: Layout = PLAIN, rule: str = "") -> None:
         super().__init__(name)
         self.layout = layout
+
+        self.rule = rule
+        """The way in which changes that began in Redis join a score; '' where none do."""
+
+        self.flushed: int | None = None
+        """The last flush that the database had noted when the rows were read that are about to be written; None where
+        no row was found."""
 
     def _call(self, command: Script | Callable[..., Any], *args: Any) -> Any:
         """A script, or a method of the client, with Redis's errors as ours."""

@@ -11,6 +11,7 @@ from redis import Redis
 
 from .. import scripts
 from ..cluster import node_of, primaries
+from ..codec.units import Number
 from ..requests.request import Call, Request
 from .base import Base
 
@@ -103,6 +104,19 @@ class Verifying(Base):
         args = generation, layout.width, int(layout.memberships)
         found = self._examine(scripts.READ_MEMBERS, keys, args, [(member,) for member in members])
         return found and [Standing(_number(score), _number(at), *rest) for score, at, *rest in found]
+
+    def read_pending(
+        self, generation: str, scores: Sequence[tuple[str, Number]]
+    ) -> list[tuple[Number, bool]] | None:
+        """The scores that members should have whose rows have these: with what the rows lack, which were read when
+        ``flushed`` was noted. And True if they had them at that moment.
+
+        None: also where the rows are too old to tell.
+        """
+        keys = self.keys.at(generation)
+        names, args = (keys.root, keys.meta, keys.pending), (generation, self.rule, self.flushed or 0)
+        found = self._examine(scripts.READ_PENDING, names, args, [(m, repr(score)) for m, score in scores])
+        return found and [(int(float(text.lstrip(b"="))), text[:1] == b"=") for text in found]
 
     def find_strays(
         self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False

@@ -11,12 +11,16 @@ from redis import Redis
 
 from .. import scripts
 from ..codec.units import Number
+from ..scripts import Script
 from .base import Base
 
 __all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Writing"]
 
 LOAD_LIMIT: Final = 3500
 """The most rows that one ``load_rows()`` takes: Lua's ``unpack`` fails at 8,000 values."""
+
+_APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
+_LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
 
 _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
@@ -79,8 +83,14 @@ class Writing(Base):
         else:
             texts = ((member, _text(score)) for member, score, _ in changes)
         roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
-        args = (*epoch, self.WINDOW, self.LEASE, *self._layout, *chain.from_iterable(texts))
-        reply = self._call(scripts.APPLY_CHANGES, (*roots, keys.recent, keys.meta, keys.doomed), args)
+        args: tuple[Any, ...] = (*epoch, self.WINDOW, self.LEASE, *self._layout, *chain.from_iterable(texts))
+        script = scripts.APPLY_CHANGES
+        names: tuple[str, ...] = (*roots, keys.recent, keys.meta, keys.doomed)
+        if self.rule:
+            first, flushed = 10, "" if self.flushed is None else self.flushed
+            args += (len(names) + 1, first, 2 + self.layout.memberships, self.rule, flushed)
+            script, names = _APPLY_WITH_PENDING, (*names, keys.meta, keys.pending)
+        reply = self._call(script, names, args)
         return None if reply is None else Applied(int(reply[0]), reply[1:])
 
     # Rebuilding
@@ -106,8 +116,13 @@ class Writing(Base):
             packed = b"".join([membership for _, _, membership in rows])
         else:
             texts = [part for member, score, _ in rows for part in (repr(score), member)]
-        args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)
-        reply = self._call(scripts.LOAD_ROWS, (keys.at(building).root, keys.recent, keys.meta), args)
+        args: tuple[Any, ...] = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)
+        script = scripts.LOAD_ROWS
+        names: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
+        if self.rule:
+            args += (len(names) + 1, len(args) - 1, 2 + self.layout.memberships, self.rule, self.flushed or 0)
+            script, names = _LOAD_WITH_PENDING, (*names, keys.meta, keys.pending)
+        reply = self._call(script, names, args)
         return bool(reply)
 
     def swap_rebuilt(self, building: str) -> bool:

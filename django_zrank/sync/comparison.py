@@ -10,7 +10,7 @@ from .multiset_sketch import MultisetSketch
 from .prefetch import ahead
 from .rankings import Rankings
 from .report import Report
-from .rows import Row, encode, select
+from .rows import Row, encode, note_flush, select
 from .sides import Sides
 from .suspects import Suspects
 from .watched_tables import every_row
@@ -79,9 +79,14 @@ class Comparison:
         for page in self.pages():
             if differing:
                 page = [row for row in page if is_uneven(to_text(row[0]).encode())]
-            ranked = encode(self.index, page)
+            ranked = encode(self.index, note_flush(self.index, self.store, page))
             while rows := {to_text(row[0]).encode(): row for row in islice(ranked, self.sides.size)}:
-                yield rows
+                yield self.with_pending(rows) if self.store.rule else rows
+
+    def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
+        """Rows with what they lack of scores that begin in Redis. Where it can't be told, they become suspects."""
+        found = self.sides.with_pending({member: row[1:] for member, row in rows.items()}) or {}
+        return {member: (row[0], *found.get(member, row[1:])) for member, row in rows.items()}
 
     def pages(self) -> Iterator[list[tuple[Any, ...]]]:
         """Primary key and criteria of each row, some batches at a time, in the order of primary keys.

@@ -11,6 +11,7 @@ from ..engine import reader_of
 from ..exceptions import IndexUnavailable, NotBuilt
 from ..requests.counts import Size
 from ..requests.view import View
+from ..store import Store
 from .health import Verdict, examine
 from .marks import waiting_marks
 
@@ -36,6 +37,12 @@ class Gauges:
     verdict: Verdict | None
     """The health of the index; None where Redis can't be reached."""
 
+    pending: int | None = 0
+    """Members whose scores have changed in Redis and not in their column yet; None where Redis can't be reached."""
+
+    lag: float = 0.0
+    """Seconds for which something has been pending, by Redis's clock; 0 where nothing is."""
+
 
 def read_gauges(index: RankIndex) -> Gauges:
     """Look at an index from both sides. A few small queries, and two round trips to Redis."""
@@ -43,15 +50,21 @@ def read_gauges(index: RankIndex) -> Gauges:
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     members: int | None
     verdict: Verdict | None
+    pending: int | None
+    lag, pending = 0.0, 0
     try:
         members, verdict = reader_of(index).answer(Size(), View(index.layout)), examine(index)
+        if index.column is not None:
+            pending, lag = Store(index.name, index.layout, index.rule).waiting()
     except NotBuilt:
         members, verdict = 0, Verdict.EMPTY
     except IndexUnavailable:
-        members, verdict = None, None
+        members, verdict, pending = None, None, None
     return Gauges(
         waiting=waiting.count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
         members=members,
         verdict=verdict,
+        pending=pending,
+        lag=lag,
     )

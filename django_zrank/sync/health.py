@@ -11,6 +11,7 @@ from ..models import Generation
 from ..notes import has_all, is_accepted, newest_batch, noted
 from ..signals import mended
 from ..store import Health, Store
+from .flush import reconcile
 from .marks import replay
 from .rebuild import rebuild
 from .triggers import gaps, restore
@@ -119,7 +120,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     rows are read. Raises ``IndexUnavailable``.
     """
     recaptured = look and _recapture(index)
-    store, using = Store(index.name, index.layout), index.get_using()
+    store, using = Store(index.name, index.layout, index.rule), index.get_using()
     health, row, newest = _look(index)
     verdict = _examine(index, health, row, newest)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
@@ -133,6 +134,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
         # The marks first: killed in between, they are worked off once more, which does no harm.
         replayed = replay(index, health.position, noted=row, server=health.server)
         if replayed is not None:
+            reconcile(index, store, health)
             store.adopt_server(health, row.term + 1, behind=replayed > 0)
     else:
         rebuild(index, polite=True)

@@ -148,7 +148,8 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
             marks = [Mark(index=index.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
-        lost._raw_delete(using)
+        # Flushes are told by their numbers: whatever server comes next may lack them, too.
+        lost.filter(flush=None)._raw_delete(using)
         if number:
             Generation.objects.using(using).filter(index=index.name).update(
                 replayed_from=noted.replayed_from if unfinished else before + 1, replayed_to=_newest_id(index)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 
 from .. import notes
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..signals import push_failed
+from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
 from .breaker import breaker
@@ -44,7 +44,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     Raises :exc:`~django_zrank.IndexUnavailable`, and :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a
     build that the database doesn't know.
     """
-    store, pks = Store(index.name, index.layout), list(pks)
+    store, pks = Store(index.name, index.layout, index.rule), list(pks)
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
     first = epoch = begin(index, store)
     for start in range(
@@ -61,7 +61,7 @@ def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> Epoc
     version of this write."""
     refusals = 0
     for _ in range(_ATTEMPTS):
-        applied = store.apply_changes(epoch, read(index, pks))
+        applied = store.apply_changes(epoch, read(index, pks, store))
         if applied is None:
             epoch, refusals = begin(index, store), 0
             continue
@@ -114,11 +114,23 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
     return True
 
 
-def read(index: RankIndex, pks: Iterable[Any]) -> Iterator[tuple[str, Number | None, bytes]]:
+def read(
+    index: RankIndex, pks: Iterable[Any], store: Store | None = None
+) -> Iterator[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it."""
     pks = list(pks)
+    found: Iterable[Sequence[Any]] = rows.select_among(index, pks)
+    if store is not None:
+        store.flushed, found = None, rows.note_flush(index, store, found)
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, membership in rows.encode(index, rows.select_among(index, pks)):
+    for pk, score, membership in rows.encode(index, found):
         # Where the database finds "bob" by "BOB", the member is called as it spells it.
         changes[index.to_text(pk)] = score, membership
     return ((text, score, membership) for text, (score, membership) in changes.items())
+
+
+def _wake(sender: RankIndex, members: list[Any], **kwargs: Any) -> None:
+    push(sender, members)
+
+
+unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

@@ -18,10 +18,11 @@ from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
+from .flush import reconcile
 from .marks import retire, waiting_ids
 from .prefetch import prefetch
 from .push import forget
-from .rows import encode, select
+from .rows import encode, note_flush, select
 from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def rebuild(
     connection = connections[using]
     if not uncommitted:
         refuse_transaction(connection, "A rebuild")
-    store, building, members = Store(index.name, index.layout), index.new_generation(), 0
+    store, building, members = Store(index.name, index.layout, index.rule), index.new_generation(), 0
     owner, server, term = _enter(index, store, polite=polite, test=uncommitted)
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
@@ -78,7 +79,7 @@ def rebuild(
         if not rows.update(building=building):
             raise _superseded(index)
         # An exception keeps its frames alive, and these an open query.
-        with closing(_batches(index, connection, batch_size)) as batches:
+        with closing(_batches(index, store, connection, batch_size)) as batches:
             for batch, loaded in prefetch(partial(store.load_rows, building), batches):
                 if not loaded:
                     raise _superseded(index)
@@ -120,6 +121,8 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     term = max(row.term, int(health.term or 0)) + 1
     if not rows.filter(term=row.term).update(term=term, server=health.server):
         raise _superseded(index)
+    is_ours = bool(health.generation) and health.owner in ("", TESTS, row.owner)
+    reconcile(index, store, health, everything=not is_ours)
     return row.owner, health.server, term
 
 
@@ -128,11 +131,11 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 
 def _batches(
-    index: RankIndex, connection: BaseDatabaseWrapper, size: int
+    index: RankIndex, store: Store, connection: BaseDatabaseWrapper, size: int
 ) -> Generator[list[tuple[str, int | float, bytes]]]:
     queryset, to_text = select(index, index.ordering.first.path), index.to_text
     with _unbuffered(connection):
-        rows = encode(index, queryset.iterator(chunk_size=size))
+        rows = encode(index, note_flush(index, store, queryset.iterator(chunk_size=size)))
         while batch := [(to_text(pk), score, membership) for pk, score, membership in islice(rows, size)]:
             yield batch
 

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from django.db import connections
-from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet, Subquery
 
 from ..exceptions import Unrankable
-from ..store import Number
+from ..models import Generation
+from ..store import Number, Store
 from .watched_tables import every_row
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Row", "encode", "forget", "select", "select_among"]
+__all__ = ["Row", "encode", "forget", "note_flush", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -89,7 +90,23 @@ def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
         ranked = index.get_ranked()
     if order_by or ranked.ordered:
         ranked = ranked.order_by(*order_by)
-    return ranked.values_list(*_columns(index))
+    if index.column is None:
+        return ranked.values_list(*_columns(index))
+    # In one statement with the rows: it tells which of the flushes these contain.
+    noted = Generation.objects.using(index.get_using()).filter(index=index.name).values("flushed")
+    noting: QuerySet[Any] = ranked.annotate(zrank_flushed=Subquery(noted))
+    return noting.values_list(*_columns(index), "zrank_flushed")
+
+
+def note_flush(index: RankIndex, store: Store, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+    """Yield ``rows`` of ``select()``, and let ``store`` know the last flush that was noted when they were read."""
+    return rows if index.column is None else _note_flush(store, rows)
+
+
+def _note_flush(store: Store, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    for row in rows:
+        store.flushed = row[-1] or 0
+        yield row
 
 
 def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:

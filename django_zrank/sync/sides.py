@@ -39,8 +39,11 @@ class Sides:
         self.index = index
         self.size = size
         self.using = index.get_using()
-        self.store = Store(index.name, index.layout)
+        self.store = Store(index.name, index.layout, index.rule)
         self.generation = self.store.check_health().generation
+
+        self.agreed: set[bytes] = set()
+        """Members whose score was right, with what was pending, at one moment while they were read."""
 
     def require_same(self) -> None:
         """Raise ``Replaced`` where another generation or server took its place."""
@@ -70,12 +73,33 @@ class Sides:
         asked = (pk for pk in pks.values() if pk is not None)
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
         rows: dict[bytes, tuple[Number, bytes]] = {}
+        self.agreed.clear()
         while chunk := list(islice(asked, limit)):
-            found = read(self.index, chunk)
-            rows.update(
-                (text.encode(), (score, membership)) for text, score, membership in found if score is not None
-            )
+            found = read(self.index, chunk, self.store)
+            ranked = {
+                text.encode(): (score, membership) for text, score, membership in found if score is not None
+            }
+            adjusted = self.with_pending(ranked)
+            if adjusted is None:
+                raise Replaced
+            rows.update(adjusted)
         return rows
+
+    def with_pending(
+        self, rows: Mapping[bytes, tuple[Number, bytes]]
+    ) -> Mapping[bytes, tuple[Number, bytes]] | None:
+        """Rows with what they lack of scores that begin in Redis. None: they are too old to tell."""
+        # A score that tie bytes make exact lies beyond what a change may lead to.
+        plain = {member: row for member, row in rows.items() if row[1][:1] != b"\0"}
+        if not self.store.rule or not plain:
+            return rows
+        asked = [(member.decode(), score) for member, (score, _) in plain.items()]
+        found = self.store.read_pending(self.generation, asked)
+        if found is None:
+            return None
+        self.agreed |= {member for member, (_, agrees) in zip(plain, found, strict=True) if agrees}
+        scores = zip(plain.items(), found, strict=True)
+        return {**rows, **{member: (score, row[1]) for (member, row), (score, _) in scores}}
 
     def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
         """Return where each member stands."""

@@ -20,6 +20,7 @@ from ..isolation import may_use_redis
 from ..models import Mark
 from ..registry import registry
 from .drain import drain_soon
+from .flush import flush_soon
 from .push import try_push
 from .transactions import belongs_to
 from .watched_tables import WatchedTable, every_row, watched_tables
@@ -153,6 +154,7 @@ class Touched:
             try:
                 if try_push(index, self.members_of(index)):
                     drain_soon(index)
+                    flush_soon(index)
             except Exception:  # the transaction is committed: nothing may fail it now
                 logger.exception("Index %r: what a transaction changed was not pushed", index.name)
 

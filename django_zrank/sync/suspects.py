@@ -90,6 +90,8 @@ class Suspects:
                 for name, score in [(location[0], stray[location])]
                 if score is not None
             }
+            if expected and member in self.sides.agreed and second.score is not None:
+                expected = second.score, expected[1]  # what has changed since began in Redis
             if stands(second, expected) and not astray:
                 continue
             if first != second or member in in_flight:

@@ -14,6 +14,7 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from ..store import Store
 from .drain import drain
+from .flush import flush, is_due
 from .health import Verdict, repair
 from .patience import retry
 
@@ -46,16 +47,26 @@ class Synced(NamedTuple):
     rebuilt: bool
     """True if the index was built anew."""
 
+    flushed: int = 0
+    """Members whose scores, begun in Redis, were written to their column."""
+
     def __str__(self) -> str:
-        return (
-            f"built anew, {self.marks} marks worked off" if self.rebuilt else f"{self.marks} marks worked off"
-        )
+        parts = ["built anew"] if self.rebuilt else []
+        parts.append(f"{self.marks} marks worked off")
+        return ", ".join([*parts, f"{self.flushed} scores flushed"] if self.flushed else parts)
 
 
-def sync(index: RankIndex | type[RankIndex], *, look: bool = True, limit: int | None = None) -> Synced:
+def sync(
+    index: RankIndex | type[RankIndex],
+    *,
+    look: bool = True,
+    limit: int | None = None,
+    due: Callable[[RankIndex], bool] = lambda index: True,
+) -> Synced:
     """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair what isn't healthy, and work off marks.
 
-    ``look``: at its triggers, too. ``limit``: work off so many marks at most.
+    ``look``: at its triggers, too. ``limit``: work off so many marks at most. ``due``: tells if scores that begin in
+    Redis are to be flushed to their column.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where somebody else is at it; and
     ``TransactionManagementError`` inside a transaction.
@@ -65,8 +76,9 @@ def sync(index: RankIndex | type[RankIndex], *, look: bool = True, limit: int | 
     for _ in range(_STEPS):
         if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
+    flushed = retry(partial(flush, index, limit=limit)) if due(index) else 0
     marks = retry(partial(drain, index, limit=limit))
-    return Synced(marks, Store(index.name).live.generation != before)
+    return Synced(marks, Store(index.name).live.generation != before, flushed)
 
 
 def watch(
@@ -91,7 +103,7 @@ def watch(
                 break
             look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
             try:
-                done = sync(index, look=look, limit=_TURN)
+                done = sync(index, look=look, limit=_TURN, due=is_due)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all

@@ -22,9 +22,10 @@ from django_zrank.requests.pages import PageAt
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Call
 from django_zrank.requests.sampling import Draw
+from django_zrank.requests.scores import ChangeScores
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
-from tests.builds import start
+from tests.builds import TERM, start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
@@ -49,9 +50,18 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
     ),
     "begin_write": lambda store: store.begin_write(),
+    "change_scores": lambda store: store.run(
+        ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).request
+    ),
+    "reconcile_pending": lambda store: store.reconcile_pending(
+        store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
+    ),
+    "settle_flush": lambda store: store.settle_flush(TERM, 1),
+    "take_pending": lambda store: store.take_pending(TERM, 0, 10),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
+    "read_pending": lambda store: store.read_pending("a", [("1", 1), ("2", 2)]),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
@@ -153,7 +163,10 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
         calls.extend(asked)
         return send_all(client, asked, **how)
 
-    with mock.patch.object(executor, "send", one), mock.patch.object(executor, "send_all", several):
+    with (
+        mock.patch.multiple(executor, send=one, send_once=one),
+        mock.patch.object(executor, "send_all", several),
+    ):
         CALLS[script.name](store)
     keys, args = next((call.keys, call.arguments) for call in calls if call.command is script)
     for section, given in (("KEYS", keys), ("ARGV", args)):
@@ -163,7 +176,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
         else:
             assert len(given) == len(listed)
     roots = {"live", "shadow", "root", "ranking"}
-    names = {"seen": "seen:1"}
+    names = {"seen": "seen:1", "once": "once:k"}
     for key, name in zip(keys, header(script, "KEYS"), strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}

@@ -207,8 +207,8 @@ def test_a_change_between_the_reading_and_the_writing_leaves_its_own_mark(
     """The rows were read; then another one commits and marks; then what was read is written."""
     read = push_module.read
 
-    def read_then_change(index: Any, pks: Any) -> Any:
-        changes = list(read(index, pks))
+    def read_then_change(index: Any, pks: Any, store: Any) -> Any:
+        changes = list(read(index, pks, store))
         if Player.objects.filter(pk=players[0].pk).exclude(level=77).update(level=77):
             mark(players[0].pk)
         return changes
@@ -296,10 +296,10 @@ def test_a_mark_that_cant_be_worked_off_keeps_none_waiting(
 ) -> None:
     poisoned = mark(players[0].pk)[0]
 
-    def choke(index: Any, pks: Any) -> Any:
+    def choke(index: Any, pks: Any, store: Any) -> Any:
         if players[0].pk in (pks := list(pks)):
             raise ArithmeticError("this one")
-        return read(index, pks)
+        return read(index, pks, store)
 
     read = push_module.read
     monkeypatch.setattr(push_module, "read", choke)

@@ -78,7 +78,7 @@ class World:
         self.rebuilds = 0
         self.rebuild: Iterator[None] | None = None
 
-    def read(self, index: Any, pks: list[int]) -> list[tuple[str, int | None, bytes]]:
+    def read(self, index: Any, pks: list[int], store: Any) -> list[tuple[str, int | None, bytes]]:
         Process.here.process.wait_for_turn()
         return [(str(pk), self.rows.get(pk), b"") for pk in pks]
 
@@ -162,7 +162,7 @@ def a_world() -> Iterator[World]:
 
             patch.setattr(Store, name, stop_first)
         patch.setattr(module, "read", world.read)
-        patch.setattr(module, "is_noted", lambda *_: True)
+        patch.setattr(module.notes, "is_noted", lambda *_: True)
         two_a_batch = SimpleNamespace(features=SimpleNamespace(max_query_params=2))
         patch.setattr(module, "connections", {INDEX.get_using(): two_a_batch})
         stack.callback(world.finish)

@@ -217,3 +217,14 @@ class Member(models.Model):
 
     class Meta:
         base_manager_name = "visible"
+
+
+class Video(models.Model):
+    """Scores that begin in Redis, of every kind that may."""
+
+    views = models.IntegerField(default=0, null=True)
+    total = models.BigIntegerField(default=0)
+    price = models.DecimalField(max_digits=9, decimal_places=2, default=0)
+    region = models.CharField(max_length=40, default="")
+    is_public = models.BooleanField(default=True)
+    seen = models.DateTimeField(null=True)

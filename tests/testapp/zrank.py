@@ -129,3 +129,15 @@ class ByMoment(TicketRank):
 class BySpan(TicketRank):
     order = ("span",)
     band = timedelta(seconds=90)
+
+
+@register
+class VideoRank(RankIndex):
+    """Views are counted in Redis."""
+
+    model = models.Video
+    order = ("-views",)
+    write_behind = "increment"
+
+    def get_queryset(self) -> QuerySet[models.Video]:
+        return models.Video.objects.filter(is_public=True)

@@ -1,0 +1,107 @@
+-- uses: clock, server, built, memberships, pending
+-- Change scores ahead of their column, in every ranking of the members: all of them, or none.
+--
+-- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
+--       meta        hash of the index
+--       pending     hash, member -> its pending change
+--       once        text that remembers for a while that this call was made
+-- ARGV  generation  that the client believes to be live
+--       memberships '1' where members have memberships
+--       dense       '1' where distinct values are counted
+--       rule        'sum', 'max', 'min' or 'last'
+--       lowest      score that a change may lead to
+--       highest     score that a change may lead to
+--       keep        seconds for which the call is remembered; '' not to
+--       …           then pairs: member, change in units; 1,000 at most, each member once
+-- Returns {'done', score…}; {'missing', member…} with nothing changed where some aren't ranked; {'beyond', member…} with
+--         nothing changed where a score would leave the column's range. The error UNHEALTHY where the server is not the
+--         one that was accepted, READONLY on a replica, SWAPPED, NOTBUILT.
+-- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
+
+local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV, 1, 7)
+local FIRST = 8
+memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
+
+local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
+if state[1] ~= generation then
+  return not_live(meta, generation)
+end
+-- INFO takes longer than all else here. No server starts, and none is promoted, within a millisecond of its last write.
+local now = clock()
+if math.abs(now - (state[4] or 0)) > 1000 then
+  local server, is_replica = identity()
+  if is_replica then
+    return redis.error_reply('READONLY the server is a replica')
+  elseif server ~= state[3] then
+    return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
+  end
+  redis.call('HSET', meta, 'identified', integer(now))
+  redis.call('HSETNX', meta, 'waiting', integer(now))
+end
+
+local members, changes, stored, known = {}, {}, {}, {}
+for i = FIRST, #ARGV, 2 do
+  members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
+end
+if memberships then
+  known = redis.call('HMGET', memberships_key(live), unpack(members))
+end
+for n, member in ipairs(members) do
+  known[n] = known[n] or ''
+  stored[n] = string.sub(known[n], 1, tie_length(known[n], 0)) .. member
+end
+local scores = redis.call('ZMSCORE', live, unpack(stored))
+local missing, beyond, done = {'missing'}, {'beyond'}, {'done'}
+for n, member in ipairs(members) do
+  if not scores[n] then
+    missing[#missing + 1] = member
+  else
+    local before = tonumber(scores[n])
+    local after = changed(rule, before, tonumber(changes[n]))
+    if after > highest and after > before or after < lowest and after < before or stored[n] ~= member then
+      beyond[#beyond + 1] = member
+    end
+    done[#done + 1] = integer(after)
+  end
+end
+if #missing > 1 then
+  return missing
+elseif #beyond > 1 then
+  return beyond
+elseif keep ~= '' and not redis.call('SET', once, '1', 'NX', 'EX', keep) then
+  for n = 1, #members do
+    done[n + 1] = integer(tonumber(scores[n]))
+  end
+  return done
+end
+
+local roots = {live}
+if state[2] then
+  roots[2] = string.sub(live, 1, -#generation - 1) .. state[2]
+end
+local HOW = {sum = 'INCR', max = 'GT', min = 'LT'}
+local new = {}
+for n, member in ipairs(members) do
+  local change = changes[n]
+  if rule == 'sum' then
+    redis.call('HINCRBY', pending, member, change)
+  elseif rule == 'last' or tonumber(scores[n]) ~= tonumber(done[n + 1]) then
+    new[#new + 1], new[#new + 2] = member, change
+  end
+  for _, root in ipairs(roots) do
+    if memberships or dense then
+      local membership = root == live and known[n]
+        or memberships and redis.call('HGET', memberships_key(root), member) or ''
+      change_everywhere(root, member, membership, rule, tonumber(change), dense)
+    elseif HOW[rule] then
+      redis.call('ZADD', root, 'XX', HOW[rule], change, member)
+    else
+      redis.call('ZADD', root, 'XX', change, member)
+    end
+  end
+end
+if #new > 0 then
+  redis.call('HSET', pending, unpack(new))
+end
+return done

@@ -1,0 +1,71 @@
+-- uses: clock, memberships
+-- Changes that began in Redis and are on their way to the column: those that are pending, in one hash, and those that
+-- each flush carried, in hashes of their own. keys.py describes them.
+
+-- The hash of what a flush carried.
+local function carried_key(pending, number)
+  return pending .. ':' .. integer(number)
+end
+
+-- The hashes of what a row lacks that was read when the database noted the flush 'flushed', oldest first; nil where one
+-- of them is kept no more.
+local function unflushed(pending, meta, flushed)
+  local state = redis.call('HMGET', meta, 'taken', 'kept')
+  local taken, kept = tonumber(state[1] or flushed), tonumber(state[2] or 0)
+  if flushed + 1 < kept then
+    return nil
+  end
+  local hashes = {}
+  for number = flushed + 1, taken do
+    hashes[#hashes + 1] = carried_key(pending, number)
+  end
+  hashes[#hashes + 1] = pending
+  return hashes
+end
+
+-- The score that a change makes of another one.
+local function changed(rule, score, change)
+  if rule == 'sum' then
+    return score + change
+  elseif rule == 'max' then
+    return math.max(score, change)
+  elseif rule == 'min' then
+    return math.min(score, change)
+  end
+  return change
+end
+
+-- Apply the changes of members in each of the hashes to a table of scores as text, '' for none, which has them at the
+-- positions 'at'. Returns the number of changes.
+local function apply_pending(hashes, rule, members, scores, at)
+  local CHUNK, number = 3500, 0
+  for _, hash in ipairs(hashes) do
+    if #members > 0 and redis.call('EXISTS', hash) == 1 then
+      for first = 1, #members, CHUNK do
+        local found = redis.call('HMGET', hash, unpack(members, first, math.min(first + CHUNK - 1, #members)))
+        for n, change in ipairs(found) do
+          local i = at[first + n - 1]
+          if change and scores[i] ~= '' then
+            scores[i] = integer(changed(rule, tonumber(scores[i]), tonumber(change)))
+            number = number + 1
+          end
+        end
+      end
+    end
+  end
+  return number
+end
+
+-- Change the score of a member in all rankings under a root, if it is there.
+local function change_everywhere(root, member, membership, rule, change, dense)
+  local tie, names = read_membership(membership, 0)
+  local stored = tie .. member
+  local before = redis.call('ZSCORE', root, stored)
+  if before then
+    local score = integer(changed(rule, tonumber(before), change))
+    enter(root, stored, score, tie, dense)
+    for name in string.gmatch(names, '%Z+') do
+      enter(root .. ':' .. name, stored, score, tie, dense)
+    end
+  end
+end

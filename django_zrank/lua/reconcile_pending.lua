@@ -1,0 +1,49 @@
+-- uses: clock, server, pending
+-- Make what is pending on a server that is about to be accepted what its column lacks. Nothing is in flight afterwards.
+--
+-- KEYS  meta       hash of the index
+--       pending    hash, member -> its pending change
+-- ARGV  server     its identity
+--       rule       'sum', 'max', 'min' or 'last'
+--       flushed    the last flush that the database noted
+--       committed  '1' where the column has what the flush in flight carried
+--       all        '1' to drop all that is pending
+--       …          then members that were carried by flushes which this server doesn't know of: what is pending of them
+--                  is what it was when the server was left, so the column has it
+-- Returns 1, or 0 with nothing changed where this is another server.
+-- Cost  O(members + members in flight).
+
+local meta, pending = KEYS[1], KEYS[2]
+local server, rule, flushed, committed, all = unpack(ARGV, 1, 5)
+local FIRST = 6
+
+if identity() ~= server then
+  return 0
+end
+local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building')
+local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
+if settled < taken and committed ~= '1' then
+  local carried = redis.call('HGETALL', carried_key(pending, taken))
+  for i = 1, #carried, 2 do
+    local member, change = carried[i], carried[i + 1]
+    if rule == 'sum' then
+      redis.call('HINCRBY', pending, member, change)
+    elseif redis.call('HSETNX', pending, member, change) == 0 and rule ~= 'last' then
+      local later = redis.call('HGET', pending, member)
+      redis.call('HSET', pending, member, integer(changed(rule, tonumber(change), tonumber(later))))
+    end
+  end
+end
+for number = tonumber(state[3] or taken), taken do
+  redis.call('UNLINK', carried_key(pending, number))
+end
+if all == '1' then
+  redis.call('UNLINK', pending)
+elseif ARGV[FIRST] then
+  redis.call('HDEL', pending, unpack(ARGV, FIRST))
+end
+if state[4] or state[5] then
+  redis.call('HSET', meta, 'taken', flushed, 'settled', flushed, 'kept', integer(flushed + 1))
+  redis.call('HDEL', meta, 'took', 'cursor', 'identified')
+end
+return 1

@@ -1,0 +1,81 @@
+-- uses: clock, server, pending
+-- Begin a flush: take changes that are pending, or those of the flush that has not been settled yet.
+--
+-- KEYS  meta     hash of the index
+--       pending  hash, member -> its pending change
+-- ARGV  term     under which the database knows this server
+--       flushed  the last flush that the database noted under that term
+--       limit    about how many members to take
+--       few      flushes whose contents are kept
+--       many     flushes whose contents may be kept while a rebuild runs, whose query may be older than all of them
+--       lease    seconds after which a silent rebuild counts as dead
+-- Returns {number of the flush, version of its taking, member, change…}; nothing but an empty list where nothing is
+--         pending, or a rebuild has to end first; nil where the server or the term is another.
+-- Cost  O(limit).
+
+local meta, pending = KEYS[1], KEYS[2]
+local term, flushed, limit, few, many, lease = unpack(ARGV)
+flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), tonumber(many)
+
+local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
+  'cursor')
+if state[2] ~= term or state[1] ~= identity() then
+  return false
+end
+local taken = tonumber(state[3] or flushed)
+local settled = tonumber(state[4] or taken)
+
+-- The contents of a flush, as one list.
+local function contents(number, version)
+  local reply = redis.call('HGETALL', carried_key(pending, number))
+  table.insert(reply, 1, version)
+  table.insert(reply, 1, integer(number))
+  return reply
+end
+
+if settled < taken then
+  if flushed < taken then
+    return contents(taken, state[6])
+  end
+  redis.call('HSET', meta, 'settled', integer(taken))
+  settled = taken
+end
+if redis.call('EXISTS', pending) == 0 then
+  redis.call('HDEL', meta, 'waiting')
+  return {}
+end
+local number, kept = math.max(taken, flushed) + 1, tonumber(state[5] or taken + 1)
+local is_building = state[8] and not is_silent(state[9], lease)
+if is_building and number - kept >= many then
+  return {}
+end
+while not is_building and kept <= settled and number - kept >= few do
+  redis.call('UNLINK', carried_key(pending, kept))
+  kept = kept + 1
+end
+
+local cursor, carried = '0', carried_key(pending, number)
+redis.call('UNLINK', carried)
+if redis.call('HLEN', pending) <= limit then
+  redis.call('RENAME', pending, carried)
+  redis.call('HDEL', meta, 'waiting', 'identified')
+else
+  cursor = state[10] or '0'
+  local found = {}
+  while #found == 0 do
+    cursor, found = unpack(redis.call('HSCAN', pending, cursor, 'COUNT', limit))
+  end
+  local CHUNK = 3000
+  for first = 1, #found, CHUNK do
+    local last, members = math.min(first + CHUNK - 1, #found), {}
+    redis.call('HSET', carried, unpack(found, first, last))
+    for i = first, last, 2 do
+      members[#members + 1] = found[i]
+    end
+    redis.call('HDEL', pending, unpack(members))
+  end
+end
+local version = next_version(state[7])
+redis.call('HSET', meta, 'taken', integer(number), 'settled', integer(number - 1), 'kept', integer(kept), 'took', version,
+  'applied', version, 'cursor', cursor)
+return contents(number, version)

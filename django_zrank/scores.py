@@ -1,0 +1,113 @@
+"""Scores that begin in Redis: ``PlayerRank.scores``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from .codec.units import EXACT, EXACT_LOW
+from .engine import reader_of
+from .exceptions import NotRanked
+from .requests.scores import LIMIT, ChangeScores
+from .signals import unranked
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = ["Scores", "ScoresAccessor"]
+
+_KEPT: Final = 24 * 60 * 60
+"""Seconds for which the key of a call is remembered."""
+
+
+class Scores:
+    """The scores of an index that declares ``write_behind``.
+
+    A change is ranked when the call returns, and follows into the column within seconds. It is no part of a
+    transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` where Redis can't
+    be reached: if the connection broke before the reply came, the change may have been made.
+    """
+
+    def __init__(self, index: RankIndex) -> None:
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<Scores of {self.index!r}>"
+
+    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Any:
+        """Add ``by`` to the score of a member and return the new one; or to those of several, ``{member: by, …}``,
+        all or none, and return the new ones by member.
+
+        ``key``: a name of this very change, remembered for a day: if it has been made, nothing is added. Raises
+        :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range.
+        """
+        self._require("increment", "sum")
+        if isinstance(member, Mapping):
+            if by != 1:
+                raise ValueError("by: several members are given with their own numbers, {member: by, …}")
+            return dict(zip(member, self._change(member.items(), "by", key), strict=True))
+        (score,) = self._change([(member, by)], "by", key)
+        return score
+
+    def submit(self, member: Any, value: Any, *, key: str = "") -> Any:
+        """Give a member a score: with ``write_behind = "best"`` the better of this and its own, with ``"latest"`` this.
+        Return the score that it has now.
+
+        ``key`` and errors: as ``increment()``.
+        """
+        self._require("submit", "max", "min", "last")
+        (score,) = self._change([(member, value)], "value", key)
+        return score
+
+    def _require(self, method: str, *rules: str) -> None:
+        if self.index.rule not in rules:
+            declared = self.index.get_write_behind()
+            raise TypeError(f"{method}(): the index {self.index.name!r} declares write_behind = {declared!r}")
+
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> list[Any]:
+        index, column = self.index, self.index.column
+        changes: dict[str, int] = {}
+        if not isinstance(key, str):
+            raise ValueError(f"key: expected text, not {key!r}")
+        for member, change in given:
+            text = index.to_text(member, "member")
+            if text in changes:
+                raise ValueError(f"member: {member!r} is named twice")
+            changes[text] = self._units(change, parameter)
+        if not 0 < len(changes) <= LIMIT:
+            if not changes:
+                return []
+            raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
+        limits = column.limits(index.get_using())  # type: ignore[union-attr]
+        ask = ChangeScores(index.layout, index.rule, limits, list(changes.items()), key, _KEPT)
+        reader = reader_of(index)
+        reader.require_acceptance()
+        found = reader.run(ask.request)
+        if found.verdict == "missing":
+            unranked.send(index, members=list(map(index.from_text, found.texts)))
+            found = reader.run(ask.request)
+        if found.verdict == "missing":
+            raise NotRanked(f"{', '.join(found.texts[:5])} is not ranked in {index.name!r}")
+        if found.verdict == "beyond":
+            raise ValueError(
+                f"{parameter}: the score of {', '.join(found.texts[:5])} would leave the column's range"
+            )
+        decode = index.ordering.first.kind.decode
+        return [decode(int(text)) for text in found.texts]
+
+    def _units(self, change: Any, parameter: str) -> int:
+        kind = self.index.ordering.first.kind
+        try:
+            units = kind.units(kind.check(change))
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
+        if not EXACT_LOW <= units <= EXACT:
+            raise ValueError(f"{parameter}: {change} lies beyond ±2**53, which a score holds exactly")
+        return units
+
+
+class ScoresAccessor:
+    """``PlayerRank.scores``, beside ``PlayerRank.ranking``."""
+
+    def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Scores:
+        return Scores(owner.instance())

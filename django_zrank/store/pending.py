@@ -1,0 +1,87 @@
+"""Scores that begin in Redis, on their way to the column."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from redis import Redis
+
+from .. import scripts
+from .base import Base
+from .health import Health
+
+__all__ = ["Flight", "Pending"]
+
+_FEW: Final = 8
+_MANY: Final = 64
+"""Flushes whose contents are kept: a push whose rows are older reads them again; while a rebuild runs, whose rows may
+be older than all of them, no flush begins beyond ``_MANY``."""
+
+
+class Flight(NamedTuple):
+    """A flush on its way."""
+
+    number: int
+    version: int
+    """Of the write that took it out of what is pending: a server that has applied less lacks it."""
+
+    changes: dict[str, int]
+    """Each member with its change, in units."""
+
+
+class Pending(Base):
+    """The pending changes of a store."""
+
+    def take_pending(self, term: int, flushed: int, limit: int) -> Flight | None:
+        """Begin a flush, or go on with the one that is in flight; ``flushed``: the last that the database noted. None:
+        nothing is pending, or a rebuild has to end first.
+
+        Raises ``IndexUnhealthy`` where the server is not the one that the database knows under this term.
+        """
+        keys = self.keys
+        args = (term, flushed, limit, _FEW, _MANY, self.LEASE)
+        reply = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
+        if reply is None:
+            raise self.not_accepted()
+        if not reply:
+            return None
+        texts = (text.decode() for text in reply[2::2])
+        return Flight(int(reply[0]), int(reply[1]), dict(zip(texts, map(int, reply[3::2]), strict=True)))
+
+    def settle_flush(self, term: int, number: int) -> bool:
+        """Note that the column has what the flush carried. False: that was known, or the server is another."""
+        return bool(self._call(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number)))
+
+    def in_flight(self) -> tuple[int, int]:
+        """The numbers of the last flush that was begun and of the last one that was settled."""
+        taken, settled = self._call(Redis.hmget, self.keys.meta, ["taken", "settled"])
+        return int(taken or 0), int(settled or 0)
+
+    def reconcile_pending(
+        self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
+    ) -> None:
+        """Make what is pending what the column lacks, on a server that is about to be accepted: put back what was in
+        flight unless it is ``committed``, and drop what is pending of ``members``, or ``everything``."""
+        keys, texts = self.keys, list(members)
+        for start in range(0, max(len(texts), 1), _PIECE):
+            piece = texts[start : start + _PIECE]
+            args = (health.server, self.rule, flushed, int(committed), int(everything), *piece)
+            self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
+
+    def waiting(self) -> tuple[int, float]:
+        """The number of members of which something is pending or in flight, and for how many seconds something has
+        been."""
+        keys = self.keys
+        since = self._call(Redis.hget, keys.meta, "waiting")
+        taken, settled = self.in_flight()
+        members = self._call(Redis.hlen, keys.pending)
+        if settled < taken:
+            members += self._call(Redis.hlen, f"{keys.pending}:{taken}")
+        if not (members and since):
+            return members, 0.0
+        seconds, micros = self._call(Redis.time)
+        return members, max(0.0, seconds + (micros - int(since)) / 1e6)
+
+
+_PIECE: Final = 1000

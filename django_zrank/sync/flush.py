@@ -1,0 +1,156 @@
+"""Scores that began in Redis, to their column: write-behind, each change exactly once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from django.db import DataError, IntegrityError, connections, transaction
+from django.db.models import Q
+
+from ..conf import get_settings
+from ..exceptions import Busy, IndexUnavailable
+from ..models import Batch, Generation, Mark
+from ..notes import noted
+from ..store import Flight, Health, Store
+from .flush_statements import add_to_column
+from .patience import PATIENCE, briefly
+from .transactions import refuse_transaction
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["flush", "flush_soon", "is_due", "reconcile"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+BATCH_SIZE: Final = 3000
+
+_SHARE: Final = 1000
+"""The most members that a process flushes after a push: a request waits for it."""
+
+
+class _Superseded(Exception):
+    """The database has noted this flush, or accepted another server."""
+
+
+def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+    """Write what is pending to the column, or about ``limit`` members of it. Returns how many.
+
+    Taken, written and noted, settled: Redis hands out what is pending as the flush *n* and keeps it; one transaction
+    adds it to the column and notes *n*, if the database still notes *n - 1* under this term; then Redis is told. A
+    flush that was killed anywhere is gone on with, under its own number, by the next one. Any number may run at once.
+
+    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for
+    longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
+    """
+    if index.column is None:
+        return 0
+    refuse_transaction(connections[index.get_using()], "A flush")
+    store, done = Store(index.name, index.layout, index.rule), 0
+    while limit is None or done < limit:
+        row = noted(index)
+        size = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
+        flight = store.take_pending(row.term, row.flushed, size)
+        if flight is None:
+            break
+        if not _carry(index, flight, row.term, patience):
+            raise store.not_accepted()
+        store.settle_flush(row.term, flight.number)
+        done += len(flight.changes)
+    return done
+
+
+def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool:
+    """Write a flush to the column and note it, unless that is done. False: the database knows another term by now."""
+    using = index.get_using()
+
+    def work() -> None:
+        refused = _write(index, flight.changes)
+        # After the rows: so the row of the generation is locked for two short statements, and no drain waits for it.
+        row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
+        if not row.update(flushed=flight.number, flushed_term=term):
+            raise _Superseded
+        # As a batch of marks: a server that lacks the taking lets them wait again.
+        marks = [[None, member] for member in flight.changes]
+        Batch.objects.using(using).create(
+            index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
+        )
+        Mark.objects.using(using).bulk_create(Mark(index=index.name, member=member) for member in refused)
+
+    try:
+        briefly(using, work, patience=patience)
+    except _Superseded:
+        row = noted(index)
+        return row.term == term and row.flushed >= flight.number
+    return True
+
+
+def _write(index: RankIndex, changes: Mapping[str, int]) -> list[str]:
+    """Write changes to the column. Returns the members whose change the database refuses, by a constraint or because it
+    is out of range: it is logged, and given up."""
+    using = index.get_using()
+    if not changes:
+        return []
+    try:
+        with transaction.atomic(using):
+            add_to_column(index, changes)
+    except (DataError, IntegrityError) as error:
+        if len(changes) > 1:
+            pairs = list(changes.items())
+            half = len(pairs) // 2
+            return _write(index, dict(pairs[:half])) + _write(index, dict(pairs[half:]))
+        ((member, change),) = changes.items()
+        logger.error(
+            "Index %r: the database refuses the change %d of %s: %s", index.name, change, member, error
+        )
+        return [member]
+    return []
+
+
+_next: dict[str, float] = {}
+"""By the name of an index: when this process flushes it next, by its own clock."""
+
+
+def is_due(index: RankIndex) -> bool:
+    """Return True if this process has not flushed ``index`` for ``FLUSH_EVERY`` seconds, and takes it upon itself."""
+    now = monotonic()
+    if index.column is None or now < _next.get(index.name, 0.0):
+        return False
+    _next[index.name] = now + get_settings().flush_every
+    return True
+
+
+def flush_soon(index: RankIndex) -> None:
+    """Flush a batch, at most every ``FLUSH_EVERY`` seconds: done by whoever has just pushed, who waits for no lock."""
+    if index.column is None or connections[index.get_using()].in_atomic_block or not is_due(index):
+        return
+    try:
+        flush(index, limit=_SHARE, patience=0.0)
+    except (Busy, IndexUnavailable) as error:
+        logger.debug("Index %r: not flushed. %s", index.name, error)
+
+
+def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:
+    """Make what is pending on a server that is about to be accepted what the column lacks.
+
+    To be called when the database notes a term above the server's: no flush is written under that one any more. Each
+    flush took all that was pending of a member: so where this server lacks a flush, what is pending here of its members
+    is part of what that has written. ``everything``: more was lost than is kept, so that nothing tells.
+    """
+    if index.column is None:
+        return
+    row, (term, version) = noted(index), health.position
+    flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)
+    lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
+    members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
+    taken, _ = store.in_flight()
+    committed = (row.flushed_term == term and row.flushed >= taken) or flushes.filter(
+        term=term, flush=taken
+    ).exists()
+    lost = everything or health.position < (row.purged_term, row.purged)
+    store.reconcile_pending(
+        health, row.flushed, committed=committed, everything=lost, members=() if lost else members
+    )

@@ -1,0 +1,104 @@
+"""The statement of a flush, in each database's own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections, models
+
+from .watched_tables import every_row
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["add_to_column"]
+
+_JOINS: Final = {
+    "sum": "{old} + {new}",
+    "max": "{greatest}({old}, {new})",
+    "min": "{least}({old}, {new})",
+    "last": "{new}",
+}
+
+_UNION: Final = 1000
+"""Rows of one statement on MySQL, whose parser takes them one by one."""
+
+
+def add_to_column(index: RankIndex, changes: Mapping[str, int]) -> None:
+    """Let each change join its member's column, in one statement. A null, whose row isn't ranked, stays null.
+
+    No statement waits long for a row that somebody else keeps locked, and a transaction that is caught in a deadlock
+    with this one is not the one that is rolled back.
+    """
+    connection = connections[index.get_using()]
+    column: Any = index.column
+    pk = index.model._meta.pk
+    quote = connection.ops.quote_name
+    greatest, least = ("max", "min") if connection.vendor == "sqlite" else ("GREATEST", "LEAST")
+    old = f"t.{quote(column.field.column)}"
+    joined = _JOINS[column.rule].format(old=old, new="x.change", greatest=greatest, least=least)
+    names = quote(index.model._meta.db_table), quote(column.field.column), quote(pk.column), joined
+    unit = index.ordering.first.kind.value
+    pairs = [(_key(index, member), unit(change)) for member, change in changes.items()]
+    write = {"postgresql": _postgresql, "mysql": _mysql}.get(connection.vendor, _sqlite)
+    write(index, connection, names, pairs)
+
+
+def _key(index: RankIndex, member: str) -> Any:
+    return index.model._meta.pk.get_db_prep_value(
+        index.from_text(member), connections[index.get_using()], prepared=False
+    )
+
+
+def _postgresql(
+    index: RankIndex, connection: Any, names: tuple[str, ...], pairs: list[tuple[Any, Any]]
+) -> None:
+    table, column, pk, joined = names
+    key_type = index.model._meta.pk.db_type(connection)
+    sql = (
+        f"UPDATE {table} AS t SET {column} = {joined} "  # noqa: S608
+        f"FROM unnest(%s::{key_type}[], %s::{_change_type(index)}[]) AS x(pk, change) "
+        f"WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
+    )
+    keys, changes = (list(part) for part in zip(*pairs, strict=True))
+    with connection.cursor() as cursor:
+        # Below deadlock_timeout: whoever is in each other's way, this gives way.
+        cursor.execute("SET LOCAL lock_timeout = '400ms'")
+        cursor.execute(sql, [keys, changes])
+
+
+def _change_type(index: RankIndex) -> str:
+    field: Any = index.column.field  # type: ignore[union-attr]
+    return "numeric" if isinstance(field, models.DecimalField) else "bigint"
+
+
+def _mysql(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: list[tuple[Any, Any]]) -> None:
+    table, column, pk, joined = names
+    for start in range(0, len(pairs), _UNION):
+        chunk = pairs[start : start + _UNION]
+        if connection.features.has_select_for_update_nowait:
+            # InnoDB rolls back the smaller one of two transactions in a deadlock: so this one must never wait.
+            rows = every_row(index.model, connection.alias).filter(pk__in=[key for key, _ in chunk])
+            list(rows.select_for_update(nowait=True).values_list("pk"))
+        union = " UNION ALL ".join(["SELECT %s AS pk, %s AS `change`", *["SELECT %s, %s"] * (len(chunk) - 1)])
+        sql = (
+            f"UPDATE ({union}) x STRAIGHT_JOIN {table} t ON t.{pk} = x.pk "  # noqa: S608
+            f"SET t.{column} = {joined} WHERE t.{column} IS NOT NULL"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [value for pair in chunk for value in pair])
+
+
+def _sqlite(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: list[tuple[Any, Any]]) -> None:
+    table, column, pk, joined = names
+    places = index.column.places  # type: ignore[union-attr]
+    sql = (
+        f"UPDATE {table} AS t SET {column} = {f'ROUND({joined}, {places})' if places else joined} "  # noqa: S608
+        "FROM (SELECT json_extract(value, '$[0]') AS pk, CAST(json_extract(value, '$[1]') AS NUMERIC) AS change "
+        "FROM json_each(%s)) AS x "
+        f"WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [json.dumps(pairs, default=str)])

@@ -1,0 +1,493 @@
+"""Scores that begin in Redis: every operation, in every ranking, and on their way to the column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from threading import current_thread, main_thread
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+from redis import Redis
+
+from django_zrank import NotRanked, RankIndex
+from django_zrank.exceptions import IndexUnhealthy
+from django_zrank.models import Batch, Generation
+from django_zrank.store import Store
+from django_zrank.sync import flush as flush_module
+from django_zrank.sync import watch as watch_module
+from django_zrank.sync.drain import drain
+from django_zrank.sync.flush import flush
+from django_zrank.sync.gauges import read_gauges
+from django_zrank.sync.push import push, read
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
+from tests.keyspace import everything, expected
+from tests.testapp.models import Video
+from tests.testapp.zrank import VideoRank
+
+from .mirror import contents, standing
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+INDEX = VideoRank.instance()
+STORE = Store(INDEX.name, INDEX.layout, INDEX.rule)
+
+Declare = Callable[..., type[RankIndex]]
+
+
+@pytest.fixture
+def videos() -> list[Video]:
+    """Three videos, of 10, 20 and 30 views."""
+    videos = [Video.objects.create(views=views) for views in (10, 20, 30)]
+    assert contents(VideoRank) == {str(video.pk): video.views for video in videos}
+    return videos
+
+
+def column(index: type[RankIndex] = VideoRank) -> dict[str, Any]:
+    """Member -> value, of every row."""
+    path = index.instance().ordering.first.path
+    return {str(pk): value for pk, value in Video.objects.values_list("pk", path)}
+
+
+def pending() -> dict[str, int]:
+    found: Any = STORE.client.hgetall(STORE.keys.pending)
+    return {member.decode(): int(change) for member, change in found.items()}
+
+
+# Operations
+
+
+def test_an_increment_is_ranked_at_once_and_in_the_column_after_a_flush(videos: list[Video]) -> None:
+    first, second, _ = videos
+    assert VideoRank.scores.increment(first) == 11
+    assert VideoRank.scores.increment(first.pk, 3) == 14
+    assert VideoRank.scores.increment({first: 1, second: -5}) == {first: 15, second: 15}
+    assert VideoRank.ranking.score(first) == 15
+    assert column()[str(first.pk)] == 10
+    assert flush(INDEX) == 2
+    assert column() == {str(video.pk): views for video, views in zip(videos, (15, 15, 30), strict=True)}
+    assert contents(VideoRank) == column()
+    assert (pending(), flush(INDEX)) == ({}, 0)
+
+
+def test_an_increment_is_one_round_trip_and_no_query(videos: list[Video], round_trips: list[str]) -> None:
+    VideoRank.scores.increment(videos[0])
+    del round_trips[:]
+    with CaptureQueriesContext(connection) as queries:
+        VideoRank.scores.increment(videos[0])
+    assert (round_trips, len(queries)) == ([], 0)  # sent once, by a way of its own
+
+
+@pytest.mark.parametrize(
+    ("order", "submitted", "live", "flushed"),
+    [("-views", [25, 18], 25, 25), ("views", [25, 18], 18, 18), ("-views", [5], 20, 20)],
+)
+def test_the_best_is_kept(
+    declare: Declare, order: str, submitted: list[int], live: int, flushed: int
+) -> None:
+    index = declare(Video, order, write_behind="best")
+    video = Video.objects.create(views=20)
+    assert [index.scores.submit(video, value) for value in submitted][-1] == live
+    flush(index.instance())
+    assert column(index) == {str(video.pk): flushed} == contents(index)
+
+
+def test_the_latest_replaces(declare: Declare) -> None:
+    index = declare(Video, "-views", write_behind="latest")
+    video = Video.objects.create(views=20)
+    assert [index.scores.submit(video, value) for value in (25, 7)] == [25, 7]
+    Video.objects.update(views=99)
+    drain(index.instance())
+    assert contents(index) == {str(video.pk): 7}
+    flush(index.instance())
+    assert column(index) == {str(video.pk): 7} == contents(index)
+
+
+def test_decimals_are_exact(declare: Declare) -> None:
+    index = declare(Video, "-price", write_behind="increment")
+    video = Video.objects.create(price=Decimal("0.10"))
+    assert index.scores.increment(video, Decimal("0.20")) == Decimal("0.30")
+    with pytest.raises(
+        ValueError, match=r"by: expected a number of 2 decimal places, not Decimal\('0.001'\)"
+    ):
+        index.scores.increment(video, Decimal("0.001"))
+    flush(index.instance())
+    assert column(index) == {str(video.pk): Decimal("0.30")}
+
+
+def test_every_ranking_of_a_member_moves(declare: Declare) -> None:
+    index = declare(
+        Video, "-total", write_behind="increment", facets=("region", "is_public"), ranking_method="dense"
+    )
+    videos = [Video.objects.create(total=n % 2, region="ab"[n % 2]) for n in range(4)]
+    index.scores.increment({videos[0]: 1, videos[1]: 5})
+    assert index.ranking.filter(region="a").rank(videos[0]) == 1
+    flush(index.instance())
+    instance = index.instance()
+    store = Store(instance.name, instance.layout)
+    must = expected(store.live.root, standing(instance), instance.layout)
+    assert everything(store.client, store.live.root) == must
+
+
+def test_a_key_counts_once(videos: list[Video]) -> None:
+    for score in (11, 11):
+        assert VideoRank.scores.increment(videos[0], key="abc") == score
+    assert VideoRank.scores.increment(videos[0], key="abd") == 12
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda s, v: s.increment(v, 1.5), ValueError, "by: expected a whole number, not 1.5"),
+        (lambda s, v: s.increment(v, "2"), ValueError, "by: expected a number, not '2'"),
+        (lambda s, v: s.increment(v, 2**60), ValueError, "by: .* lies beyond"),
+        (lambda s, v: s.increment({v: 1, v.pk: 1}), ValueError, "member: .* is named twice"),
+        (lambda s, v: s.increment({v: 1}, 2), ValueError, "by: several members"),
+        (lambda s, v: s.increment("x"), ValueError, "member: 'x' is not a primary key"),
+        (lambda s, v: s.increment(dict.fromkeys(range(1001), 1)), ValueError, "at most 1000"),
+        (lambda s, v: s.increment(v, key=5), ValueError, "key: expected text"),
+        (lambda s, v: s.increment(10**6), NotRanked, "1000000 is not ranked"),
+        (lambda s, v: s.submit(v, 5), TypeError, "declares write_behind = 'increment'"),
+    ],
+)
+def test_bad_input_changes_nothing(videos: list[Video], call: Any, error: Any, match: str) -> None:
+    with pytest.raises(error, match=match):
+        call(VideoRank.scores, videos[0])
+    assert pending() == {}
+    assert contents(VideoRank) == column()
+
+
+def test_a_score_stays_within_its_column(videos: list[Video]) -> None:
+    with pytest.raises(ValueError, match="would leave the column's range"):
+        VideoRank.scores.increment({videos[0]: 5, videos[1]: 2**53 - 1})
+    assert pending() == {}
+
+
+def test_a_member_that_is_not_ranked_is_looked_for(videos: list[Video]) -> None:
+    STORE.client.zrem(STORE.live.root, str(videos[0].pk))
+    assert VideoRank.scores.increment(videos[0]) == 11
+
+
+def test_nothing_is_changed_on_a_server_that_is_not_accepted(videos: list[Video]) -> None:
+    STORE.client.hset(STORE.keys.meta, "server", "another/one")
+    with pytest.raises(IndexUnhealthy):
+        VideoRank.scores.increment(videos[0])
+    assert pending() == {}
+
+
+# Together with rows
+
+
+def test_a_push_adds_what_is_pending(videos: list[Video]) -> None:
+    first = videos[0]
+    VideoRank.scores.increment(first, 5)
+    Video.objects.filter(pk=first.pk).update(views=100)
+    drain(INDEX)
+    assert VideoRank.ranking.score(first) == 105
+    flush(INDEX)
+    drain(INDEX)
+    assert VideoRank.ranking.score(first) == 105 == column()[str(first.pk)]
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Begins a flush that is killed at one of its steps."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    def begin(where: Any, step: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(where, step, kill)
+            with pytest.raises(Killed):
+                flush(INDEX)
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("where", "step"), [(flush_module, "_carry"), (Store, "settle_flush")], ids=["before", "after"]
+)
+def test_a_flush_that_was_killed_is_finished(
+    videos: list[Video], interrupted: Callable[..., None], where: Any, step: str
+) -> None:
+    first, key = videos[0], str(videos[0].pk)
+    VideoRank.scores.increment(first, 5)
+    interrupted(where, step)
+    assert column()[key] == (15 if where is Store else 10)
+    # Whoever reads the row knows if it has what is in flight.
+    push(INDEX, [first.pk])
+    assert contents(VideoRank)[key] == 15
+    VideoRank.scores.increment(first, 2)
+    rebuild(INDEX)
+    assert contents(VideoRank)[key] == 17
+    flush(INDEX)
+    assert column()[key] == 17 == contents(VideoRank)[key]
+
+
+def test_rows_read_before_a_flush_and_written_after_it_are_not_taken_for_newer(videos: list[Video]) -> None:
+    """A push that read the column before, and has it written after the flush is settled."""
+    first, key = videos[0], str(videos[0].pk)
+    VideoRank.scores.increment(first, 5)
+    epoch = STORE.begin_write()
+    changes = read(INDEX, [first.pk], STORE)
+    flush(INDEX)
+    VideoRank.scores.increment(first, 2)
+    assert STORE.apply_changes(epoch, changes)
+    assert contents(VideoRank)[key] == 17
+
+
+def test_rows_older_than_the_flushes_that_are_kept_are_read_again(videos: list[Video]) -> None:
+    first = videos[0]
+    VideoRank.scores.increment(first)
+    flush(INDEX)
+    epoch = STORE.begin_write()
+    changes = list(read(INDEX, [first.pk], STORE))
+    for _ in range(10):
+        VideoRank.scores.increment(first)
+        flush(INDEX)
+    assert STORE.apply_changes(epoch, changes) is None
+    assert contents(VideoRank)[str(first.pk)] == 21
+
+
+def test_a_rebuild_takes_what_is_pending_and_what_comes_meanwhile(
+    videos: list[Video], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = videos
+    VideoRank.scores.increment(first, 5)
+    loaded = STORE.load_rows.__func__  # type: ignore[attr-defined]
+
+    def load(store: Store, building: str, rows: Any) -> bool:
+        # Before it is loaded, after its row was read: in the column by now, and flushed again.
+        VideoRank.scores.increment({first: 1, second: 1})
+        flush(INDEX)
+        done: bool = loaded(store, building, rows)
+        VideoRank.scores.increment({first: 1, third: 1})
+        flush(INDEX)
+        if current_thread() is not main_thread():
+            connections.close_all()
+        return done
+
+    monkeypatch.setattr(Store, "load_rows", load)
+    rebuild(INDEX)
+    assert sorted(contents(VideoRank).values()) == [17, 21, 31]
+    drain(INDEX)
+    assert contents(VideoRank) == column()
+
+
+def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -> None:
+    health = STORE.check_health()
+    building = INDEX.new_generation()
+    STORE.start_rebuild(building, owner=health.owner, server=health.server, term=int(health.term))
+    done = 0
+    for _ in range(70):
+        VideoRank.scores.increment(videos[0])
+        done += flush(INDEX)
+    assert done == 64
+    STORE.abandon_rebuild(building)
+    assert flush(INDEX) == 1
+    assert len(STORE.client.keys(f"{STORE.keys.pending}:*")) <= 8  # type: ignore[arg-type]
+    assert column()[str(videos[0].pk)] == 80
+
+
+# Flushes
+
+
+def test_two_flushes_at_once_are_one(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
+    VideoRank.scores.increment(videos[0], 5)
+    write = flush_module._write
+
+    def write_behind_another(*args: Any) -> Any:
+        monkeypatch.setattr(flush_module, "_write", write)
+        flush(INDEX)
+        return write(*args)
+
+    carry = flush_module._carry
+
+    def carried_by_another(*args: Any) -> Any:
+        monkeypatch.setattr(flush_module, "_carry", carry)
+        flush(INDEX)
+        return carry(*args)
+
+    monkeypatch.setattr(flush_module, "_carry", carried_by_another)
+    assert flush(INDEX) == 1
+    assert column()[str(videos[0].pk)] == 15
+
+
+def test_many_members_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    Video.objects.bulk_create(Video(views=n) for n in range(1200))
+    drain(INDEX)
+    monkeypatch.setattr(flush_module, "BATCH_SIZE", 300)
+    pks = list(Video.objects.values_list("pk", flat=True))
+    for start in (0, 600):
+        VideoRank.scores.increment(dict.fromkeys(pks[start : start + 600], 7))
+    assert flush(INDEX) == 1200
+    assert {int(pk): value for pk, value in column().items()} == {pk: n + 7 for n, pk in enumerate(pks)}
+    assert Generation.objects.get(index=INDEX.name).flushed >= 3
+    assert Batch.objects.filter(index=INDEX.name, flush__isnull=False).count() >= 3
+
+
+def test_what_the_database_refuses_is_given_up_alone(
+    videos: list[Video], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, _ = videos
+    VideoRank.scores.increment({first: 5, second: 5})
+    Video.objects.filter(pk=first.pk).update(views=2**31 - 2)
+    flush(INDEX)
+    drain(INDEX)
+    assert column()[str(second.pk)] == 25
+    if connection.vendor == "sqlite":  # whose columns have no range
+        return
+    assert column()[str(first.pk)] == 2**31 - 2
+    assert contents(VideoRank) == column()
+    assert "refuses the change 5" in caplog.text
+
+
+def test_a_member_takes_its_change_along(videos: list[Video]) -> None:
+    """Deleted, nothing is left; outside of the queryset, the column has it."""
+    first, second, third = videos
+    VideoRank.scores.increment({first: 5, second: 5, third: 5})
+    first.delete()
+    Video.objects.filter(pk=second.pk).update(is_public=False)
+    Video.objects.filter(pk=third.pk).update(views=None)
+    sync(INDEX)
+    assert column() == {str(second.pk): 25, str(third.pk): None}
+    assert contents(VideoRank) == {}
+    Video.objects.filter(pk=second.pk).update(is_public=True)
+    sync(INDEX)
+    assert contents(VideoRank) == {str(second.pk): 25}
+
+
+def test_a_flush_of_another_term_writes_nothing(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
+    VideoRank.scores.increment(videos[0], 5)
+    take = Store.take_pending
+
+    def take_then_fail_over(*args: Any) -> Any:
+        flight = take(*args)
+        Generation.objects.filter(index=INDEX.name).update(term=99)
+        return flight
+
+    monkeypatch.setattr(Store, "take_pending", take_then_fail_over)
+    with pytest.raises(IndexUnhealthy):
+        flush(INDEX)
+    assert column()[str(videos[0].pk)] == 10
+
+
+def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_module, "_next", {})
+    VideoRank.scores.increment(videos[0], 5)
+    videos[1].save()
+    assert column()[str(videos[0].pk)] == 15
+    VideoRank.scores.increment(videos[0], 5)
+    videos[1].save()
+    assert pending() == {str(videos[0].pk): 5}
+
+
+# Verification
+
+
+def test_verify_knows_what_is_pending(
+    videos: list[Video], interrupted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "flush", lambda *args, **kwargs: 0)
+    first, second, third = videos
+    VideoRank.scores.increment({first: 5, second: 5})
+    interrupted(flush_module, "_carry")
+    VideoRank.scores.increment({second: 1, third: 1})
+    assert verify(INDEX).drift == 0
+    interrupted(Store, "settle_flush")
+    assert verify(INDEX).drift == 0
+    drain(INDEX)
+    STORE.client.zincrby(STORE.live.root, 1, str(first.pk))
+    STORE.client.zincrby(STORE.live.root, -1, str(second.pk))
+    report = verify(INDEX, repair=True)
+    assert (report.different.count, report.repaired) == (2, 2)
+    assert contents(VideoRank) == {str(first.pk): 15, str(second.pk): 26, str(third.pk): 31}
+
+
+def test_gauges_tell_what_is_pending(videos: list[Video]) -> None:
+    assert (read_gauges(INDEX).pending, read_gauges(INDEX).lag) == (0, 0)
+    VideoRank.scores.increment({videos[0]: 5, videos[1]: 5})
+    gauges = read_gauges(INDEX)
+    assert gauges.pending == 2
+    assert gauges.lag > 0
+    flush(INDEX)
+    assert (read_gauges(INDEX).pending, read_gauges(INDEX).lag) == (0, 0)
+
+
+# Servers that lost something
+
+
+def restore(client: Redis, dump: dict[bytes, Any]) -> None:
+    client.flushdb()
+    for key, value in dump.items():
+        client.restore(key, 0, value)
+
+
+def dump(client: Redis) -> dict[bytes, Any]:
+    return {key: client.dump(key) for key in client.keys("zrank:*")}  # type: ignore[union-attr]
+
+
+def restart(client: Redis) -> None:
+    """Let the server look like another process of the same data."""
+    client.hset(STORE.keys.meta, "server", "old/history")
+    Generation.objects.filter(index=INDEX.name).update(server="old/history")
+
+
+@pytest.mark.parametrize("when", ["nothing taken", "in flight", "settled"])
+def test_a_server_that_comes_back_older_does_not_count_again(
+    videos: list[Video], zrank: Redis, interrupted: Callable[..., None], when: str
+) -> None:
+    rebuild(INDEX)  # by an owner of its own
+    first, second, third = videos
+    VideoRank.scores.increment({first: 5, second: 5})
+    if when == "in flight":
+        interrupted(flush_module, "_carry")
+    elif when == "settled":
+        flush(INDEX)
+    VideoRank.scores.increment({first: 1})
+    image = dump(zrank)
+    VideoRank.scores.increment({first: 1, third: 1})
+    sync(INDEX)
+    assert column() == contents(VideoRank)
+    before = column()
+    VideoRank.scores.increment({third: 50})  # lost
+    restore(zrank, image)
+    restart(zrank)
+    sync(INDEX)
+    assert column() == before == contents(VideoRank)
+    assert pending() == {}
+
+
+def test_a_server_that_lost_nothing_keeps_what_is_in_flight(
+    videos: list[Video], zrank: Redis, interrupted: Callable[..., None]
+) -> None:
+    rebuild(INDEX)
+    first, second, _ = videos
+    VideoRank.scores.increment({first: 5, second: 5})
+    interrupted(flush_module, "_carry")
+    VideoRank.scores.increment({first: 2})
+    restart(zrank)
+    sync(INDEX)
+    assert column()[str(first.pk)] == 17
+    assert column()[str(second.pk)] == 25
+    assert contents(VideoRank) == column()
+
+
+def test_a_server_that_lost_all_counts_nothing_again(videos: list[Video], zrank: Redis) -> None:
+    rebuild(INDEX)
+    VideoRank.scores.increment(videos[0], 5)
+    sync(INDEX)
+    zrank.flushdb()
+    sync(INDEX)
+    assert contents(VideoRank) == column()
+    VideoRank.scores.increment(videos[0], 5)
+    sync(INDEX)
+    assert column()[str(videos[0].pk)] == 20
