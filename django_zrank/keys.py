@@ -83,10 +83,17 @@ class Keys(NamedTuple):
         """Return the key of ``memberships``, ``rankings``, ``values`` or ``counts`` of a ranking (see ``root``)."""
         return f"{self.ranking(ranking)}:{name}"
 
-    def intersection(self, tests: str) -> str:
-        """Sorted set, kept for some seconds: the ranking of those who pass several tests."""
-        digest = sha1(tests.encode(), usedforsecurity=False).hexdigest()
+    def intersection(self, *what: str) -> str:
+        """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
+        by a facet. While it is made, ``<intersection>:making`` holds how far it is, ``<intersection>:part`` what there
+        is of it, ``<intersection>:part:stored`` which members of that are stored with tie bytes, and how."""
+        digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
+
+    @property
+    def intersections(self) -> str:
+        """Sorted set: intersections -> until when they are read, in microseconds."""
+        return f"{self.tag}:intersections"
 
     @classmethod
     @cache  # there are as many as indexes

@@ -1,142 +1,260 @@
--- uses: clock, built, keys, ties, tests
--- Materialise the ranking of the members that pass several tests, for a few seconds. One that is there already stays.
+-- uses: clock, built, keys, ties, tests, positions, slices
+-- Materialise the ranking of the members that pass several tests, or their numbers by a facet, for a few seconds: one
+-- piece of it a call. It is filled under another name, and takes its own when it is complete.
 --
--- KEYS  intersection  sorted set to make, stored member -> score
---       live          sorted set of the whole index
---       meta          hash of the index
---       …             the sorted sets that 'tests' are about
--- ARGV  generation    that the client believes to be live
---       width         tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       ties          '1' where a member's tie bytes stand in the hash of memberships
---       dense         '1' where a ranking keeps its distinct values
---       tests         what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
---                     'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
---       limit         how many members the smallest test may have
---       seconds       for which it is kept
--- Returns how many members it has; or the error TOOLARGE with the size of the smallest test.
--- Cost  O(limit * log(limit) * sets).
+-- KEYS  intersection   what is made: sorted set, stored member -> score; or hash, name of a value's ranking -> members
+--       making         hash: how far it is
+--       intersections  sorted set: what was made -> until when it is read
+--       live           sorted set of the whole index
+--       recent         sorted set, member -> version of its newest write
+--       meta           hash of the index
+--       …              the sorted sets that 'tests' are about
+-- ARGV  generation     that the client believes to be live
+--       width          tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       memberships    '1' where a hash holds the memberships of members
+--       dense          '1' where a ranking keeps its distinct values
+--       tests          what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
+--                      'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
+--       facet          name of a facet and a colon, to count members by its values; or nothing
+--       low            the lowest score that belongs to it, or '-inf'
+--       high           the highest one, or '+inf'
+--       limit          how many members the smallest test may have
+--       seconds        for which it is read
+--       work           look-ups of a piece at most
+--       step           the one that the last piece answered; nothing for the first
+-- Returns {'made', number of members}; {'going', step} where more is to be made; {'wait'} where another client makes
+--         it; the error TOOLARGE with the size of the smallest test; the errors of lib/built.lua.
+-- Cost  O(work * log(size)).
 
-local intersection, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, ties, dense, tests, limit, seconds = unpack(ARGV)
-local FIRST_TEST = 4
+local intersection, making, intersections, live, recent, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local generation, width, memberships, dense, tests, facet, low, high, limit, seconds, work, step = unpack(ARGV)
+local FIRST_TEST = 7
 local call = redis.call
-width, limit = tonumber(width), tonumber(limit)
+local layout = {width = tonumber(width), memberships = memberships == '1'}
 
 local elsewhere = not_live(meta, generation)
 if elsewhere then
   return elsewhere
 end
-if call('EXISTS', intersection) == 1 then
-  return call('ZCARD', intersection)
+local SECOND = 1000000
+local now, state = clock(), {}
+local fields = call('HGETALL', making)
+for i = 1, #fields, 2 do
+  state[fields[i]] = fields[i + 1]
+end
+local fresh = tonumber(state.fresh or 0)
+local is_there = state.kept == '0' or (state.kept and call('EXISTS', intersection) == 1)
+if is_there and now < fresh then
+  return {'made', tonumber(state.size)}
+end
+local lease = tonumber(state.lease or 0)
+if step ~= (state.step or '') and now < lease then
+  -- Until it is made anew, the one before will do.
+  return is_there and now < fresh + seconds * SECOND and {'made', tonumber(state.size)} or {'wait'}
 end
 
-local now = integer(clock())
+-- It is kept for longer than it is read, so that it is there for the next call, and is unlinked by the next making: a
+-- key that expires may be freed on the spot.
+local KEPT = 60
+-- Seconds without a next piece after which another client goes on.
+local LEASE = 0.25
+local part = intersection .. ':part'
+local stored_as, counts = part .. ':stored', part .. ':counts'
+local checks = parse_tests(tests, KEYS, FIRST_TEST)
 
--- A group has primary keys without scores. As far as it is needed, it is made a ranking.
-local scratch, made = intersection .. ':scratch:', 0
-local function new_scratch()
-  made = made + 1
-  return scratch .. made
-end
-
-local function ranking_of(group)
-  local key = new_scratch()
-  if ties ~= '1' then
-    -- First without its scores: infinity, of those who stay for good, times no weight would be no number.
-    call('ZUNIONSTORE', key, 1, group, 'WEIGHTS', 0)
-    call('ZINTERSTORE', key, 2, key, live)
-    return key
+local function size_of(check)
+  local size = 0
+  for _, set in ipairs(check.keys) do
+    size = size + (check.is_group and call('ZCARD', set) or call('ZCOUNT', set, low, high))
   end
-  local members = call('ZRANGE', group, 0, -1)
-  for start = 1, #members, 1000 do
-    local last = math.min(start + 999, #members)
-    local memberships = call('HMGET', memberships_key(live), unpack(members, start, last))
-    for i = start, last do
-      local membership = memberships[i - start + 1]
-      local stored = (membership and string.sub(membership, 1, tie_length(membership, width)) or '') .. members[i]
-      local score = call('ZSCORE', live, stored)
-      if score then
-        call('ZADD', key, score, stored)
+  return size
+end
+
+-- Begin with the first set of the smallest test; return the size of that.
+local function begin()
+  call('UNLINK', part, values_key(part), stored_as, counts)
+  for _, old in ipairs(call('ZRANGEBYSCORE', intersections, '-inf', integer(now), 'LIMIT', 0, 10)) do
+    call('UNLINK', old, values_key(old))
+    call('ZREM', intersections, old)
+  end
+  local driver, least = 0, nil
+  for i, check in ipairs(checks) do
+    for _, set in ipairs(check.is_group and check.keys or {}) do
+      local expired = call('ZCOUNT', set, '-inf', integer(now))
+      if expired > 0 then
+        call('ZREMRANGEBYRANK', set, 0, math.min(expired, 500) - 1)
+      end
+    end
+    local size = check.wants and size_of(check)
+    if size and (not least or size < least) then
+      driver, least = i, size
+    end
+  end
+  local applied, started = unpack(call('HMGET', meta, 'applied', 'started'))
+  state = {fresh = state.fresh, size = state.size, kept = state.kept, phase = 'scan', step = 0, driver = driver, set = 1,
+    score = '', member = '', started = started or '', version = integer((applied or 0) + 1), written = ''}
+  return least or size_of({keys = {live}})
+end
+
+-- The next members of a set, and their scores. Positions move while it is read in pieces; scores and members do not.
+local function read(set, score, member, count)
+  local rank, members, scores = member ~= '' and call('ZRANK', set, member), {}, {}
+  if rank and call('ZSCORE', set, member) == score then
+    rank = rank + 1
+  else
+    rank = count_lower(set, score, member, false)
+  end
+  local found = call('ZRANGE', set, rank, rank + count - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    members[#members + 1], scores[#scores + 1] = found[i], found[i + 1]
+  end
+  return members, scores
+end
+
+-- Take out some members, by their primary keys, however they are stored.
+local function take_out(members)
+  local gone = call('HMGET', stored_as, unpack(members))
+  for i, member in ipairs(members) do
+    gone[i] = gone[i] or member
+  end
+  call('ZREM', part, unpack(gone))
+  call('HDEL', stored_as, unpack(members))
+end
+
+-- Put in those who pass all tests but 'skipped'.
+local function put_in(stored, scores, skipped)
+  local passed, tied, forms = {}, {}, {}
+  for _, i in ipairs(passing(checks, stored, layout, live, now, skipped)) do
+    local score = tonumber(scores[i])
+    if score >= tonumber(low) and score <= tonumber(high) then
+      passed[#passed + 1] = scores[i]
+      passed[#passed + 1] = stored[i]
+      local member = primary_key(stored[i], layout)
+      if member ~= stored[i] then
+        tied[#tied + 1] = member
+        forms[#forms + 1] = member
+        forms[#forms + 1] = stored[i]
       end
     end
   end
-  return key
+  if tied[1] then
+    take_out(tied)
+    call('HSET', stored_as, unpack(forms))
+    call('EXPIRE', stored_as, KEPT)
+  end
+  if passed[1] then
+    call('ZADD', part, unpack(passed))
+    call('EXPIRE', part, KEPT)
+  end
 end
 
-local checks, smallest = parse_tests(tests, KEYS, FIRST_TEST)
-for _, check in ipairs(checks) do
-  check.size = 0
-  for _, set in ipairs(check.keys) do
-    if check.is_group then
-      call('ZREMRANGEBYSCORE', set, '-inf', now)
+-- How many members go into a piece.
+local function count_of(look_ups)
+  return math.max(1, math.min(1000, math.floor(work / look_ups)))
+end
+
+local function scan()
+  local skipped = checks[tonumber(state.driver)]
+  local driver = skipped or {keys = {live}}
+  local from = driver.is_group and integer(now) or low
+  local count = count_of(look_ups_of(checks, skipped) + 3)
+  local set = driver.keys[tonumber(state.set)]
+  local members, scores = read(set, state.score == '' and from or state.score, state.member, count)
+  local is_over = #members < count or (not driver.is_group and tonumber(scores[#scores]) > tonumber(high))
+  state.score, state.member = scores[#scores], members[#members]
+  if driver.is_group then
+    members, scores = locate(live, members, layout)
+  end
+  put_in(members, scores, skipped)
+  if is_over then
+    state.set, state.score, state.member = state.set + 1, '', ''
+    state.phase = driver.keys[state.set] and 'scan' or 'written'
+  end
+end
+
+-- Members that were written meanwhile may have moved to where the scan had been already.
+local function follow()
+  local count = count_of(look_ups_of(checks) + 6)
+  local members, versions = read(recent, state.version, state.written, count)
+  if members[1] then
+    take_out(members)
+    put_in(locate(live, members, layout))
+    state.version, state.written = versions[#versions], members[#members]
+  end
+  if #members < count then
+    state.phase, state.at = 'numbers', 0
+  end
+end
+
+-- From here on the part stays as it is: its distinct values, or its members by the values of the facet.
+local function number()
+  local count = count_of(3)
+  local members = call('ZRANGE', part, state.at, state.at + count - 1, 'WITHSCORES')
+  if facet ~= '' then
+    for name, members_of in pairs(count_values(live, members, facet, layout)) do
+      call('HINCRBY', counts, name, members_of)
     end
-    check.size = check.size + call('ZCARD', set)
-  end
-  if check.wants and (not smallest or check.size < smallest.size) then
-    smallest = check
-  end
-end
-smallest = smallest or {wants = true, keys = {live}, size = call('ZCARD', live)}
-if smallest.size > limit then
-  return redis.error_reply(string.format('TOOLARGE %d %d', smallest.size, limit))
-end
-for _, check in ipairs(checks) do
-  for i, group in ipairs(check.is_group and check.keys or {}) do
-    if check.size > limit then
-      return redis.error_reply(string.format('TOOLARGE %d %d', check.size, limit))
+    call('EXPIRE', counts, KEPT)
+  else
+    local last
+    for i = 1, #members, 2 do
+      local value = value_of(string.sub(members[i], 1, tie_length(members[i], layout.width)), members[i + 1])
+      if value ~= last then
+        call('ZADD', values_key(part), members[i + 1], value)
+        last = value
+      end
     end
-    check.keys[i] = ranking_of(group)
+    call('EXPIRE', values_key(part), KEPT)
   end
+  state.at = state.at + count
+  return #members < 2 * count
 end
 
--- 'unpack' fails at 8,000 sets.
-local BATCH = 1000
-
--- Of those that stand in several sets, each has the same score.
-local function unite(target, keys)
-  for first = 1, #keys, BATCH do
-    local args = {unpack(keys, first, math.min(first + BATCH - 1, #keys))}
-    if first > 1 then
-      args[#args + 1] = target
-    end
-    local count = #args
-    args[count + 1], args[count + 2] = 'AGGREGATE', 'MAX'
-    call('ZUNIONSTORE', target, count, unpack(args))
+local function finish()
+  local size = call('ZCARD', part)
+  local made = facet == '' and part or counts
+  call('UNLINK', intersection, values_key(intersection), stored_as)
+  local kept = call('EXISTS', made)
+  if kept == 1 then
+    call('RENAME', made, intersection)
+    call('EXPIRE', intersection, KEPT)
   end
-end
-
-local function take_away(target, keys)
-  for first = 1, #keys, BATCH do
-    local args = {target, unpack(keys, first, math.min(first + BATCH - 1, #keys))}
-    call('ZDIFFSTORE', target, #args, unpack(args))
+  if call('EXISTS', values_key(part)) == 1 then
+    call('RENAME', values_key(part), values_key(intersection))
   end
+  call('UNLINK', part, making)
+  call('HSET', making, 'size', size, 'kept', kept, 'fresh', integer(now + seconds * SECOND))
+  call('EXPIRE', making, KEPT)
+  call('ZADD', intersections, integer(now + 3 * seconds * SECOND), intersection)
+  return {'made', size}
 end
 
-unite(intersection, smallest.keys)
-for _, check in ipairs(checks) do
-  if check.wants and check ~= smallest then
-    local parts = {}
-    for i, set in ipairs(check.keys) do
-      parts[i] = new_scratch()
-      call('ZINTERSTORE', parts[i], 2, intersection, set, 'WEIGHTS', 1, 0)
-    end
-    unite(intersection, parts)
-  elseif not check.wants then
-    take_away(intersection, check.keys)
+local versions = call('HMGET', meta, 'started', 'floor')
+local goes_on = state.phase and now < lease + seconds * SECOND and state.started == (versions[1] or '')
+  and tonumber(state.version) > tonumber(versions[2] or 0)
+if not goes_on then
+  local least = begin()
+  if least > tonumber(limit) then
+    return redis.error_reply(string.format('TOOLARGE %d %d', least, limit))
   end
 end
-for i = 1, made do
-  call('UNLINK', scratch .. i)
+local phase = state.phase
+if phase == 'scan' then
+  scan()
+elseif phase == 'written' then
+  follow()
+elseif number() then
+  return finish()
 end
-
-call('EXPIRE', intersection, seconds)
-if dense == '1' then
-  local members, values = call('ZRANGE', intersection, 0, -1, 'WITHSCORES'), values_key(intersection)
-  call('DEL', values)
-  for i = 1, #members, 2 do
-    local tie = string.sub(members[i], 1, tie_length(members[i], width))
-    call('ZADD', values, members[i + 1], value_of(tie, members[i + 1]))
-  end
-  call('EXPIRE', values, seconds)
+if state.phase == 'numbers' and state.at == 0 and facet == '' and dense ~= '1' then
+  return finish()
 end
-return call('ZCARD', intersection)
+state.step, state.lease = state.step + 1, integer(now + LEASE * SECOND)
+fields = {}
+for field, value in pairs(state) do
+  fields[#fields + 1] = field
+  fields[#fields + 1] = value
+end
+call('HSET', making, unpack(fields))
+call('EXPIRE', making, KEPT)
+return {'going', state.step}

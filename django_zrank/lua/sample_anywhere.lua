@@ -47,7 +47,7 @@ local now = (remember or tests ~= '') and clock()
 local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0}
 if tests ~= '' then
   local checks = parse_tests(tests, KEYS, FIRST_TEST)
-  ranking, draw.passes = smallest_ranking(checks, ranking), tester(checks, layout, now)
+  ranking, draw.passes = smallest_ranking(checks, ranking), tester(checks, layout, live, now)
 end
 draw.ranking = ranking
 local is_excluded, shown = exclusions(excluded), remember and recall(seen, now) or {}

@@ -83,7 +83,7 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
         parse,
         writes=any(request.writes for request in requests),
         atomic=any(request.atomic for request in requests),
-        delay=max((request.delay for request in requests), default=0.0),
+        delay=min((request.delay for request in requests), default=0.0),
     )
 
 

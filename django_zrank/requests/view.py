@@ -20,6 +20,12 @@ Answer = TypeVar("Answer")
 _KEPT: Final = 5
 """Seconds for which the intersection of several filters is kept: answers may be as old."""
 
+_WAIT: Final = 0.02
+"""Seconds after which a client looks again if another one has made an intersection."""
+
+EVERY: Final = ("-inf", "+inf")
+"""Every score."""
+
 METHODS: Final = ("ordinal", "competition", "dense")
 """The ranking methods."""
 
@@ -31,8 +37,11 @@ ALL: Final = Scope()
 class View:
     """Members of an index, and their order."""
 
-    LIMIT: ClassVar[int] = 100_000
-    """The most members that the smallest of several filters may have: more would block the server too long."""
+    LIMIT: ClassVar[int] = 5_000_000
+    """The most members that the smallest of several filters may have."""
+
+    WORK: ClassVar[int] = 4000
+    """Look-ups of one piece of an intersection, at most: each is a call of its own."""
 
     layout: Layout
     scope: Scope = ALL
@@ -69,9 +78,9 @@ class View:
     ) -> Request[Answer]:
         """A request for what a script says of these members; ``others``: further keys of it."""
         if self.ranking is None:
-            second = Call(script, (self._intersection(keys), keys.root, keys.meta, *others), arguments)
-            calls = (self.intersect(keys), second)
-            return Request(calls, lambda replies: parse(replies[1]), writes=True, atomic=True)
+            made = self.intersection(keys)
+            second = Call(script, (made, keys.root, keys.meta, *others), arguments)
+            return self.of_made(keys, second, parse)
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments)
         return Request((call,), lambda replies: parse(replies[0]), writes)
 
@@ -96,20 +105,84 @@ class View:
             if live:
                 if (replies[1] or b"").decode() != keys.generation:
                     raise Swapped
-                return replies[0]  # type: ignore[no-any-return]
+                return replies[0]
             found = replies[0] if command != "ZCARD" else replies[0] or None
             return otherwise.request(self, keys).then(then) if found is None else found
 
         return Request((call, *live), parse)
 
-    def intersect(self, keys: Keys) -> Call:
-        """The call that intersects several filters."""
-        arguments = (keys.generation, *map(int, self.layout), str(self.scope), self.LIMIT, _KEPT)
-        where = (self._intersection(keys), keys.root, keys.meta, *self.tested(keys))
-        return Call(scripts.INTERSECT, where, arguments)
+    def of_made(
+        self,
+        keys: Keys,
+        second: Call,
+        parse: Callable[[Any], Answer | Request[Answer]],
+        facet: str = "",
+        scores: tuple[str, str] = EVERY,
+    ) -> Request[Answer]:
+        """A request for what a call says of an intersection, which is made before where there is none."""
 
-    def _intersection(self, keys: Keys) -> str:
-        return keys.intersection("\0".join((str(self.scope), *self.tested(keys))))
+        def parse_both(replies: list[Any]) -> Answer | Request[Answer]:
+            made, reply = replies
+            if made[0] == b"made":
+                return parse(reply)
+            going_on = self._going_on(made, keys, facet, scores)
+            return going_on.then(lambda size: self.of_made(keys, second, parse, facet, scores))
+
+        calls = (self._intersect(keys, facet, scores), second)
+        return Request(calls, parse_both, writes=True, atomic=True)
+
+    def make(
+        self,
+        keys: Keys,
+        facet: str = "",
+        scores: tuple[str, str] = EVERY,
+        step: bytes = b"",
+        delay: float = 0.0,
+    ) -> Request[int]:
+        """Make the intersection of several filters, one piece a round trip, or wait until another client has made it.
+        The answer is its size.
+
+        ``facet``: the beginning of the names of a facet's rankings: make the numbers of members by its values instead.
+        ``scores``: the lowest and the highest score that belong to it.
+        """
+
+        def parse(replies: list[Any]) -> int | Request[int]:
+            (made,) = replies
+            return made[1] if made[0] == b"made" else self._going_on(made, keys, facet, scores)
+
+        return Request((self._intersect(keys, facet, scores, step),), parse, writes=True, delay=delay)
+
+    def _going_on(self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str]) -> Request[int]:
+        if reply[0] == b"wait":
+            return self.make(keys, facet, scores, delay=_WAIT)
+        return self.make(keys, facet, scores, step=reply[1])
+
+    def _intersect(self, keys: Keys, facet: str, scores: tuple[str, str], step: bytes = b"") -> Call:
+        made = self.intersection(keys, facet, scores)
+        where = (
+            made,
+            f"{made}:making",
+            keys.intersections,
+            keys.root,
+            keys.recent,
+            keys.meta,
+            *self.tested(keys),
+        )
+        how = (
+            keys.generation,
+            *map(int, self.layout),
+            str(self.scope),
+            facet,
+            *scores,
+            self.LIMIT,
+            _KEPT,
+            self.WORK,
+        )
+        return Call(scripts.INTERSECT, where, (*how, step))
+
+    def intersection(self, keys: Keys, facet: str = "", scores: tuple[str, str] = EVERY) -> str:
+        """The key of an intersection (see ``make()``)."""
+        return keys.intersection(facet, *scores, str(self.scope), *self.tested(keys))
 
     def tested(self, keys: Keys) -> list[str]:
         """The keys that the clauses of the scope are about."""

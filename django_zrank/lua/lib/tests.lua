@@ -1,4 +1,4 @@
--- uses: ties
+-- uses: keys, ties
 -- Tests of members: to be, or not to be, in one of several sets.
 
 -- The tests that a text such as '+r2-g1' tells of; their sets are the keys from 'first' on, in turn.
@@ -29,8 +29,33 @@ local function smallest_ranking(tests, ranking)
   return smallest
 end
 
+-- True if one membership tells more about a test than looking into each of its sets.
+local function is_by_name(test)
+  return not test.is_group and #test.keys > 4
+end
+
+-- True if a membership names one of the rankings of a test.
+local function is_named(test, membership, live, width)
+  if not test.names then
+    test.names = {}
+    for _, key in ipairs(test.keys) do
+      test.names[string.sub(key, #live + 2)] = true
+    end
+  end
+  for name in string.gmatch(membership and string.sub(membership, tie_length(membership, width) + 1) or '', '%Z+') do
+    if test.names[name] then
+      return true
+    end
+  end
+  return false
+end
+
 -- True if a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
-local function is_in(test, stored, layout, now)
+local function is_in(test, stored, layout, live, now)
+  if is_by_name(test) then
+    local membership = redis.call('HGET', memberships_key(live), primary_key(stored, layout))
+    return is_named(test, membership, live, layout.width)
+  end
   for _, set in ipairs(test.keys) do
     local value = redis.call('ZSCORE', set, test.is_group and primary_key(stored, layout) or stored)
     if value and not (test.is_group and tonumber(value) <= now) then
@@ -40,11 +65,11 @@ local function is_in(test, stored, layout, now)
   return false
 end
 
--- A function that tells of a stored member whether it passes.
-local function tester(tests, layout, now)
+-- A function from a stored member to true if it passes.
+local function tester(tests, layout, live, now)
   return function(stored)
     for _, test in ipairs(tests) do
-      if is_in(test, stored, layout, now) ~= test.wants then
+      if is_in(test, stored, layout, live, now) ~= test.wants then
         return false
       end
     end

@@ -18,7 +18,7 @@ LAYOUT = "{width = tonumber(ARGV[2]), memberships = true}"
 def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, width: int = 0) -> list[str]:
     code = f"""
         local tests, layout = parse_tests(ARGV[1], KEYS, 1), {LAYOUT}
-        local passes, reply = tester(tests, layout, tonumber(ARGV[3])), {{}}
+        local passes, reply = tester(tests, layout, "root", tonumber(ARGV[3])), {{}}
         for i = 4, #ARGV do
           if passes(ARGV[i]) then
             reply[#reply + 1] = ARGV[i]
