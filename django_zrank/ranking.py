@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Ranking"]
 
 _MANY: Final = 200
-"""Members that ``recommend_many()`` asks for in one round trip."""
+"""Members whose exclusions ``recommend_many()`` asks for at once."""
+
+_AT_ONCE: Final = 100
+"""Members that ``recommend_many()`` draws in one round trip."""
 
 
 class Ranking(Board[Member]):
@@ -115,7 +118,7 @@ class Ranking(Board[Member]):
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
 
-        One round trip for 200 members; where the index has ``get_excluded()``, what ``get_excluded_many()`` asks for
+        One round trip for 100 members drawn; where the index has ``get_excluded()``, what ``get_excluded_many()`` asks for
         these, and one query for the rows of those that were given by their primary keys.
         """
         wish = Wish.parse(self.index, self.view, n, band=band, ranks=ranks, widen=widen, remember=remember)
@@ -138,7 +141,8 @@ class Ranking(Board[Member]):
     ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
         each = yield from wish.draws(members)
         draws = [draw for draw in each if draw is not None]
-        samples = iter((yield from self._ask(Several(draws))) if draws else ())
+        at_once = max(1, _AT_ONCE // wish.draw.wanted)
+        samples = iter((yield from self._ask(Several(draws, at_once))) if draws else ())
         found = [None if draw is None else next(samples) for draw in each]
         return [
             (member, None if sample is None else wish.answer(sample))

@@ -433,7 +433,7 @@ def test_many_at_once(conditions: dict[str, Any]) -> None:
     assert ranking.count()  # another generation is live than in the test before
     with mock.patch.object(executor, "send_all", side_effect=executor.send_all) as trips:
         answers = list(ranking.recommend_many([*range(1, 451), 9999], 4, band=100))
-    assert trips.call_count == (3 if len(conditions) < 2 else trips.call_count)
+    assert trips.call_count == (18 if len(conditions) < 2 else trips.call_count), "25 of 4 each in a trip"
     assert [member for member, _ in answers] == [*range(1, 451), 9999]
     for member, drawn in answers[:-1]:
         assert drawn is not None
@@ -475,8 +475,9 @@ def test_many_say_at_once_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
             Filtered.ranking.recommend_many([1], **wrong)  # type: ignore[arg-type]
     monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 2)
     nobody = Filtered.ranking.filter(region="kantou", tags=1)  # each has many, and none has both
+    assert [len(drawn or "") for _, drawn in nobody.recommend_many([300], 5, band=300)] == [0]
     with pytest.raises(FilterTooLarge, match="declare facets"):
-        list(nobody.recommend_many([300], 5, band=300))
+        list(nobody.recommend_many([300], 5, ranks=300))
 
 
 def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> None:

@@ -148,7 +148,7 @@ local function put_in(stored, scores, skipped)
   end
 end
 
--- How many members go into a piece.
+-- The number of members of a piece.
 local function count_of(look_ups)
   return math.max(1, math.min(1000, math.floor(work / look_ups)))
 end

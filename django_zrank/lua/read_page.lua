@@ -10,6 +10,7 @@
 --       reverse  '1' where a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       count    how many at most
+--       most     how many of them are read
 --       from     where to begin: 'position', 'member' or 'score'
 --       …        then of a position: how many stand before the first one
 --                of a member: its primary key; the page holds it in its middle, or reaches to the ranking's end
@@ -18,11 +19,11 @@
 -- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
 --         before the first one's rank, {stored member, score of each}}; {'not ranked'} where the member is not in the
 --         ranking; the errors of lib/built.lua.
--- Cost  O(log(size) + count); ties of several criteria log(ties) look-ups more.
+-- Cost  O(log(size) + most); ties of several criteria log(ties) look-ups more.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, memberships, reverse, method, count, from = unpack(ARGV, 1, 7)
-local FIRST = 8
+local generation, width, memberships, reverse, method, count, most, from = unpack(ARGV, 1, 8)
+local FIRST = 9
 local call = redis.call
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 count = tonumber(count)
@@ -55,7 +56,7 @@ else
 end
 
 local members = {}
-count = math.min(count, last - first)
+count = math.min(count, tonumber(most), last - first)
 if count > 0 then
   if order.reverse then
     members = call('ZRANGE', ranking, first, first + count - 1, 'REV', 'WITHSCORES')

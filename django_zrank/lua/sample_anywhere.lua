@@ -7,6 +7,7 @@
 --       live      sorted set of the whole index, in which the member must stand
 --       meta      hash of the index
 --       seen      sorted set of members shown to this one -> until when, in microseconds; only where 'remember' is given
+--       intersection of all who pass the tests, where there are tests
 --       …         the sorted sets that 'tests' are about
 -- ARGV  member    whose neighbours are wanted, as stored
 --       wanted    how many, at least 1
@@ -24,17 +25,22 @@
 --                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'; or nothing
 --       patience  how many members that fail the tests are looked up before giving up
 --       remember  microseconds for which those drawn are not drawn again, unless nobody else is left; or nothing
+--       since     the score that the member had before, as text; nothing for the first call
+--       …         then members that the calls before have drawn from the first band, as stored
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, stored member, score of each drawn}; by other methods than ordinal {'ranked', the same, and of
 --         each drawn also what stands before its rank}. Positions count from 0 at the lowest score. {'not ranked'} where
---         the member is not in live; {'out of patience'} where too many failed the tests; the errors of lib/built.lua.
--- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
---       side is read whole: no more than twice as many members as are excluded.
+--         the member is not in live; {'out of patience', the member's score, band that was tried, members in it, '1' if
+--         there is the intersection, then those drawn so far, as stored} where too many failed the tests, or a side of
+--         more than 4,096 seems to be mostly excluded; {'moved'} where the member's score is not 'since'; the errors of
+--         lib/built.lua.
+-- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096
+--       is excluded, that side is read whole.
 
-local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, wanted, reverse, bands, excluded, numbers, generation, width, memberships, measure, method, tests,
-  patience, remember = unpack(ARGV)
-local FIRST_TEST = 5
+  patience, remember, since = unpack(ARGV, 1, 15)
+local FIRST_TEST, FIRST = 6, 16
 local call = redis.call
 wanted, remember = tonumber(wanted), tonumber(remember)
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
@@ -43,11 +49,21 @@ local me, score = find(live, member, layout)
 if not score then
   return not_live(meta, generation) or {'not ranked'}
 end
+if since ~= '' and since ~= score then
+  return {'moved'}
+end
 local now = (remember or tests ~= '') and clock()
-local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0}
+local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0, most = 4096}
 if tests ~= '' then
   local checks = parse_tests(tests, KEYS, FIRST_TEST)
   ranking, draw.passes = smallest_ranking(checks, ranking), tester(checks, layout, live, now)
+  draw.most = 512
+end
+if remember then
+  draw.most = 20480 -- twice as many as are remembered
+end
+if ARGV[FIRST] then
+  draw.found = {unpack(ARGV, FIRST)}
 end
 draw.ranking = ranking
 local is_excluded, shown = exclusions(excluded), remember and recall(seen, now) or {}
@@ -73,8 +89,13 @@ repeat
     before, after = after, before
   end
   choose(draw, before, after, {'drawn', size, position, band, high - low + 1 - among})
-  if draw.failed > draw.patience then
-    return {'out of patience'}
+  if draw.gave_up then
+    local is_there = tests ~= '' and call('EXISTS', intersection) == 1
+    local reply = {'out of patience', score, band, high - low + 1 - among, is_there and 1 or 0}
+    for i = 7, 3 * draw.chosen + 5, 3 do
+      reply[#reply + 1] = draw.reply[i]
+    end
+    return reply
   end
 until draw.chosen == wanted or band * 16 == #bands
 

@@ -14,9 +14,10 @@
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} where
---         the member is not in live; the errors of lib/built.lua.
--- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side is excluded, that
---       side is read whole: no more than twice as many members as are excluded.
+--         the member is not in live; {'out of patience'} where a side of more than 4,096 seems to be mostly excluded;
+--         the errors of lib/built.lua.
+-- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096 is
+--       excluded, that side is read whole.
 
 local live, meta = KEYS[1], KEYS[2]
 local member, wanted, reverse, bands, excluded, numbers, generation = unpack(ARGV)
@@ -27,7 +28,7 @@ if not score then
   return not_live(meta, generation) or {'not ranked'}
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
-local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted)}
+local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted), most = 4096}
 if #excluded > 2 then
   draw.is_barred = exclusions(excluded)
 end
@@ -41,5 +42,5 @@ repeat
     before, after = after, before
   end
   choose(draw, before, after, {'drawn', size, position, band, high - low})
-until draw.chosen == draw.wanted or band * 16 == #bands
-return draw.reply
+until draw.chosen == draw.wanted or band * 16 == #bands or draw.gave_up
+return draw.gave_up and {'out of patience'} or draw.reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
@@ -10,6 +10,9 @@ from .request import Request
 from .view import View
 
 __all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween"]
+
+_PART: Final = 1000
+"""Members that are read in one round trip."""
 
 
 class Bound(NamedTuple):
@@ -45,7 +48,8 @@ class Page(NamedTuple):
 
 
 class PageAt(NamedTuple):
-    """Up to ``limit`` members from the position ``first`` (0 is best) on. One round trip."""
+    """Up to ``limit`` members from the position ``first`` (0 is best) on. One round trip for 1,000 of them, as for
+    every page; members that move meanwhile are in it once, or not at all."""
 
     first: int
     limit: int
@@ -61,8 +65,7 @@ class PageAround(NamedTuple):
     limit: int
 
     def request(self, view: View, keys: Keys) -> Request[Page | None]:
-        arguments = (keys.generation, *view.order, self.limit, "member", self.member)
-        return view.read(keys, scripts.READ_PAGE, arguments, _parse)
+        return _request(view, keys, self.limit, "member", self.member)
 
 
 class PageBetween(NamedTuple):
@@ -77,8 +80,22 @@ class PageBetween(NamedTuple):
         return _request(view, keys, self.limit, "score", *self.best[:2], *self.worst[:2], self.offset)
 
 
-def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Page]:
-    return view.read(keys, scripts.READ_PAGE, (keys.generation, *view.order, count, *start), _parse)  # type: ignore[arg-type]
+def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
+    arguments = (keys.generation, *view.order, count, _PART, *start)
+
+    def go_on(page: Page | None) -> Page | Request[Page] | None:
+        left = page and min(count, page.following) - len(page.members)
+        if not page or not page.members or not left:
+            return page
+        after = _request(view, keys, left, "position", page.first + len(page.members))
+        return after.then(lambda rest: _joined(page, rest))
+
+    return view.read(keys, scripts.READ_PAGE, arguments, _parse).then(go_on)
+
+
+def _joined(page: Page, rest: Page) -> Page:
+    known = {stored for stored, _ in page.members}
+    return page._replace(members=page.members + [one for one in rest.members if one[0] not in known])
 
 
 def _parse(reply: Any) -> Page | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import Request
+from .request import Request, in_turn
 from .view import View
 
 __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
+
+_PART: Final = 100
+"""Members that are looked up in one round trip."""
 
 
 class Location(NamedTuple):
@@ -35,12 +38,16 @@ class Locations(NamedTuple):
 
 
 class Locate(NamedTuple):
-    """Locations of members. One round trip."""
+    """Locations of members. One round trip for 100 of them."""
 
     members: Sequence[str]
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
-        return view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *self.members), _parse)
+        def part(first: int) -> Request[Locations]:
+            members = self.members[first : first + _PART]
+            return view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *members), _parse)
+
+        return in_turn([part(first) for first in range(0, len(self.members) or 1, _PART)]).then(_joined)
 
 
 class BarePosition(NamedTuple):
@@ -61,6 +68,10 @@ class BareScore(NamedTuple):
 
     def request(self, view: View, keys: Keys) -> Request[float | None]:
         return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_score)
+
+
+def _joined(parts: list[Locations]) -> Locations:
+    return Locations(parts[-1].size, [one for part in parts for one in part.found])
 
 
 def _parse(reply: Any) -> Locations:

@@ -13,7 +13,7 @@ from ..scripts import Script
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["Call", "Question", "Request", "Several", "Swapped", "merge"]
+__all__ = ["Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
@@ -87,6 +87,17 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
     )
 
 
+def in_turn(requests: Sequence[Request[Answer]], answers: tuple[Answer, ...] = ()) -> Request[list[Answer]]:
+    """One request for the answers of several, which are sent one after the other."""
+    first, *others = requests
+
+    def follow(answer: Answer) -> list[Answer] | Request[list[Answer]]:
+        found = (*answers, answer)
+        return in_turn(others, found) if others else list(found)
+
+    return first.then(follow)
+
+
 class Question(Protocol[Answer]):
     """A question about a ranking, answered from Redis by a request, or from the database by SQL."""
 
@@ -96,9 +107,12 @@ class Question(Protocol[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Several(Generic[Answer]):
-    """Several questions in one round trip."""
+    """Several questions, some of them in one round trip."""
 
     questions: Sequence[Question[Answer]]
+    at_once: int = 100
 
     def request(self, view: View, keys: Keys) -> Request[list[Answer]]:
-        return merge([question.request(view, keys) for question in self.questions])
+        requests = [question.request(view, keys) for question in self.questions]
+        parts = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
+        return in_turn(parts).then(lambda answers: list(chain.from_iterable(answers)))

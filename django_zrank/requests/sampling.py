@@ -4,49 +4,59 @@ from __future__ import annotations
 
 import os
 import random
-import struct
-import sys
-from array import array
+import secrets
 from collections.abc import Callable, Sequence
-from itertools import chain
+from dataclasses import replace
+from math import inf, nextafter
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..codec.units import Number
+from ..filters import Clause, Scope
 from ..keys import Keys
-from .request import Call, Request
-from .view import View
+from .positions import Locate, Locations
+from .request import Call, Request, in_turn
+from .samples import Excluded, Sample, packed, packed_bands, parse_sample
+from .view import EVERY, View
 
 __all__ = ["Draw", "Excluded", "Sample"]
 
 _SPARE_NUMBERS: Final = 8
 """Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
 
-Excluded = Sequence[int] | Sequence[str]
-"""Primary keys never to offer: integers below 2**53, that of the asking one among them; or any, as text. An empty one
-excludes nobody."""
+_EXCLUDED_AT_ONCE: Final = 5000
+"""The most members that a script is told not to draw; more are put into a set before."""
+
+_PART: Final = 1000
+"""Members that are put into it in one round trip."""
+
+_LOOK_UPS: Final = 900
+"""Look-ups of one round trip that tests members."""
+
+_MOST_TESTED: Final = 10_000
+"""Members that are tested one by one: to test more costs more than an intersection, which is kept for others."""
+
+_MOST_NARROWED: Final = 20_000
+"""The most members of a band whose intersection is made for that band alone."""
 
 
-class Sample(NamedTuple):
-    """Members drawn at random."""
+class _Progress(NamedTuple):
+    """A draw that takes several round trips."""
 
-    size: int | None
-    """Members in the ranking; None where several filters were tested one by one, which tells no ranks."""
+    numbers: Callable[[int], bytes]
+    """Random bytes, by their count: the same function for all of them."""
 
-    position: int
-    """The number of members below the one who asked."""
+    band: int = 0
+    """The band that is drawn from; those before don't suffice."""
 
-    band: int
-    """The number of the band that was used, from 0."""
+    tested: int = 0
+    """The number of members that were tested."""
 
-    candidates: int
-    """Members in that band, the asking one not counted, the excluded ones counted."""
+    since: bytes = b""
+    """The score of the asking one, on which bands depend: where it changes, the draw begins again."""
 
-    drawn: list[tuple[int, bytes, float]]
-    """Position (from 0 at the lowest score), stored member and score of each, in the order they were drawn."""
-
-    before: list[int] | None
-    """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
+    found: Sequence[bytes] = ()
+    """Those drawn so far, as stored."""
 
 
 class Draw(NamedTuple):
@@ -79,101 +89,182 @@ class Draw(NamedTuple):
         return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
 
     def request(self, view: View, keys: Keys) -> Request[Sample | None]:
-        """One round trip; two where a combination of filters leaves so few that they are intersected first."""
+        """One round trip; more where many members don't pass a combination of filters, or are excluded."""
+        if len(self.excluded) > _EXCLUDED_AT_ONCE:
+            return self._excluding_by_set(view, keys)
+        if view.ranking is None and self.measure == "ranks":
+            return self._from_intersection(view, keys)  # only this tells ranks
         if view.ranking is None:
-            return self._testing(view, keys)
-        arguments = self._arguments(view, keys)
-        if view.is_plain and self.measure == "score" and not self.remember:
-            plain = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments)
-            return Request((plain,), lambda replies: _parse(replies[0], view))
-        return self._drawing(view, keys, arguments)
-
-    def _drawing(self, view: View, keys: Keys, arguments: tuple[Any, ...]) -> Request[Sample | None]:
-        """From one ranking."""
-        arguments = (*arguments, *self._how(view), "", 0, self.remember or "")
-        seen = self._seen(keys)
-        return view.read(
-            keys,
-            scripts.SAMPLE_ANYWHERE,
-            arguments,
-            lambda reply: _parse(reply, view),
-            seen,
-            writes=bool(self.remember),
-        )
-
-    def _testing(self, view: View, keys: Keys) -> Request[Sample | None]:
-        """From the smallest ranking that holds all of those who pass several filters; from their intersection where
-        too many of it don't pass."""
-        patience = self._patience(view)
-        arguments = self._arguments(view, keys, patience)
+            return self._testing(view, keys, _Progress(self.numbers()))
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
-            if replies[0][0] != b"out of patience":
-                return _parse(replies[0], view)
-            asked = list(arguments)
-            if isinstance(asked[4], str):
-                # An intersection may be some seconds old, and hold the asking one at a position that it has left.
-                asked[4] += f"{self.member}\0"
-            return self._drawing(view, keys, tuple(asked))
+            return self._parse(replies[0], view, keys)
 
-        tests = (*self._how(view), str(view.scope), patience, self.remember or "")
-        read = (keys.root, keys.root, keys.meta, self._seen(keys), *view.tested(keys))
-        call = Call(scripts.SAMPLE_ANYWHERE, read, (*arguments, *tests))
+        if view.is_plain and self.measure == "score" and not self.remember:
+            arguments = self._arguments(view, keys, self.numbers())
+            return Request((Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments),), parse)
+        call = self._anywhere(view, keys, keys.ranking(view.ranking), _Progress(self.numbers()))
         return Request((call,), parse, writes=bool(self.remember))
 
-    def _arguments(self, view: View, keys: Keys, patience: int = 0) -> tuple[Any, ...]:
-        """The arguments that both sampling scripts take."""
-        misses = 2 * (self.wanted + 17) if self.excluded or self.remember else 0
+    def _parse(self, reply: Any, view: View, keys: Keys) -> Sample | Request[Sample | None] | None:
+        """The sample; or what to ask where most of a large side is excluded."""
+        return (
+            self._excluding_by_set(view, keys)
+            if reply[0] == b"out of patience"
+            else parse_sample(reply, view)
+        )
+
+    def _testing(self, view: View, keys: Keys, progress: _Progress) -> Request[Sample | None]:
+        """Members of the smallest ranking that holds all who pass several filters, tested one by one: some of them a
+        round trip, and those found are carried on. Where it takes many, from the intersection.
+
+        Each round deals from all those who were not found yet, so that those found are in an order in which none is
+        favoured, however many rounds it takes and whatever is tested again.
+        """
+        patience = self._patience(view, is_first=not progress.tested)
+
+        def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
+            (reply,) = replies
+            if reply[0] == b"moved":
+                return self._testing(view, keys, _Progress(progress.numbers))
+            if reply[0] != b"out of patience":
+                sample = parse_sample(reply, view)
+                return sample and sample._replace(band=sample.band + progress.band)
+            _, score, band, candidates, is_there, *found = reply
+            tested, at = progress.tested + patience, progress.band + band - 1
+            further = _Progress(progress.numbers, at, tested, score, found)
+            if is_there and self.seed is None:
+                return self._from_intersection(view, keys, further)
+            if tested < min(candidates / 2, _MOST_TESTED):
+                return self._testing(view, keys, further)
+            return self._from_intersection(view, keys, further, narrow=candidates <= _MOST_NARROWED)
+
+        call = self._anywhere(view, keys, keys.root, progress, str(view.scope), patience, view.tested(keys))
+        return Request((call,), parse, writes=bool(self.remember))
+
+    def _from_intersection(
+        self, view: View, keys: Keys, progress: _Progress | None = None, *, narrow: bool = False
+    ) -> Request[Sample | None]:
+        """From all who pass several filters; ``narrow``: only of those in the bands that are left."""
+        progress = (progress or _Progress(self.numbers()))._replace(found=())
+        scores = self._span(progress) if narrow else EVERY
+        if not narrow:
+            progress = progress._replace(since=b"")
+        draw = self
+        if not self.excluded or isinstance(self.excluded[0], str):
+            # An intersection may be some seconds old, and hold the asking one at a position that it has left.
+            draw = self._replace(excluded=[*map(str, self.excluded), self.member])
+        second = draw._anywhere(view, keys, view.intersection(keys, scores=scores), progress)
+
+        def parse(reply: Any) -> Sample | Request[Sample | None] | None:
+            if reply[0] == b"moved":
+                return self.request(view, keys)
+            sample = self._parse(reply, view, keys)
+            return sample._replace(band=sample.band + progress.band) if isinstance(sample, Sample) else sample
+
+        if self.remember:
+            # What is drawn from one that is being made again would be remembered, and not seen.
+            drawing = Request((second,), lambda replies: parse(replies[0]), writes=True)
+            return view.make(keys, scores=scores).then(lambda size: drawing)
+        return view.of_made(keys, second, parse, scores=scores)
+
+    def _excluding_by_set(self, view: View, keys: Keys) -> Request[Sample | None]:
+        """Exclude by a group that is there for as long as it takes, which costs the same however many they are."""
+        name = f"excluded:{secrets.token_hex(8)}"  # a colon is in no group's name
+        key, members = keys.group(name), [*map(str, self.excluded), self.member]
+        parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
+        adding = [
+            Request(
+                (
+                    Call("ZADD", (key,), [word for member in part for word in ("inf", member)]),
+                    Call("EXPIRE", (key,), (60,)),
+                ),
+                len,
+                writes=True,
+                atomic=True,
+            )
+            for part in parts
+        ]
+        without = replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (name,)))))
+        draw = self._replace(excluded=())
+
+        def end(sample: Sample | None) -> Request[Sample | None]:
+            ending = Request((Call("UNLINK", (key,)),), lambda replies: sample, writes=True)
+            if sample is None or view.ranking is None:
+                return ending
+            return self._located(sample, view, keys).then(
+                lambda sample: replace(ending, parse=lambda replies: sample)
+            )
+
+        def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
+            return draw.request(without, keys).then(end)
+
+        return in_turn(adding).then(follow)
+
+    def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
+        """A sample with the ranks of its members in a ranking that knows them."""
+
+        def numbered(locations: Locations) -> Sample:
+            me, *found = locations.found
+            last = locations.size - 1 if view.reverse else 0
+            there = [one for one in found if one is not None]
+            return sample._replace(
+                size=locations.size,
+                position=abs(last - me.position) if me else sample.position,
+                drawn=[(abs(last - one.position), one.stored, one.score) for one in there],
+                before=None if view.method == "ordinal" else [one.before for one in there],
+            )
+
+        split = view.layout.split
+        members = [self.member, *(split(stored)[1].decode() for _, stored, _ in sample.drawn)]
+        return Locate(members).request(view, keys).then(numbered)
+
+    def _anywhere(
+        self,
+        view: View,
+        keys: Keys,
+        ranking: str,
+        progress: _Progress,
+        tests: str = "",
+        patience: int = 0,
+        tested: Sequence[str] = (),
+    ) -> Call:
+        left = self._replace(bands=self.bands[progress.band :])
+        seen = keys.seen(self.member) if self.remember else keys.meta
+        return Call(
+            scripts.SAMPLE_ANYWHERE,
+            (ranking, keys.root, keys.meta, seen, view.intersection(keys), *tested),
+            (
+                *left._arguments(view, keys, progress.numbers, patience),
+                *(view.layout.width, int(view.layout.memberships), self.measure, view.method),
+                *(tests, patience, self.remember or "", progress.since, *progress.found),
+            ),
+        )
+
+    def _arguments(
+        self, view: View, keys: Keys, numbers: Callable[[int], bytes], patience: int = 0
+    ) -> tuple[Any, ...]:
+        """The arguments that both scripts take."""
+        misses = 2 * (self.wanted + 17) if self.excluded or self.remember or patience else 0
         return (
             self.member,
             self.wanted,
             "1" if view.reverse else "0",
-            self._packed_bands(),
-            _packed(self.excluded),
-            self.numbers()(6 * (self.wanted + misses + patience + _SPARE_NUMBERS)),
+            packed_bands(self.bands, self.measure),
+            packed(self.excluded),
+            numbers(6 * (self.wanted + misses + patience + _SPARE_NUMBERS)),
             keys.generation,
         )
 
-    def _how(self, view: View) -> tuple[Any, ...]:
-        return view.layout.width, int(view.layout.memberships), self.measure, view.method
+    def _patience(self, view: View, *, is_first: bool) -> int:
+        """The number of members that fail the tests before a round trip gives up."""
+        sets = sum(min(2, len(clause.names)) for clause in view.scope.clauses)
+        most = max(20, _LOOK_UPS // (1 + sets))
+        return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // sets)) if is_first else most
 
-    def _seen(self, keys: Keys) -> str:
-        return keys.seen(self.member) if self.remember else keys.meta
-
-    def _patience(self, view: View) -> int:
-        """The number of members failing the tests that are looked up, in each of their sets, before giving up."""
-        sets = sum(len(clause.names) for clause in view.scope.clauses)
-        return max(self.wanted + 16, (8 * self.wanted + 64) // sets)
-
-    def _packed_bands(self) -> bytes:
-        if self.measure == "exact":
-            halves = (half for band in self.bands for end in band for half in _halves(end))
-            return struct.pack(f">{4 * len(self.bands)}I", *halves)
-        return struct.pack(f"<{2 * len(self.bands)}d", *chain.from_iterable(self.bands))
-
-
-def _parse(reply: Any, view: View) -> Sample | None:
-    word = reply[0]
-    if word == b"not ranked":
-        return None
-    _, size, position, band, candidates, *drawn = reply
-    step = 4 if word == b"ranked" else 3
-    found = list(zip(drawn[::step], drawn[1::step], map(float, drawn[2::step]), strict=True))
-    if view.ranking is None:
-        return Sample(None, position, band - 1, candidates, found, None)
-    return Sample(size, position, band - 1, candidates, found, drawn[3::4] if step == 4 else None)
-
-
-def _packed(excluded: Excluded) -> str | bytes:
-    """Integers take a tenth of the time: here, on the way and in the script."""
-    if excluded and isinstance(excluded[0], int):
-        packed = array("q", excluded)
-        if sys.byteorder == "big":
-            packed.byteswap()
-        return b"q" + packed.tobytes()
-    return "\0".join(("", *excluded, ""))
-
-
-def _halves(number: Number) -> tuple[int, int]:
-    """A distance of up to 64 bits as two numbers of 32."""
-    return divmod(min(int(number), 2**64 - 1), 2**32)
+    def _span(self, progress: _Progress) -> tuple[str, str]:
+        """The scores from which the bands that are left are drawn, and some more where these are not exact."""
+        mine, bands = float(progress.since), self.bands[progress.band :]
+        low = min(mine - float(below) for below, _ in bands)
+        high = max(mine + float(above) for _, above in bands)
+        return repr(nextafter(low - abs(low) * 1e-12, -inf)), repr(nextafter(high + abs(high) * 1e-12, inf))

@@ -105,7 +105,7 @@ class View:
             if live:
                 if (replies[1] or b"").decode() != keys.generation:
                     raise Swapped
-                return replies[0]
+                return replies[0]  # type: ignore[no-any-return]
             found = replies[0] if command != "ZCARD" else replies[0] or None
             return otherwise.request(self, keys).then(then) if found is None else found
 

@@ -1,8 +1,10 @@
 -- Drawing members of a ranking without replacement.
 -- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
 -- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
--- position, stored member and score of each that is chosen are added, and 'chosen', how many were. What may be missing are functions of a stored member: 'is_barred', whether it is
--- never to be offered, and 'passes', whether it passes the tests; 'failed' counts those who don't, up to 'patience'.
+-- position, stored member and score of each that is chosen are added, and 'chosen', how many were; 'most', how many
+-- members of a side may be read at once. What may be missing are functions of a stored member: 'is_barred', true if it
+-- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those who don't, up to 'patience'.
+-- 'gave_up' is true where patience ran out, or a side that is too large to be read seems to be mostly excluded.
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps
 -- made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
@@ -32,7 +34,7 @@ local function take(draw, side, goal)
   local call, byte = redis.call, string.byte
   local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
   local chosen, used = draw.chosen, draw.used
-  if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) then
+  if not side.cards and side.left > 0 and side.left <= math.min(8 * (goal - chosen), draw.most) then
     read(draw, side)
   end
   while chosen < goal and side.left > 0 do
@@ -64,11 +66,16 @@ local function take(draw, side, goal)
     if not side.cards and is_barred and is_barred(stored) then
       side.misses = side.misses + 1
       if side.misses > draw.wanted + 16 then
+        if side.last - side.first >= draw.most then
+          draw.gave_up = true
+          break
+        end
         read(draw, side)
       end
     elseif not side.cards and passes and not passes(stored) then
       draw.failed = draw.failed + 1
       if draw.failed > draw.patience then
+        draw.gave_up = true
         break
       end
     else
@@ -80,11 +87,36 @@ local function take(draw, side, goal)
   draw.chosen, draw.used = chosen, used
 end
 
+-- Choose again those who were chosen by the calls before, if they still can be; return the number of them that stand
+-- after. They are as random as those that follow, and are not dealt another time.
+local function put_back(draw, before, after)
+  local reply, is_barred, chosen, behind, carried = draw.reply, draw.is_barred, 0, 0, {}
+  for _, stored in ipairs(draw.found) do
+    local at = redis.call('ZRANK', draw.ranking, stored)
+    local is_before = at and at >= before.first and at <= before.last
+    local is_behind = at and at >= after.first and at <= after.last
+    if (is_before or is_behind) and not is_barred(stored) and not (draw.passes and not draw.passes(stored)) then
+      local n = 3 * chosen + 5
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, redis.call('ZSCORE', draw.ranking, stored)
+      chosen, behind, carried[stored] = chosen + 1, behind + (is_behind and 1 or 0), true
+    end
+  end
+  draw.chosen, draw.found = chosen, nil
+  function draw.is_barred(stored)
+    return carried[stored] or is_barred(stored)
+  end
+  return behind
+end
+
 -- Choose as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
 -- other gives. The numbers don't decide if a band suffices, so the next one may use them again.
 local function choose(draw, before, after, reply)
   draw.reply, draw.chosen, draw.used = reply, 0, 0
-  take(draw, before, math.ceil(draw.wanted / 2))
+  local half = math.ceil(draw.wanted / 2)
+  if draw.found then
+    half = math.min(draw.wanted, half + put_back(draw, before, after))
+  end
+  take(draw, before, half)
   take(draw, after, draw.wanted)
   take(draw, before, draw.wanted)
 end
