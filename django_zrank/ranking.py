@@ -118,8 +118,8 @@ class Ranking(Board[Member]):
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
 
-        One round trip for 100 members drawn; where the index has ``get_excluded()``, what ``get_excluded_many()`` asks for
-        these, and one query for the rows of those that were given by their primary keys.
+        One round trip for 100 members drawn. Where the index has ``get_excluded()``, what ``get_excluded_many()`` asks
+        for 200 of ``members``, and one query for the rows of those that were given by their primary keys.
         """
         wish = Wish.parse(self.index, self.view, n, band=band, ranks=ranks, widen=widen, remember=remember)
         excluded = members_of("exclude", exclude)
