@@ -5,10 +5,21 @@ from __future__ import annotations
 from ..codec.units import Number
 from .health import Health, Serving
 from .pending import Flight, Pending
-from .verifying import Standing, Verifying
+from .verifying import Pieces, Standing, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
 
-__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Flight", "Health", "Number", "Standing", "Store"]
+__all__ = [
+    "LOAD_LIMIT",
+    "Applied",
+    "Change",
+    "Epoch",
+    "Flight",
+    "Health",
+    "Number",
+    "Pieces",
+    "Standing",
+    "Store",
+]
 
 
 class Store(Writing, Serving, Verifying, Pending):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from redis import Redis
 
@@ -15,17 +15,22 @@ from ..codec.units import Number
 from ..requests.request import Call, Request
 from .base import Base
 
-__all__ = ["Standing", "Verifying"]
+__all__ = ["Pieces", "Standing", "Verifying"]
 
 _PIECE: Final = 1000
 """Members, fields or keys that one round trip of a scan asks for."""
 
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 8
 """The most keys that are scanned at once: Redis gives all of a small one, of up to 128 members, however few are asked
 for."""
 
 _ITEMS: Final = 250
 """The most items that a script is asked about in one call."""
+
+
+Found = TypeVar("Found")
+Pieces = list[tuple[str, Found]]
+"""Contents that one round trip of a scan has found, of each ranking by its name."""
 
 
 class Standing(NamedTuple):
@@ -50,33 +55,30 @@ class Verifying(Base):
     twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
     """
 
-    def scan(self, generation: str, names: Iterable[str]) -> Iterator[tuple[str, list[tuple[bytes, float]]]]:
+    def scan(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Stored members with their scores, of the rankings with these names ('' for the whole index)."""
         keys = self.keys.at(generation)
         return self._scan("ZSCAN", ((name, keys.ranking(name)) for name in names))
 
-    def scan_memberships(self, generation: str) -> Iterator[list[tuple[bytes, bytes]]]:
+    def scan_memberships(self, generation: str) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Members (primary keys as text) with their memberships."""
-        found = self._scan("HSCAN", [("", self.keys.at(generation).part("memberships"))])
-        return (list(piece.items()) for _, piece in found)
+        return self._scan("HSCAN", [("", self.keys.at(generation).part("memberships"))])
 
-    def scan_counts(
-        self, generation: str, names: Iterable[str]
-    ) -> Iterator[tuple[str, Mapping[bytes, bytes]]]:
+    def scan_counts(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Distinct values of rankings, with the number of members that are counted for each."""
         keys = self.keys.at(generation)
         return self._scan("HSCAN", ((name, keys.part("counts", name)) for name in names))
 
     def scan_values(
         self, generation: str, names: Iterable[str]
-    ) -> Iterator[tuple[str, list[tuple[bytes, float]]]]:
+    ) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Distinct values of rankings, with the scores at which they are listed."""
         keys = self.keys.at(generation)
         return self._scan("ZSCAN", ((name, keys.part("values", name)) for name in names))
 
-    def scan_registry(self, generation: str) -> Iterator[list[tuple[bytes, float]]]:
+    def scan_registry(self, generation: str) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """The names of facet rankings that are registered, with their scores: all 0."""
-        return (names for _, names in self._scan("ZSCAN", [("", self.keys.at(generation).part("rankings"))]))
+        return self._scan("ZSCAN", [("", self.keys.at(generation).part("rankings"))])
 
     def scan_parts(self, generation: str) -> Iterator[list[bytes]]:
         """The names of the keys beneath the root: of facet rankings, and of the parts of all rankings."""
@@ -85,18 +87,19 @@ class Verifying(Base):
             [key.removeprefix(prefix.encode()) for key in keys] for keys in self._scan_keys(prefix, _PIECE)
         )
 
-    def _scan(self, command: str, keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    def _scan(self, command: str, keys: Iterable[tuple[str, str]]) -> Iterator[Pieces[Any]]:
         """The contents of several keys, each with its label. Small ones share a round trip."""
-        waiting, scanned = iter(keys), dict[tuple[str, str], int]()
-        while scanned.update(dict.fromkeys(islice(waiting, _AT_ONCE - len(scanned)), 0)) or scanned:
-            size = _PIECE // len(scanned)
-            calls = [Call(command, (key,), (at, "COUNT", size)) for (_, key), at in scanned.items()]
-            for scan, (cursor, found) in zip(list(scanned), self.send(Request(calls, list)), strict=True):
-                yield scan[0], found
-                if cursor:
-                    scanned[scan] = cursor
-                else:
-                    del scanned[scan]
+        waiting = iter(keys)
+        while unread := dict.fromkeys(islice(waiting, _AT_ONCE), 0):
+            asked = list(unread)
+            while asked:
+                size = _PIECE // len(asked)
+                calls = [Call(command, (scan[1],), (unread[scan], "COUNT", size)) for scan in asked]
+                replies = self.send(Request(calls, list))
+                unread |= {scan: cursor for scan, (cursor, _) in zip(asked, replies, strict=True)}
+                unread = {scan: cursor for scan, cursor in unread.items() if cursor}
+                yield [(label, found) for (label, _), (_, found) in zip(asked, replies, strict=True)]
+                asked = list(unread)[:1]  # what is large goes by itself
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
         """Return the :class:`Standing` of each of these members (primary keys as text)."""

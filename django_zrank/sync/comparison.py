@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-from .multiset_sketch import MultisetSketch
-from .prefetch import ahead
 from .rankings import Rankings
 from .report import Report
 from .rows import Row, encode, note_flush, select
-from .sides import Sides
+from .sides import Sides, pieces
 from .suspects import Suspects
 from .watched_tables import every_row
 from .weights import Weights
@@ -40,8 +38,8 @@ class Comparison:
         self.sides = Sides(report.index, size)
         self.index, self.store, self.generation = self.sides.index, self.sides.store, self.sides.generation
         self.suspects = Suspects(self.sides, report, repair=repair)
-        self.weights, self.sketch = Weights(self.store.layout), MultisetSketch()
-        self.member_of = self.weights.member_of
+        self.weights = Weights(self.store.layout)
+        self.sketch, self.member_of = self.weights.sketch, self.weights.member_of
         self.rankings = Rankings(self.sides, self.weights, report, repair=repair)
 
     def run(self) -> None:
@@ -57,20 +55,21 @@ class Comparison:
 
     def add_rows(self) -> None:
         for rows in self.batches():
-            self.sketch.add(self.weights.rows(rows))
+            self.weights.add_rows(rows)
             self.report.rows += len(rows)
             self.progress(len(rows))
 
     def add_rankings(self) -> None:
-        for name, members in ahead(self.store.scan(self.generation, ("", *self.rankings.names))):
-            self.sketch.add(self.weights.ranking(name, members))
-            self.rankings.add(name, members)
+        for name, members in pieces(self.store.scan(self.generation, ("", *self.rankings.names))):
+            self.weights.subtract_ranking(name, members)
+            if self.rankings.values:
+                self.rankings.values.add_ranking(name, members)
             if not name:
                 self.report.members += len(members)
                 self.progress(len(members))
         if self.store.layout.memberships:
-            for memberships in ahead(self.store.scan_memberships(self.generation)):
-                self.sketch.add(self.weights.memberships(memberships))
+            for _, memberships in pieces(self.store.scan_memberships(self.generation)):
+                self.weights.subtract_memberships(memberships)
         self.rankings.add_counts()
 
     def batches(self, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
@@ -127,8 +126,8 @@ class Comparison:
                 member for member, location in members if location not in strays.get(member, ())
             )
         if self.store.layout.memberships:
-            for memberships in self.store.scan_memberships(self.generation):
-                found = [member for member, _ in memberships if self.sketch.is_uneven(member)]
+            for _, memberships in pieces(self.store.scan_memberships(self.generation)):
+                found = [member for member in memberships if self.sketch.is_uneven(member)]
                 standings = zip(found, self.sides.read_redis(found), strict=True)
                 self.suspect_rowless(member for member, standing in standings if standing.score is None)
         self.suspects.settle()
@@ -136,7 +135,7 @@ class Comparison:
 
     def differing(self, names: Iterable[str]) -> Iterator[tuple[str, list[bytes]]]:
         """The stored members of rankings whose cells differ."""
-        for name, members in self.store.scan(self.generation, names):
+        for name, members in pieces(self.store.scan(self.generation, names)):
             found = [stored for stored, _ in members if self.sketch.is_uneven(self.member_of(stored))]
             if found:
                 yield name, found

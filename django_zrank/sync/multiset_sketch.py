@@ -23,12 +23,12 @@ class MultisetSketch:
     def __init__(self) -> None:
         self._cells = array("Q", bytes(8 * self._CELLS))
 
-    def add(self, weights: Iterable[tuple[bytes, int]]) -> None:
-        """Add the weight of each record to its group."""
+    def add(self, groups: Iterable[bytes], weights: Iterable[int], factor: int = 1) -> None:
+        """Add the weight of each record, times ``factor``, to its group."""
         cells, last, wrap = self._cells, self._CELLS - 1, self._WRAP
-        for group, weight in weights:
-            cell = hash(group) & last
-            cells[cell] = (cells[cell] + weight) & wrap
+        for number, weight in zip(map(hash, groups), weights, strict=True):
+            cell = number & last
+            cells[cell] = (cells[cell] + weight * factor) & wrap
 
     def is_uneven(self, group: bytes) -> bool:
         """Return True if the cell of a group isn't zero."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import connections
 
 from ..codec.units import Number
-from ..store import Standing, Store
+from ..store import Pieces, Standing, Store
 from .marks import waiting_marks
+from .prefetch import ahead
 from .push import read
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Location", "Replaced", "Sides", "stands"]
+__all__ = ["Location", "Replaced", "Sides", "pieces", "stands"]
 
 _FEW: Final = 1000
 """The most waiting marks that are told apart."""
@@ -118,6 +119,11 @@ class Sides:
             with suppress(ValueError):  # one that can't be worked off
                 members.add(self.index.to_text(mark.member).encode())
         return members
+
+
+def pieces(scan: Iterator[Pieces[Found]]) -> Iterator[tuple[str, Found]]:
+    """The pieces of a scan, the next of which are read while the caller is at these."""
+    return chain.from_iterable(ahead(scan))
 
 
 def stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:

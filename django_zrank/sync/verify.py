@@ -43,9 +43,9 @@ def verify(
 ) -> Report:
     """Compare what Redis holds of ``index`` with what the database ranks.
 
-    Both sides pass through in batches: memory doesn't grow with their number, and no query or transaction is
-    long. Whoever looks wrong is looked at again, so that a change on its way is not taken for drift; for that,
-    marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
+    Both sides pass through in batches: memory doesn't grow with their number, and no query, transaction or call to
+    Redis is long. Members that look wrong are looked at again, so that a change on its way is not taken for drift; for
+    that, marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
     batch. ``repair``: mend an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 
@@ -65,23 +65,21 @@ def verify(
             warnings=list(_warnings(index)),
             verdict=examine(index),
         )
+        # Of facet rankings each look sees some: this one may see what was not seen when it was repaired.
+        if repair and report.verdict is Verdict.EVICTED:
+            found = report.verdict
+            rebuild(index, polite=True)
+            continue
         with suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
-            # Of facet rankings each look sees some: this one may see what was not seen when it was repaired.
-            if repair and report.verdict is Verdict.EVICTED:
-                found = report.verdict
-                rebuild(index, polite=True)
-                continue
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
                 Comparison(report, repair=repair, size=batch_size, progress=progress).run()
                 report.compared = True
-                if (
-                    repair and examine(index).wants_rebuild
-                ):  # what was repaired showed that a key had been evicted
-                    sync(index)
             break
     else:
         raise IndexUnavailable(f"Index {index.name!r}: rebuilds came too often for it to be verified")
     if report.compared:  # else it stays what kept the two sides from being compared
+        if repair and examine(index).wants_rebuild:  # what was repaired showed that a key had been evicted
+            sync(index)
         report.verdict = examine(index)
     if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
         report.mended = found

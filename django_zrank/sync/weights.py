@@ -1,8 +1,8 @@
-"""Weights of what either side of an index holds, for a sketch of their difference."""
+"""Both sides of an index, weighed: a sketch of their difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from secrets import token_bytes
@@ -10,9 +10,10 @@ from struct import Struct
 from typing import Final
 
 from ..codec.layout import Layout
+from .multiset_sketch import MultisetSketch
 from .rows import Row
 
-__all__ = ["Weights"]
+__all__ = ["Values", "Weights", "group_of"]
 
 _NAMES: Final = 10_000
 """The number of combinations of facet rankings whose weights are cached."""
@@ -21,16 +22,18 @@ _pack = Struct("<d8s").pack
 
 
 class Weights:
-    """Records of both sides with their weights: those of Redis are negative, so that what agrees adds up to nothing.
+    """Adds what either side holds to a sketch: what agrees adds up to nothing.
 
     A member, its score and a ranking weigh the product of two hashes, of the member with its score and of the ranking:
-    so a row is hashed once, however many rankings it stands in. A membership weighs the product of its hash and its
-    member's. The hashes are Python's (SipHash), of 64 bits, with a salt drawn for each comparison. What differs is a
-    sum of such products: it comes to zero, and is overlooked, with a probability below 2**-50.
+    so a row is hashed once, however many rankings it stands in. The hashes are Python's (SipHash), of 64 bits, with a
+    salt drawn for each comparison. What differs comes to zero, and is overlooked, with a probability below 2**-50.
     """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.sketch = MultisetSketch()
+        """By members."""
+
         self._salt = token_bytes(8)
         self._rankings = lru_cache(_NAMES)(self._weigh_rankings)
 
@@ -43,65 +46,80 @@ class Weights:
 
     def _weigh_rankings(self, names: bytes) -> int:
         """The rankings of a member with these facet rankings, joined by NUL bytes: the whole index is one of them."""
-        return sum(self._hash(name) for name in {b"", *names.split(b"\0")})
+        return sum(map(self.hash, {b"", *names.split(b"\0")}))
 
-    def _hash(self, text: bytes) -> int:
+    def hash(self, text: bytes) -> int:
+        """The hash of a text, with the salt."""
         return hash(self._salt + text)
 
-    def rows(self, rows: Mapping[bytes, Row]) -> Iterator[tuple[bytes, int]]:
-        """Each member as its row says that it should stand."""
-        salt, split, weigh = self._salt, self.layout.split, self._rankings
+    def add_rows(self, rows: Mapping[bytes, Row]) -> None:
+        """Add each member as its row says that it should stand."""
+        self.sketch.add(rows, self._weigh_rows(rows))
+
+    def _weigh_rows(self, rows: Mapping[bytes, Row]) -> Iterator[int]:
+        salt, split, weigh, whole = self._salt, self.layout.split, self._rankings, self._rankings(b"")
         for member, (_, score, membership) in rows.items():
             if membership:
                 tie, names = split(membership)
-                weight = hash(tie + member + _pack(score + 0.0, salt)) * weigh(names)
-                yield member, weight + (hash(member) | 1) * hash(salt + membership)
+                weight = hash(tie + member + _pack(score, salt)) * weigh(names)
+                yield weight + hash(salt.join((member, membership)))
             else:
-                yield member, hash(member + _pack(score + 0.0, salt)) * weigh(b"")
+                yield hash(member + _pack(score, salt)) * whole
 
-    def ranking(self, name: str, members: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, int]]:
-        """Each stored member with the score that it has in a ranking in Redis."""
-        salt, member_of, weight = self._salt, self.member_of, -self._hash(name.encode())
-        for stored, score in members:
-            yield member_of(stored), hash(stored + _pack(score + 0.0, salt)) * weight
+    def subtract_ranking(self, name: str, members: Sequence[tuple[bytes, float]]) -> None:
+        """Subtract each stored member with the score that it has in a ranking in Redis."""
+        texts = (stored + _pack(score, salt) for salt in [self._salt] for stored, score in members)
+        stored = map(itemgetter(0), members)
+        self.sketch.add(map(self.member_of, stored), map(hash, texts), -self.hash(name.encode()))
 
-    def memberships(self, memberships: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, int]]:
-        """Each member with its membership in Redis."""
-        salt = self._salt
-        for member, membership in memberships:
-            yield member, -(hash(member) | 1) * hash(salt + membership)
+    def subtract_memberships(self, memberships: Mapping[bytes, bytes]) -> None:
+        """Subtract each member with its membership in Redis."""
+        self.sketch.add(memberships, map(hash, map(self._salt.join, memberships.items())), -1)
 
-    # Distinct values. Their group is the ranking and the value
 
-    def value_of(self, stored: bytes, score: float) -> bytes:
-        """The distinct value that a stored member has."""
-        return stored[: len(stored) - len(self.member_of(stored))] + b"%.17g" % score
+class Values:
+    """A sketch of distinct values: those of members, less those that are counted and listed."""
 
-    def values(self, name: str, members: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, int]]:
-        """The value of each member of a ranking."""
-        for stored, score in members:
-            group = group_of(name, self.value_of(stored, score))
-            yield group, self._hash(b"count" + group)
+    def __init__(self, weights: Weights) -> None:
+        self.sketch = MultisetSketch()
+        """By :func:`group_of`."""
 
-    def counts(self, name: str, counts: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, int]]:
-        """Each value that is counted, and so must be listed. A count that isn't one never adds up."""
-        for value, text in counts:
-            group = group_of(name, value)
+        self._hash, self._member_of = weights.hash, weights.member_of
+
+    def of(self, members: Iterable[tuple[bytes, float]]) -> list[bytes]:
+        """Return the distinct value of each stored member."""
+        length = self._member_of
+        return [stored[: len(stored) - len(length(stored))] + b"%.17g" % score for stored, score in members]
+
+    def add_ranking(self, name: str, members: Iterable[tuple[bytes, float]]) -> None:
+        """Add the value of each member of a ranking."""
+        groups = [group_of(name, value) for value in self.of(members)]
+        self.sketch.add(groups, (self._hash(b"count" + group) for group in groups))
+
+    def subtract_counts(self, name: str, counts: Mapping[bytes, bytes]) -> None:
+        """Subtract each value that is counted, and so must be listed. A count that isn't one never adds up."""
+
+        def weigh(group: bytes, text: bytes) -> int:
             if text.isdigit() and text == b"%d" % int(text) != b"0":
-                yield group, -int(text) * self._hash(b"count" + group) - self._hash(b"value" + group)
-            else:
-                yield group, self._hash(b"no count" + text + group)
+                return int(text) * self._hash(b"count" + group) + self._hash(b"value" + group)
+            return self._hash(b"no count" + text + group)
 
-    def listed(self, name: str, values: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, int]]:
-        """Each value that is listed, by its score; one at another score never adds up."""
-        for value, score in values:
-            group = group_of(name, value)
-            number = self.member_of(value)
+        groups = [group_of(name, value) for value in counts]
+        self.sketch.add(groups, map(weigh, groups, counts.values()), -1)
+
+    def add_listed(self, name: str, values: Sequence[tuple[bytes, float]]) -> None:
+        """Add each value that is listed, by its score; one at another score never adds up."""
+
+        def weigh(group: bytes, listed: tuple[bytes, float]) -> int:
+            value, score = listed
             try:
-                is_right = float(number) == score
+                is_right = float(self._member_of(value)) == score
             except ValueError:
                 is_right = False
-            yield group, self._hash((b"value" if is_right else b"no value") + group)
+            return self._hash((b"value" if is_right else b"no value") + group)
+
+        groups = [group_of(name, value) for value, _ in values]
+        self.sketch.add(groups, map(weigh, groups, values))
 
 
 def group_of(name: str, value: bytes) -> bytes:

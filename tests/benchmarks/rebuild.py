@@ -8,6 +8,9 @@ what it costs to read the database and to write the file is not counted. Each lo
 A rebuild, and the verification after it, run each in a process of its own, as a command does, and are timed there,
 without Python's start. *Peak* is the most memory that the process ever held. Of more than a million members there are
 fewer rounds, so that each size takes about as long.
+
+``--facets`` compares an index of one criterion with one of two criteria, two facets and their composite, both of one
+table, in turns: seconds of a rebuild and of a verification, and of the processors.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from django.conf import settings
 from django.db import connection
 from redis import Redis
 
+from tests.benchmarks.beside import declare
+from tests.benchmarks.hold import population as population_of_both
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
@@ -67,15 +72,19 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, help="Rows a round trip of the rebuild.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of rates against members.")
+    parser.add_argument(
+        "--facets", action="store_true", help="Measure what facets add, in place of the rival."
+    )
+    parser.add_argument("--index", default=INDEX, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=["rebuild", "verify"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:  # we are the process that is measured
-        step(options.step, options.batch_size)
+        step(options.step, options.index, options.batch_size)
         return 0
     if options.plot:
         pyplot()
     client = shutil.which("redis-cli") or shutil.which("valkey-cli")
-    if client is None or find_spec("psycopg") is None:
+    if (client is None and not options.facets) or find_spec("psycopg") is None:
         print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
         return 0
     with ExitStack() as stack:
@@ -85,7 +94,14 @@ def main() -> int:
             return 0
         os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
         django.setup()
-        measured = {size: at(size, client, options) for size in map(int, options.members.split(","))}
+        sizes = list(map(int, options.members.split(",")))
+        if options.facets:
+            measured = {size: over_plain(size, options) for size in sizes}
+            if options.json:
+                save(options.json, sizes=measured)
+            return 0
+        assert client
+        measured = {size: at(size, client, options) for size in sizes}
     name = f"{measured[max(measured)]['server']}, {connection.display_name}"
     if options.json:
         save(options.json, sizes=measured)
@@ -113,6 +129,34 @@ def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
         "rates": figures(rates, PIPE),
         "runs": {title: [run._asdict() for run in each] for title, each in runs.items()},
     }
+
+
+def over_plain(size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What facets add, with so many members."""
+    model, indexes = declare()
+    names = [index.instance().name for index in indexes]
+    runs: dict[str, list[Run]] = {f"{what}, {name}": [] for what in ("rebuild", "verify") for name in names}
+    rng = random.Random(1)
+    with population_of_both(model, size, indexes):
+        for _ in range(options.rounds):
+            rng.shuffle(names)
+            with redis_server() as (redis, server):
+                for name in names:
+                    for what in ("rebuild", "verify"):
+                        before = busy(redis)
+                        figures = ours(what, redis, options.batch_size, name)
+                        run = Run(**figures, server=busy(redis) - before)
+                        runs[f"{what}, {name}"].append(run)
+                        print(f"{what}, {name}: {run.seconds:.2f} s", flush=True)
+    print(f"{server}, {connection.display_name}, {size:,} members, {options.rounds:,} rounds, medians")
+    medians = {title: Run(*map(statistics.median, zip(*each, strict=True))) for title, each in runs.items()}
+    for title, (seconds, cpu, server_cpu, peak) in medians.items():
+        ratio = seconds / medians[f"{title.partition(',')[0]}, plain"].seconds
+        print(
+            f"{title:16} {seconds:8.2f} s {cpu:8.2f} s of Python {server_cpu:8.2f} s of Redis "
+            f"{peak:5.0f} MB {ratio:6.2f}"
+        )
+    return {title: [run._asdict() for run in each] for title, each in runs.items()}
 
 
 def plot(path: Path, name: str, measured: Mapping[int, Mapping[str, Any]]) -> None:
@@ -232,7 +276,7 @@ def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
     return {"seconds": seconds, "cpu": cpu, "peak": 0}
 
 
-def ours(what: str, redis: Redis, batch_size: int | None) -> dict[str, float]:
+def ours(what: str, redis: Redis, batch_size: int | None, index: str = INDEX) -> dict[str, float]:
     """Run a step in a process of its own."""
     environment = {
         **os.environ,
@@ -240,7 +284,7 @@ def ours(what: str, redis: Redis, batch_size: int | None) -> dict[str, float]:
         "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
         "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port(redis)}/0",
     }
-    command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}"]
+    command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}", f"--index={index}"]
     if batch_size:
         command.append(f"--batch-size={batch_size}")
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
@@ -248,7 +292,7 @@ def ours(what: str, redis: Redis, batch_size: int | None) -> dict[str, float]:
     return figures
 
 
-def step(what: str, batch_size: int | None) -> None:
+def step(what: str, name: str, batch_size: int | None) -> None:
     """Rebuild or verify in this process, and print what it took."""
     django.setup()
     settings.CACHES["zrank"]["OPTIONS"] = PATIENT
@@ -256,7 +300,9 @@ def step(what: str, batch_size: int | None) -> None:
     from django_zrank.sync.rebuild import rebuild
     from django_zrank.sync.verify import verify
 
-    (index,) = registry.named([INDEX])
+    if name != INDEX:
+        declare()
+    (index,) = registry.named([name])
     sizes = {"batch_size": batch_size} if batch_size else {}
     began, cpu = perf_counter(), process_time()
     if what == "rebuild":

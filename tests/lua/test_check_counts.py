@@ -29,8 +29,10 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
 
     def check(**how: Any) -> set[tuple[bytes, int, bytes]]:
         values = {tie + score_text(score) for score, _ in members.values()}
-        values.update(value for _, found in store.scan_counts("built", [""]) for value in found)
-        values.update(value for _, found in store.scan_values("built", [""]) for value, _ in found)
+        for ((_, counts),) in store.scan_counts("built", [""]):
+            values.update(counts)
+        for ((_, listed),) in store.scan_values("built", [""]):
+            values.update(value for value, _ in listed)
         return set(store.check_counts("built", "", values, **how) or ())
 
     assert check() == set()

@@ -946,12 +946,12 @@ def test_memory_does_not_grow_with_rows(zrank: Redis, fault: str) -> None:
 
 def test_a_sketch_tells_what_came_in_one_stream_only() -> None:
     sketch, members = MultisetSketch(), [str(number).encode() for number in range(1000)]
-    sketch.add((member, hash(member)) for member in members)
+    sketch.add(members, map(hash, members))
     assert sketch
-    sketch.add((member, -hash(member)) for member in reversed(members))
+    sketch.add(reversed(members), map(hash, reversed(members)), -1)
     assert not sketch
     assert not any(map(sketch.is_uneven, members))
-    sketch.add([(b"77", -5), (b"x", 1 << 63), (b"", 1)])
+    sketch.add([b"77", b"x", b""], [-5, 1 << 63, 1])
     assert sketch
     assert {member for member in (*members, b"x", b"", b"y") if sketch.is_uneven(member)} == {
         b"77",
@@ -962,5 +962,5 @@ def test_a_sketch_tells_what_came_in_one_stream_only() -> None:
 
 def test_a_sketch_sees_one_that_comes_twice() -> None:
     sketch = MultisetSketch()
-    sketch.add([(b"1", 5), (b"1", -5), (b"1", -5)])
+    sketch.add([b"1", b"1", b"1"], [5, -5, -5])
     assert sketch.is_uneven(b"1")
