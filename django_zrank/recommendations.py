@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -14,7 +14,6 @@ from .conf import get_settings
 from .engine.steps import Steps
 from .entries import Recommendations
 from .exclusions import excluded_by_index
-from .members import members_of
 from .requests.sampling import Draw, Excluded, Sample
 from .requests.view import View
 
@@ -47,7 +46,7 @@ class Wish:
         *,
         band: Band | None = None,
         ranks: Band | None = None,
-        exclude: Iterable[Any] = (),
+        exclude: Sequence[Any] = (),
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
         seed: int | str | bytes | None = None,
@@ -65,10 +64,12 @@ class Wish:
         else:
             measure, distances = "ranks", [_ranks(name, band, view.reverse) for name, band in bands]
         draw = Draw("", n, distances, measure, (), _microseconds(remember), seed)
-        return cls(index, view, draw, [band for _, band in bands], list(members_of("exclude", exclude)))
+        return cls(index, view, draw, [band for _, band in bands], exclude)
 
     def draws(self, members: Sequence[Any]) -> Steps[list[Draw | None]]:
         """The steps to the draw for each of ``members``, None for one that has no row to ask ``get_excluded()`` of."""
+        if not (self.exclude or self.index.has_excluded):
+            return [self.draw._replace(member=self.index.to_text(member)) for member in members]
         found = yield from excluded_by_index(self.index, members)
         return [
             None if excluded is None else self._by(member, excluded)

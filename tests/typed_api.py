@@ -1,4 +1,4 @@
-"""The types of the public API, for a type checker to read: a test runner imports nothing from here."""
+"""The types of the public API, for mypy and pyright to read: a test runner imports nothing from here."""
 
 from __future__ import annotations
 
@@ -33,3 +33,7 @@ if TYPE_CHECKING:
     assert_type(Typed.ranking[:3], Entries[Player])
     assert_type(Typed.ranking.top()[1:].objects(), list[Player])
     assert_type(Untyped.ranking.top().objects(), list[Any])
+
+    async def asynchronous() -> None:
+        assert_type(await Typed.ranking.arecommend(1), Recommendations[Player])
+        assert_type(await Typed.ranking.atop(), Entries[Player])
