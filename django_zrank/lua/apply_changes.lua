@@ -66,72 +66,39 @@ end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
 local applied = next_version(state[4])
 
--- Members that go into one call: Lua's unpack fails at 8,000 values.
-local CHUNK = 3500
-
-local roots = {}
-if generation ~= '' then
-  roots[#roots + 1] = live
-end
-if building ~= '' then
-  roots[#roots + 1] = shadow
-end
-
--- Members, and where they stand in ARGV. One that is named twice is written as it is named first.
-local members, at, seen, reply, evicted = {}, {}, {}, {applied}, {}
+-- A member that is named twice is written as it is named first. Counters: an append by '#' costs a search each.
+local named, at, seen, count = {}, {}, {}, 0
 for i = FIRST, #ARGV, memberships and 3 or 2 do
   local member = ARGV[i]
   if not seen[member] then
     seen[member] = true
-    members[#members + 1] = member
-    at[#at + 1] = i
+    count = count + 1
+    named[count], at[count] = member, i
   end
 end
-
-for first = 1, #members, CHUNK do
-  local last = math.min(first + CHUNK - 1, #members)
-  local versions = redis.call('ZMSCORE', recent, unpack(members, first, last))
-  -- What one sorted set takes in and loses in one call each; a member that stands in several goes by itself.
-  local scored, gone, noted = {}, {}, {}
-  for n = first, last do
-    local written = versions[n - first + 1]
-    local member, i = members[n], at[n]
-    if written and tonumber(written) > token then
-      reply[#reply + 1] = member
-    else
-      local score = ARGV[i + 1]
-      if memberships or dense then
-        for _, root in ipairs(roots) do
-          if memberships then
-            evicted[root] = put(root, member, score, ARGV[i + 2], width, dense) or evicted[root]
-          elseif score == '' then
-            leave(root, member, '', dense)
-          else
-            enter(root, member, score, '', dense)
-          end
-        end
-      elseif score == '' then
-        gone[#gone + 1] = member
-      else
-        scored[#scored + 1] = score
-        scored[#scored + 1] = member
-      end
-      noted[#noted + 1] = applied
-      noted[#noted + 1] = member
+local versions = read_all('ZMSCORE', recent, named)
+local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {applied}
+count = 0
+for n, member in ipairs(named) do
+  if versions[n] and tonumber(versions[n]) > token then
+    reply[#reply + 1] = member
+  else
+    local i = at[n]
+    count = count + 1
+    members[count], scores[count] = member, ARGV[i + 1]
+    noted[2 * count - 1], noted[2 * count] = applied, member
+    if stands then
+      stands[count] = ARGV[i + 2]
     end
-  end
-  for _, root in ipairs(roots) do
-    if #gone > 0 then
-      redis.call('ZREM', root, unpack(gone))
-    end
-    if #scored > 0 then
-      redis.call('ZADD', root, unpack(scored))
-    end
-  end
-  if #noted > 0 then
-    redis.call('ZADD', recent, unpack(noted))
   end
 end
+local evicted = {}
+for root, generation in pairs({[live] = generation, [shadow] = building}) do
+  if generation ~= '' then
+    evicted[root] = write_members(root, members, scores, stands, width, dense)
+  end
+end
+write_all('ZADD', recent, noted)
 
 -- Versions are forgotten by the time that has passed: those up to 'checkpoint' were given before 'checked'. After as
 -- long again they are forgotten, and tokens as old are refused. A clock that was set begins the time anew.

@@ -22,7 +22,7 @@ if not holds(meta, 'generation', generation) then
   return false
 end
 local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
-local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+local reply, leaving, i, spent, BUDGET = {}, {}, FIRST, 0, 1000
 while i <= #ARGV and spent < BUDGET do
   local name, stored = ARGV[i], ARGV[i + 1]
   local tie, member = read_membership(stored, width)
@@ -33,15 +33,13 @@ while i <= #ARGV and spent < BUDGET do
   spent = spent + 2
   if score and repair == '1' then
     spent = spent + 6
-    if name == '' then
-      leave(live, stored, tie, dense)
-    else
-      leave_facet(live, name, stored, tie, dense)
-    end
+    local list = list_of(leaving, name)
+    list[#list + 1] = stored
   end
   reply[#reply + 1] = score
   i = i + 2
 end
+change_rankings(live, leaving, {}, width, dense)
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end

@@ -1,4 +1,4 @@
--- uses: clock, server, keys, ties, memberships
+-- uses: clock, server, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -33,87 +33,36 @@ end
 redis.call('HSET', meta, 'seen', integer(clock()))
 
 rows = cjson.decode(rows)
-local stride = memberships and 3 or 2
-local written = {}
-if redis.call('EXISTS', recent) == 1 then
-  local members = {}
-  for i = 2, #rows, stride do
-    members[#members + 1] = rows[i]
-  end
-  written = redis.call('ZMSCORE', recent, unpack(members))
-elseif not memberships and not dense then
+local is_guarded = redis.call('EXISTS', recent) == 1
+if not is_guarded and not memberships and not dense then
   redis.call('ZADD', shadow, unpack(rows))
   redis.call('HSET', meta, 'filled', present(shadow))
   return 1
 end
 
--- One command for each key, not for each row: of every key, what it is to be told.
-local told = {}
-local function tell(key, first, second)
-  local list = told[key]
-  if not list then
-    list = {}
-    told[key] = list
-  end
-  list[#list + 1], list[#list + 2] = first, second
+local stride = memberships and 3 or 2
+local members = {}
+for i = 2, #rows, stride do
+  members[#members + 1] = rows[i]
 end
-
--- Those who are new at one score, with the same tie bytes, are counted together. Told twice, they are not new.
-local function count_up(key, list)
-  local alike = {}
-  for i = 1, #list, 2 do
-    local score, stored = list[i], list[i + 1]
-    local tie = memberships and read_membership(stored, width) or ''
-    local value = value_of(tie, score)
-    local same = alike[value] or {}
-    alike[value] = same
-    same[#same + 1], same[#same + 2] = score, stored
+local written = is_guarded and read_all('ZMSCORE', recent, members) or {}
+local kept, scores, stands, at = {}, {}, memberships and {}, 1
+for n, member in ipairs(members) do
+  local i = (n - 1) * stride + 1
+  if not written[n] then
+    kept[#kept + 1] = member
+    scores[#kept] = rows[i]
   end
-  for value, same in pairs(alike) do
-    local added = redis.call('ZADD', key, unpack(same))
-    if added > 0 then
-      redis.call('HINCRBY', counts_key(key), value, added)
-      redis.call('ZADD', values_key(key), same[1], value)
-    end
-  end
-end
-
-local rankings, at = {[shadow] = ''}, 1
-for row = 1, #rows / stride do
-  local score, member, length = unpack(rows, (row - 1) * stride + 1, row * stride)
-  local membership = ''
   if memberships then
-    membership = string.sub(packed, at, at + length - 1)
+    local length = rows[i + 2]
+    if not written[n] then
+      stands[#kept] = string.sub(packed, at, at + length - 1)
+    end
     at = at + length
   end
-  if not written[row] then
-    local stored = member
-    if membership ~= '' then
-      local tie, names = read_membership(membership, width)
-      stored = tie .. member
-      tell(memberships_key(shadow), member, membership)
-      for name in string.gmatch(names, '%Z+') do
-        local key = shadow .. ':' .. name
-        rankings[key] = name
-        tell(key, score, stored)
-      end
-    end
-    tell(shadow, score, stored)
-  end
 end
-for key, list in pairs(told) do
-  local name = rankings[key]
-  if name and name ~= '' and redis.call('ZADD', names_key(shadow), 0, name) == 0
-      and redis.call('EXISTS', key) == 0 then
-    return 0
-  end
-  if not name then
-    redis.call('HSET', key, unpack(list))
-  elseif dense then
-    count_up(key, list)
-  else
-    redis.call('ZADD', key, unpack(list))
-  end
+if write_members(shadow, kept, scores, stands, width, dense) then
+  return 0
 end
 redis.call('HSET', meta, 'filled', present(shadow))
 return 1

@@ -1,6 +1,7 @@
 -- uses: keys, ties
 -- Members of an index: in its sorted set ('root': the live one or the shadow), in one for each of their facet rankings,
--- and in the counts of distinct values. keys.py and layout.py describe these keys.
+-- and in the counts of distinct values. keys.py and layout.py describe these keys. Written with one command a key,
+-- whatever the number of members.
 
 -- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
 local function read_membership(membership, width)
@@ -8,98 +9,209 @@ local function read_membership(membership, width)
   return string.sub(membership, 1, length), string.sub(membership, length + 1)
 end
 
--- One member fewer has this value.
-local function discount(key, value)
-  if redis.call('HINCRBY', counts_key(key), value, -1) < 1 then
-    redis.call('HDEL', counts_key(key), value)
-    redis.call('ZREM', values_key(key), value)
+-- Run a command on a key with many values, if there are any; the sum of its replies. Lua's unpack fails at 8,000.
+local function write_all(command, key, values)
+  local sum = 0
+  for first = 1, #values, 7000 do
+    sum = sum + redis.call(command, key, unpack(values, first, math.min(first + 6999, #values)))
   end
+  return sum
 end
 
--- Put a stored member into one sorted set, or change its score there; true if it was added. Counts follow what happens
--- to this very key, so that they stay right even where a membership was wrong.
-local function enter(key, stored, score, tie, dense)
-  local before = dense and redis.call('ZSCORE', key, stored)
-  local added = redis.call('ZADD', key, score, stored) == 1
-  if dense then
-    local after = redis.call('ZSCORE', key, stored)
-    if before ~= after then
-      if before then
-        discount(key, value_of(tie, before))
-      end
-      local value = value_of(tie, after)
-      redis.call('HINCRBY', counts_key(key), value, 1)
-      redis.call('ZADD', values_key(key), after, value)
+-- The replies to a command that looks up many values in a key, each in its place.
+local function read_all(command, key, values)
+  if #values > 0 and #values <= 7000 then
+    return redis.call(command, key, unpack(values))
+  end
+  local replies = {}
+  for first = 1, #values, 7000 do
+    for _, reply in ipairs(redis.call(command, key, unpack(values, first, math.min(first + 6999, #values)))) do
+      replies[#replies + 1] = reply
     end
   end
-  return added
+  return replies
 end
 
--- Take a stored member out of one sorted set; true if it was there.
-local function leave(key, stored, tie, dense)
-  local before = dense and redis.call('ZSCORE', key, stored)
-  local removed = redis.call('ZREM', key, stored) == 1
-  if before then
-    discount(key, value_of(tie, before))
+-- The list of a name, begun where there is none.
+local function list_of(lists, name)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
   end
-  return removed
+  return list
 end
 
--- Take a stored member out of a facet ranking, which leaves the registry with its last one; true if the ranking was
--- registered and missing: it was evicted.
-local function leave_facet(root, name, stored, tie, dense)
-  local key = root .. ':' .. name
-  local was_there = leave(key, stored, tie, dense)
-  if redis.call('EXISTS', key) == 0 then
-    return redis.call('ZREM', names_key(root), name) == 1 and not was_there
+-- Count distinct values anew for stored members that are about to leave a sorted set, and for pairs of a score and a
+-- stored member that are about to enter it. Counts follow what happens to this very key, so that they stay right even
+-- where a membership was wrong.
+local function recount(key, leaving, entering, width)
+  local all, scores, changes, now = {}, {}, {}, {} -- now: of those that were counted already
+  for i, stored in ipairs(leaving) do
+    all[i] = stored
   end
-  return false
-end
-
--- Register a facet ranking that a member was just put into; true if it was registered and had been missing.
-local function register(root, name)
-  local is_known = redis.call('ZADD', names_key(root), 0, name) == 0
-  return is_known and redis.call('ZCARD', root .. ':' .. name) == 1
-end
-
--- Put a member where its new score and membership say, and nowhere else; a score of '' removes it. True if a facet
--- ranking was found missing: it was evicted, and is made anew without those who stood there.
-local function put(root, member, score, membership, width, dense)
-  if score == '' then
-    membership = ''
+  for i = 2, #entering, 2 do
+    all[#all + 1] = entering[i]
   end
-  local old = redis.call('HGET', memberships_key(root), member) or ''
-  local tie, names = read_membership(membership, width)
-  local old_tie, old_names = read_membership(old, width)
-  local stays, evicted = {}, false
-  if score == '' or tie ~= old_tie then
-    leave(root, old_tie .. member, old_tie, dense)
-  else
-    for name in string.gmatch(names, '%Z+') do
-      stays[name] = true
+  local held = read_all('ZMSCORE', key, all)
+  local function count(stored, score, by)
+    if score then
+      local value = value_of(string.sub(stored, 1, tie_length(stored, width)), score)
+      changes[value] = (changes[value] or 0) + by
+      scores[value] = score
     end
   end
-  if old ~= membership then
-    for name in string.gmatch(old_names, '%Z+') do
-      if not stays[name] then
-        evicted = leave_facet(root, name, old_tie .. member, old_tie, dense) or evicted
-      end
+  for i, stored in ipairs(leaving) do
+    count(stored, now[stored] == nil and held[i], -1)
+    now[stored] = false
+  end
+  for i = 2, #entering, 2 do
+    local score, stored = entering[i - 1], entering[i]
+    local before = now[stored]
+    if before == nil then
+      before = held[#leaving + i / 2]
     end
-    if membership == '' then
-      redis.call('HDEL', memberships_key(root), member)
+    now[stored] = score
+    if not before or tonumber(before) ~= tonumber(score) then
+      count(stored, before, -1)
+      count(stored, score, 1)
+    end
+  end
+  local values, set, gone, ranked = {}, {}, {}, {}
+  for value, by in pairs(changes) do
+    if by ~= 0 then
+      values[#values + 1] = value
+    end
+  end
+  for i, before in ipairs(read_all('HMGET', counts_key(key), values)) do
+    local value = values[i]
+    local after = (tonumber(before) or 0) + changes[value]
+    if after < 1 then
+      gone[#gone + 1] = value
     else
-      redis.call('HSET', memberships_key(root), member, membership)
+      set[#set + 1], set[#set + 2] = value, after
+      ranked[#ranked + 1], ranked[#ranked + 2] = scores[value], value
     end
-  elseif score == '' then
-    return evicted
   end
-  if score ~= '' then
-    enter(root, tie .. member, score, tie, dense)
-    for name in string.gmatch(names, '%Z+') do
-      if enter(root .. ':' .. name, tie .. member, score, tie, dense) then
-        evicted = register(root, name) or evicted
+  write_all('HDEL', counts_key(key), gone)
+  write_all('ZREM', values_key(key), gone)
+  write_all('HSET', counts_key(key), set)
+  write_all('ZADD', values_key(key), ranked)
+end
+
+-- Take stored members out of rankings ('leaving': by the ranking's name) and put others into them ('entering': score
+-- and stored member in turn). A facet ranking is registered with its first member, and leaves the registry with its
+-- last. True if one was missing though it was registered: it was evicted.
+local function change_rankings(root, leaving, entering, width, dense)
+  local names, is_known, emptied, begun, is_evicted = {}, {}, {}, {}, false
+  local function each(lists, change)
+    for name, list in pairs(lists) do
+      change(name, name == '' and root or root .. ':' .. name, list)
+    end
+  end
+  local function prepare(name, key)
+    if is_known[name] == nil then
+      is_known[name] = false
+      if name ~= '' then
+        names[#names + 1] = name
+      end
+      if dense then
+        recount(key, leaving[name] or {}, entering[name] or {}, width)
       end
     end
   end
-  return evicted
+  each(leaving, prepare)
+  each(entering, prepare)
+  for i, score in ipairs(read_all('ZMSCORE', names_key(root), names)) do
+    is_known[names[i]] = score
+  end
+  each(leaving, function(name, key, list)
+    local removed = write_all('ZREM', key, list)
+    if is_known[name] and redis.call('EXISTS', key) == 0 then
+      is_evicted = is_evicted or removed == 0
+      is_known[name] = false
+      emptied[#emptied + 1] = name
+    end
+  end)
+  write_all('ZREM', names_key(root), emptied)
+  each(entering, function(name, key, list)
+    local added = write_all('ZADD', key, list)
+    if is_known[name] then
+      is_evicted = is_evicted or added > 0 and redis.call('ZCARD', key) == added
+    elseif name ~= '' and added > 0 then
+      begun[#begun + 1], begun[#begun + 2] = 0, name
+    end
+  end)
+  write_all('ZADD', names_key(root), begun)
+  return is_evicted
+end
+
+-- Make members stand where their new scores and memberships say, and nowhere else; a score of '' removes one. Without
+-- memberships, all stand in the root alone. True if a facet ranking was found missing: it was evicted, and is made anew
+-- without those who stood there.
+local function write_members(root, members, scores, memberships, width, dense)
+  local leaving, entering, set, gone, parsed = {[''] = {}}, {[''] = {}}, {}, {}, {}
+  local leaves, enters = leaving[''], entering['']
+  -- Many have the same facets.
+  local function facets_of(names)
+    local facets = parsed[names]
+    if not facets then
+      facets = {list = {}, has = {}}
+      for name in string.gmatch(names, '%Z+') do
+        facets.list[#facets.list + 1] = name
+        facets.has[name] = true
+      end
+      parsed[names] = facets
+    end
+    return facets
+  end
+  local function change(member, score, old, new)
+    local tie, names = read_membership(new, width)
+    local facets, stored = facets_of(names), tie .. member
+    if old ~= new or score == '' then
+      local old_tie, old_names = read_membership(old, width)
+      local old_stored = old_tie .. member
+      local stays = score ~= '' and old_stored == stored
+      if not stays then
+        leaves[#leaves + 1] = old_stored
+      end
+      for _, name in ipairs(facets_of(old_names).list) do
+        if not (stays and facets.has[name]) then
+          local list = list_of(leaving, name)
+          list[#list + 1] = old_stored
+        end
+      end
+    end
+    if score ~= '' then
+      enters[#enters + 1], enters[#enters + 2] = score, stored
+      for _, name in ipairs(facets.list) do
+        local list = list_of(entering, name)
+        list[#list + 1], list[#list + 2] = score, stored
+      end
+    end
+    if old == new then
+      return
+    elseif new == '' then
+      gone[#gone + 1] = member
+    else
+      set[#set + 1], set[#set + 2] = member, new
+    end
+  end
+  local before = memberships and read_all('HMGET', memberships_key(root), members)
+  local count = 0
+  for i, member in ipairs(members) do
+    local score = scores[i]
+    if memberships then
+      change(member, score, before[i] or '', score ~= '' and memberships[i] or '')
+    elseif score == '' then
+      leaves[#leaves + 1] = member
+    else
+      enters[count + 1], enters[count + 2] = score, member
+      count = count + 2
+    end
+  end
+  local is_evicted = change_rankings(root, leaving, entering, width, dense)
+  write_all('HDEL', memberships_key(root), gone)
+  write_all('HSET', memberships_key(root), set)
+  return is_evicted
 end
