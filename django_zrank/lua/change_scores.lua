@@ -81,7 +81,10 @@ if state[2] then
   roots[2] = string.sub(live, 1, -#generation - 1) .. state[2]
 end
 local HOW = {sum = 'INCR', max = 'GT', min = 'LT'}
-local new = {}
+local new, entering = {}, {}
+for _, root in ipairs(roots) do
+  entering[root] = {}
+end
 for n, member in ipairs(members) do
   local change = changes[n]
   if rule == 'sum' then
@@ -93,13 +96,16 @@ for n, member in ipairs(members) do
     if memberships or dense then
       local membership = root == live and known[n]
         or memberships and redis.call('HGET', memberships_key(root), member) or ''
-      change_everywhere(root, member, membership, rule, tonumber(change), dense)
+      change_everywhere(entering[root], root, member, membership, rule, tonumber(change))
     elseif HOW[rule] then
       redis.call('ZADD', root, 'XX', HOW[rule], change, member)
     else
       redis.call('ZADD', root, 'XX', change, member)
     end
   end
+end
+for _, root in ipairs(roots) do
+  change_rankings(root, {}, entering[root], 0, dense)
 end
 if #new > 0 then
   redis.call('HSET', pending, unpack(new))

@@ -56,16 +56,17 @@ local function apply_pending(hashes, rule, members, scores, at)
   return number
 end
 
--- Change the score of a member in all rankings under a root, if it is there.
-local function change_everywhere(root, member, membership, rule, change, dense)
+-- Note the changed score of a member for all of its rankings under a root, if it is there, in the lists for
+-- change_rankings().
+local function change_everywhere(entering, root, member, membership, rule, change)
   local tie, names = read_membership(membership, 0)
   local stored = tie .. member
   local before = redis.call('ZSCORE', root, stored)
   if before then
     local score = integer(changed(rule, tonumber(before), change))
-    enter(root, stored, score, tie, dense)
-    for name in string.gmatch(names, '%Z+') do
-      enter(root .. ':' .. name, stored, score, tie, dense)
+    for name in string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)') do
+      local list = list_of(entering, name)
+      list[#list + 1], list[#list + 2] = score, stored
     end
   end
 end
