@@ -34,6 +34,9 @@ local function take(draw, side, goal)
   local call, byte = redis.call, string.byte
   local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
   local chosen, used = draw.chosen, draw.used
+  if draw.gave_up then
+    return
+  end
   if not side.cards and side.left > 0 and side.left <= math.min(8 * (goal - chosen), draw.most) then
     read(draw, side)
   end

@@ -1,0 +1,163 @@
+"""Under a filter that no facet covers every set of candidates is equally likely too, in however many round trips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pytest
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.engine.executor import Executor
+from django_zrank.requests import sampling
+from django_zrank.requests.request import Request
+from django_zrank.store import Change, Store
+from tests.populations import fill
+from tests.test_uniformity import LIMIT, Side
+from tests.testapp.models import Player
+
+PASSING = 8
+"""Members that pass on each side of me; three of them are drawn before me, two after."""
+
+
+class Filtered(RankIndex):
+    model = Player
+    name = "uniform-filtered"
+    order = ("-level",)
+    band = 10**6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A share of the members that pass, and the most that a draw does in one round trip, and one by one."""
+
+    share: int
+    look_ups: int = 900
+    most_tested: int = 10_000
+    excluded: int = 0
+
+    @property
+    def size(self) -> int:
+        return 2 * PASSING * self.share + 1
+
+    @property
+    def me(self) -> int:
+        return PASSING * self.share + 1
+
+    @property
+    def passing(self) -> list[int]:
+        # Evenly apart, which a draw that used the same numbers again would show.
+        return [pk for pk in range(1, self.size + 1, self.share) if pk != self.me]
+
+
+CASES = {
+    "half": Case(2),
+    "half, in rounds": Case(2, look_ups=2),
+    "1 in 40": Case(40),
+    "1 in 40, in rounds": Case(40, look_ups=100, most_tested=10**6),
+    "1 in 40, intersected": Case(40, most_tested=50),
+    "1 in 40, excluded by a set": Case(40, excluded=150),
+    "1 in 1,000": Case(1000, most_tested=500),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, zrank: Redis) -> Case:
+    case: Case = request.param
+    fill(Filtered, {pk: pk for pk in range(1, case.size + 1)})
+    group = Filtered.group("live")
+    group.clear()
+    group.add(*case.passing)
+    monkeypatch.setattr(sampling, "_LOOK_UPS", case.look_ups)
+    monkeypatch.setattr(sampling, "_MOST_TESTED", case.most_tested)
+    if case.excluded:
+        monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 100)
+    return case
+
+
+def deviations(case: Case, draws: int) -> tuple[float, float]:
+    """The deviations of the chi-square from its mean, of the sets drawn before me and after me."""
+    ranking = Filtered.ranking.filter(group="live")
+    excluded = [pk for pk in range(2, case.size) if pk not in case.passing][: case.excluded]
+    drawn = [
+        [entry.pk for entry in ranking.recommend(case.me, 5, exclude=excluded, seed=seed)]
+        for seed in range(draws)
+    ]
+    before = Side(tuple(pk for pk in case.passing if pk > case.me), 3)
+    after = Side(tuple(pk for pk in case.passing if pk < case.me), 2)
+    return before.deviation(tuple(one[:3]) for one in drawn), after.deviation(tuple(one[3:]) for one in drawn)
+
+
+@pytest.mark.parametrize(
+    "case", [CASES[name] for name in CASES if name.startswith("1 in 40, ")], indirect=True
+)
+def test_every_set_is_equally_likely(case: Case) -> None:
+    assert max(deviations(case, 300)) < LIMIT
+
+
+@pytest.mark.slow
+def test_every_set_is_equally_likely_in_many_draws(case: Case) -> None:
+    assert max(deviations(case, 12_000)) < LIMIT
+
+
+@pytest.mark.parametrize("case", [CASES["1 in 40, in rounds"]], indirect=True)
+def test_a_draw_goes_on_with_what_it_has(case: Case) -> None:
+    """Until the one who asks moves: then the band is another one, and it begins again."""
+    ranking, store = Filtered.ranking.filter(group="live"), Store("uniform-filtered")
+    asked: list[tuple[Any, ...]] = []
+    send = Executor.send
+
+    def moving(self: Executor, request: Request[Any]) -> list[Any]:
+        replies = send(self, request)
+        (call, *_) = request.calls
+        if getattr(call.command, "name", "") == "sample_anywhere":
+            asked.append((call.arguments[14], len(call.arguments[15:]), replies[0][0]))
+            if len(asked) == 2:
+                change = [Change(str(case.me), case.me + 0.5)]
+                store.apply_changes(store.begin_write(), change)
+        return replies
+
+    with mock.patch.object(Executor, "send", moving):
+        drawn = ranking.recommend(case.me, 5, seed=2)
+    assert len({entry.pk for entry in drawn} & set(case.passing)) == 5
+    assert [since for since, *_ in asked[:3]] == [b"", *[str(case.me).encode()] * 2]
+    assert asked[2][2] == b"moved"
+    assert asked[3][:2] == (b"", 0)
+    assert asked[2][1] > 0, "some were found before"
+
+
+@pytest.mark.parametrize("case", [CASES["1 in 40, in rounds"]], indirect=True)
+def test_who_leaves_while_it_is_drawn_is_not_drawn(case: Case) -> None:
+    ranking, group, send = Filtered.ranking.filter(group="live"), Filtered.group("live"), Executor.send
+    left: set[int] = set()
+
+    def leaving(self: Executor, request: Request[Any]) -> list[Any]:
+        replies = send(self, request)
+        (call, *_) = request.calls
+        found = replies[0][5:] if getattr(call.command, "name", "") == "sample_anywhere" else []
+        if replies[0] and replies[0][:1] == [b"out of patience"] and found and not left:
+            left.add(int(found[0]))
+            group.remove(int(found[0]))
+        return replies
+
+    with mock.patch.object(Executor, "send", leaving):
+        drawn = ranking.recommend(case.me, 5, seed=3)
+    assert left
+    assert len(drawn) == 5
+    assert not left & {entry.pk for entry in drawn}
+
+
+@pytest.mark.parametrize("case", [CASES["1 in 40, intersected"]], indirect=True)
+def test_nobody_is_left_out_where_the_band_is_exhausted(case: Case) -> None:
+    ranking = Filtered.ranking.filter(group="live")
+    assert {entry.pk for entry in ranking.recommend(case.me, 500)} == set(case.passing)
+    near = ranking.recommend(case.me, 5, band=60, widen=(100, 130), seed=1)
+    assert [entry.pk for entry in near] == [
+        case.me + 120,
+        case.me + 80,
+        case.me + 40,
+        case.me - 40,
+        case.me - 80,
+    ] or (len(near) == 5 and near.band == (130, 130))
