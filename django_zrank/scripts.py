@@ -17,6 +17,7 @@ __all__ = [
     "ADOPT_SERVER",
     "APPLY_CHANGES",
     "BEGIN_WRITE",
+    "CHANGE_GROUP",
     "CHANGE_SCORES",
     "CHECK_COUNTS",
     "CHECK_HEALTH",
@@ -79,6 +80,7 @@ ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
 CHANGE_SCORES: Final = Script("change_scores")
+CHANGE_GROUP: Final = Script("change_group")
 CHECK_COUNTS: Final = Script("check_counts")
 CHECK_HEALTH: Final = Script("check_health")
 CHECK_NAMES: Final = Script("check_names")

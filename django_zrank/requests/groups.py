@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import inf
+from typing import Any, Final
 
+from .. import scripts
 from ..keys import Keys
-from .request import Call, Request
+from .request import Call, Request, in_turn
 
 __all__ = ["add_to_group", "clear_group", "count_group", "expiries", "forget_seen", "remove_from_group"]
+
+_PART: Final = 500
+"""Members that are added or removed in one round trip, and the most that are forgotten in it."""
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], until: float, now: float) -> Request[int]:
     """Add primary keys until a time in microseconds. The answer: how many did not belong to it ``now``."""
-    pairs = [part for member in members for part in (until, member)]
-    return _without_expired(keys.group(group), now, "ZADD", pairs)
+    return _change(keys, group, members, "inf" if until == inf else until, now)
 
 
 def remove_from_group(keys: Keys, group: str, members: Sequence[str], now: float) -> Request[int]:
     """Remove primary keys. The answer: how many belonged to it ``now``."""
-    return _without_expired(keys.group(group), now, "ZREM", members)
+    return _change(keys, group, members, "", now)
 
 
-def _without_expired(key: str, now: float, command: str, arguments: Sequence[Any]) -> Request[int]:
-    expire = Call("ZREMRANGEBYSCORE", (key,), ("-inf", now))
-    return Request((expire, Call(command, (key,), arguments)), _last, writes=True)
+def _change(keys: Keys, group: str, members: Sequence[str], until: float | str, now: float) -> Request[int]:
+    each = list(dict.fromkeys(members))
+    parts = [each[at : at + _PART] for at in range(0, len(each), _PART)]
+    calls = [Call(scripts.CHANGE_GROUP, (keys.group(group),), (now, until, _PART, *part)) for part in parts]
+    return in_turn([Request((call,), _last, writes=True) for call in calls]).then(sum)
 
 
 def count_group(keys: Keys, group: str, now: float) -> Request[int]:

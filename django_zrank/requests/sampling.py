@@ -30,6 +30,9 @@ _EXCLUDED_AT_ONCE: Final = 5000
 _PART: Final = 1000
 """Members that are put into it in one round trip."""
 
+_RANKED_AT_ONCE: Final = 25
+"""The most members whose ranks are searched for in the round trip that draws them."""
+
 _LOOK_UPS: Final = 900
 """Look-ups of one round trip that tests members."""
 
@@ -103,6 +106,9 @@ class Draw(NamedTuple):
         if view.is_plain and self.measure == "score" and not self.remember:
             arguments = self._arguments(view, keys, self.numbers())
             return Request((Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments),), parse)
+        if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
+            drawing = self.request(replace(view, method="ordinal"), keys)
+            return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
         call = self._anywhere(view, keys, keys.ranking(view.ranking), _Progress(self.numbers()))
         return Request((call,), parse, writes=bool(self.remember))
 
@@ -236,7 +242,9 @@ class Draw(NamedTuple):
             (ranking, keys.root, keys.meta, seen, view.intersection(keys), *tested),
             (
                 *left._arguments(view, keys, progress.numbers, patience),
-                *(view.layout.width, int(view.layout.memberships), self.measure, view.method),
+                *(view.layout.width, int(view.layout.memberships), self.measure),
+                # Of several filters no ranks are told.
+                "ordinal" if view.ranking is None else view.method,
                 *(tests, patience, self.remember or "", progress.since, *progress.found),
             ),
         )

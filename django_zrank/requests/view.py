@@ -63,6 +63,11 @@ class View:
         return self.layout == PLAIN and self.ranking == "" and self.method == "ordinal"
 
     @cached_property
+    def searches_ties(self) -> bool:
+        """True if a rank takes a search among the members of a score."""
+        return self.method == "competition" and self.layout.width > 0
+
+    @cached_property
     def order(self) -> tuple[int, int, str, str]:
         """The layout and the order, as scripts take them."""
         return (self.layout.width, int(self.layout.memberships), "1" if self.reverse else "0", self.method)

@@ -18,6 +18,7 @@ from django_zrank.engine import executor
 from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
 from django_zrank.requests.counts import CountFacet, Size
+from django_zrank.requests.groups import add_to_group
 from django_zrank.requests.pages import PageAt
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Call
@@ -40,6 +41,7 @@ TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
+    "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0, 1)),
     "check_counts": lambda store: store.check_counts("a", "region:x", [b"1"]),
     "check_names": lambda store: store.check_names("a", [b"region:x"]),
     "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
@@ -176,7 +178,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
         else:
             assert len(given) == len(listed)
     roots = {"live", "shadow", "root", "ranking"}
-    names = {"seen": "seen:1", "once": "once:k"}
+    names = {"seen": "seen:1", "once": "once:k", "group": "group:live"}
     for key, name in zip(keys, header(script, "KEYS"), strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}

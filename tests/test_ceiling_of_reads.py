@@ -1,0 +1,130 @@
+"""No call of a reader holds the server for long: the commands of each round trip are counted, whatever is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.engine import executor
+from django_zrank.ranking import Ranking
+from django_zrank.requests import pages, positions, sampling
+from tests.populations import load
+from tests.test_ranking import CompetitorRank
+
+MEMBERS = 6000
+ME = 3000
+CEILING = 1000
+"""Commands of one round trip. A look-up from a script takes one to four microseconds, ten where ties are searched."""
+
+ARGUMENTS = 4500
+"""Words of one round trip, and of its reply: what is looked up or written by one command, or read by a range."""
+
+
+class Held(CompetitorRank):
+    name = "held"
+    order = ("-points", "lost")
+    facets = ("region", "platform")
+    band = 10**6
+
+
+@pytest.fixture(scope="module")
+def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
+    some = range(1, MEMBERS, 2)
+    return {
+        "ranks": lambda ranking: ranking.ranks(some),
+        "ranks under filters": lambda ranking: ranking.filter(region="a", platform="b").ranks(some),
+        "members by competition": lambda ranking: ranking.by("competition").members(some),
+        "top": lambda ranking: ranking.top(5000),
+        "between": lambda ranking: ranking.between(1, None, 5000),
+        "around": lambda ranking: ranking.around(ME, 5000),
+        "many": lambda ranking: list(ranking.recommend_many(range(1, 500), 10)),
+        "many under filters": lambda ranking: list(
+            ranking.filter(region__in=["a", "b"], platform="c").recommend_many(range(1, 100), 10)
+        ),
+        "five hundred by competition": lambda ranking: ranking.by("competition").recommend(ME, 500),
+        "five hundred": lambda ranking: ranking.recommend(ME, 500),
+        "most excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(100, MEMBERS)),
+        "many excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(1, 4000)),
+        "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
+        "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(
+            ME, 10, remember=timedelta(hours=1)
+        ),
+        "few pass a window": lambda ranking: ranking.filter(group="few").recommend(ME, 10, ranks=5),
+        "counted": lambda ranking: ranking.filter(group="show", region="a").count(),
+        "counts": lambda ranking: ranking.filter(group="show").counts("region"),
+        "all but": lambda ranking: ranking.exclude(region="a").top(10),
+        "joined": lambda ranking: Held.group("joined").add(*range(1, 5000)),
+    }
+
+
+@pytest.fixture
+def costs(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Commands and words of each round trip."""
+    found: list[tuple[int, int]] = []
+
+    def counting(send: Callable[..., Any]) -> Callable[..., Any]:
+        def sending(client: Redis, asked: Any, **how: Any) -> Any:
+            zrank.config_resetstat()
+            replies = send(client, asked, **how)
+            stats: Any = zrank.info("commandstats")
+            calls = asked if isinstance(asked, list | tuple) and not hasattr(asked, "command") else [asked]
+            words = max(words_of(replies), *(len(call.arguments) for call in calls))
+            found.append((sum(one["calls"] for one in stats.values()), words))
+            return replies
+
+        return sending
+
+    monkeypatch.setattr(executor, "send", counting(executor.send))
+    monkeypatch.setattr(executor, "send_all", counting(executor.send_all))
+    return found
+
+
+def words_of(reply: Any) -> int:
+    return sum(map(words_of, reply)) if isinstance(reply, list) else 1
+
+
+@pytest.fixture
+def ranking(zrank: Redis) -> Ranking[Any]:
+    load(Held, ((pk, pk % 7, pk % 3, "abc"[pk % 3], "abc"[pk % 2]) for pk in range(1, MEMBERS + 1)))
+    Held.group("show").add(*range(1, MEMBERS, 3))
+    Held.group("few").add(*range(1, MEMBERS, 600))
+    return Held.ranking
+
+
+def test_no_round_trip_costs_much(
+    ranking: Ranking[Any], asked: dict[str, Callable[..., Any]], costs: list[tuple[int, int]]
+) -> None:
+    for name, ask in asked.items():
+        costs.clear()
+        ask(ranking)
+        commands, words = (max(each) for each in zip(*costs, strict=True))
+        assert commands <= CEILING, name
+        assert words <= ARGUMENTS, name
+
+
+@pytest.mark.parametrize(
+    ("module", "constant", "name"),
+    [
+        (positions, "_PART", "ranks"),
+        (pages, "_PART", "top"),
+        (sampling, "_LOOK_UPS", "few pass"),
+    ],
+)
+def test_what_is_not_cut_is_seen(
+    ranking: Ranking[Any],
+    asked: dict[str, Callable[..., Any]],
+    costs: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    constant: str,
+    name: str,
+) -> None:
+    monkeypatch.setattr(module, constant, 4900)
+    costs.clear()
+    asked[name](ranking)
+    commands, words = (max(each) for each in zip(*costs, strict=True))
+    assert commands > CEILING or words > ARGUMENTS
