@@ -16,7 +16,7 @@ from django_zrank.registry import registry
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import signal_handlers
+from django_zrank.sync import signal_handlers, touched
 from django_zrank.sync.breaker import breaker
 from django_zrank.testing import reset
 from tests.servers import RedisServer
@@ -55,7 +55,7 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 @pytest.fixture
 def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave marks alone, which would repair what a push has missed: pushes are tested for themselves."""
-    monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
+    monkeypatch.setattr(touched, "drain_soon", lambda index: None)
 
 
 @pytest.fixture

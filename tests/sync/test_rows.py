@@ -20,12 +20,13 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.store import Store
 from django_zrank.sync import rows as rows_module
-from django_zrank.sync import signal_handlers
+from django_zrank.sync import touched
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import encode, select, select_among
-from django_zrank.sync.signal_handlers import Touched, disable_sync
+from django_zrank.sync.signal_handlers import disable_sync
+from django_zrank.sync.touched import Touched
 from django_zrank.testing import reset
 from tests.keyspace import beneath
 from tests.sync.mirror import assert_mirrors, standing
@@ -266,7 +267,7 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(signal_handlers, "try_push", lambda index, pks: False)
+    monkeypatch.setattr(touched, "try_push", lambda index, pks: False)
     left: list[Mark] = []
     marks = Touched.marks
     monkeypatch.setattr(

@@ -1,0 +1,158 @@
+"""The members that a transaction touched, pushed once after its commit."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections, models, transaction
+
+from ..conf import get_settings
+from ..isolation import may_use_redis
+from ..models import Mark
+from .drain import drain_soon
+from .flush import flush_soon
+from .push import try_push
+from .transactions import belongs_to
+from .watched_tables import WatchedTable
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["LIMIT", "Route", "Touched"]
+
+logger = logging.getLogger("django_zrank.sync")
+
+LIMIT: Final = 1000
+"""The most members of an index that a transaction pushes, whoever waits for it. The marks of all others wait for a
+drain."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The effect of a save or delete of one model on one index."""
+
+    index: RankIndex
+
+    related: WatchedTable | None
+    """The table of the saved row, where that is not a member itself."""
+
+    sources: tuple[WatchedTable, ...]
+    """The tables that such a save writes."""
+
+    key: models.Field[Any, Any] | None = None
+    """The key of ``related`` whose target is deleted, if that changes rows without a signal of their own."""
+
+    def touched_by(self, update_fields: frozenset[str] | None) -> bool:
+        return any(source.touched_by(update_fields) for source in self.sources)
+
+
+class Touched:
+    """The members that one transaction touched, or as many as a push takes. Pushed once, after its commit."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.members: dict[RankIndex, set[str]] = defaultdict(set)
+        self.related: dict[tuple[RankIndex, WatchedTable], set[str]] = defaultdict(set)
+        self.limit = None if get_settings().capture == "signals" else LIMIT
+        """The most of each that are kept: what a trigger has marked waits for a drain. None where marks are made
+        of what is kept here."""
+
+    def add(self, route: Route, instance: models.Model) -> None:
+        """A row that was saved, or a member that was deleted."""
+        if route.related is None:
+            self._keep(self.members[route.index], [_member(route.index, instance)], route.index.to_text)
+            return
+        self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
+
+    def add_related(self, index: RankIndex, source: WatchedTable, owners: Iterable[Any]) -> None:
+        """Rows that changed, by what their columns say whose they are."""
+        if source.via is not None:
+            self._keep(self.related[index, source], owners, source.text_of)
+        else:
+            self.add_members(index, owners)
+
+    def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
+        """Members, by their primary keys."""
+        self._keep(self.members[index], pks, index.to_text)
+
+    def _keep(self, kept: set[str], values: Iterable[Any], to_text: Callable[[Any], str]) -> None:
+        """Keep the texts of ``values``, read as far as there is room."""
+        if self.limit is not None:
+            values = islice(values, max(self.limit - len(kept), 0))
+        for value in values:
+            # None leads nowhere, and what has no text is no member's key.
+            with suppress(ValueError):
+                if value is not None:
+                    kept.add(to_text(value))
+
+    def push_on_commit(self) -> None:
+        """Join what the transaction has touched so far, or be the first.
+
+        The list of the connection's commit hooks is where this is kept, because Django drops from it what a
+        rollback undoes. Of a savepoint's hooks that outlive it, none can be dropped by less than what also
+        undoes the changes made since; so any that is still there may be joined.
+        """
+        if not any(self.members.values()) and not any(self.related.values()):
+            return
+        if self.limit is None:
+            Mark.objects.using(self.using).bulk_create(self.marks(), batch_size=LIMIT)
+            self.limit = LIMIT
+            for kept in (*self.members.values(), *self.related.values()):
+                while len(kept) > LIMIT:
+                    kept.pop()
+        connection = connections[self.using]
+        for savepoints, hook, *_ in connection.run_on_commit:
+            first = getattr(hook, "__self__", None)
+            if isinstance(first, Touched) and belongs_to(connection, savepoints):
+                first.merge(self)
+                return
+        if connection.in_atomic_block or connection.get_autocommit():
+            transaction.on_commit(self.push, using=self.using, robust=True)
+        # else: whoever turned autocommit off commits by hand, and Django can't tell when.
+
+    def marks(self) -> Iterator[Mark]:
+        """Yield the marks that triggers would leave, for databases that forbid them."""
+        for index, members in self.members.items():
+            yield from (Mark(index=index.name, member=member) for member in members)
+        for (index, source), owners in self.related.items():
+            yield from (Mark(index=index.name, via=source.via, member=owner) for owner in owners)
+
+    def merge(self, other: Touched) -> None:
+        """Take over what another one holds."""
+        for index, members in other.members.items():
+            self._keep(self.members[index], members, str)
+        for related, owners in other.related.items():
+            self._keep(self.related[related], owners, str)
+
+    def push(self) -> None:
+        """Push the members. One index that fails doesn't keep the others waiting."""
+        if not may_use_redis():
+            return
+        for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
+            try:
+                if try_push(index, self.members_of(index)):
+                    drain_soon(index)
+                    flush_soon(index)
+            except Exception:  # the transaction is committed: nothing may fail it now
+                logger.exception("Index %r: what a transaction changed was not pushed", index.name)
+
+    def members_of(self, index: RankIndex) -> set[Any]:
+        """The primary keys of the members of ``index`` that were touched, ``LIMIT`` at most."""
+        texts = islice(self.members.get(index, ()), LIMIT)
+        pks = set(map(index.from_text, texts))
+        for (other, source), owners in self.related.items():
+            if other is index and len(pks) < LIMIT:
+                pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
+        return pks
+
+
+def _member(index: RankIndex, instance: models.Model) -> Any:
+    """The member that ``instance``, perhaps of a child model, is."""
+    # A child out of a fixture knows nothing of its parents but the key that it shares with them.
+    return getattr(instance, index.model._meta.pk.attname) or instance.pk
