@@ -15,7 +15,7 @@ __all__ = ["SETTINGS", "check_attributes", "check_hooks"]
 
 _INTERNAL: Final = {"get_ranked"}
 
-_HOOKS: Final = {name for name in vars(RankIndex) if name.startswith("get_")} - _INTERNAL
+_HOOKS: Final = {name for name in vars(RankIndex) if name.startswith(("get_", "aget_"))} - _INTERNAL
 
 SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {
     "ranking",
@@ -23,7 +23,7 @@ SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.starts
 }
 """The attributes that a subclass sets."""
 
-_STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS})
+_STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
 
 
 def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
@@ -70,21 +70,28 @@ def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     blank = object.__new__(cls)
     for name in sorted(_HOOKS):
         names = [one for one in inspect.signature(getattr(RankIndex, name)).parameters if one != "self"]
-        problem = _problem(getattr(blank, name), names)
+        problem = _problem(getattr(blank, name), names, is_async=name.startswith("a"))
         if problem:
             yield Error(
                 f"{cls.__name__}.{name} {problem}.",
-                hint=f"Write it as RankIndex does: def {name}({', '.join(['self', *names])}).",
+                hint=f"Write it as RankIndex does: {'async ' * name.startswith('a')}def {name}({', '.join(['self', *names])}).",
                 obj=cls,
                 id="zrank.E028",
             )
+    if blank.has_async_excluded and not blank.has_blocking_excluded:
+        yield Error(
+            f"{cls.__name__} excludes members in coroutines alone.",
+            hint="Define get_excluded() beside aget_excluded(): recommend() and the REST API call it.",
+            obj=cls,
+            id="zrank.E035",
+        )
 
 
-def _problem(hook: Any, names: list[str]) -> str:
+def _problem(hook: Any, names: list[str], *, is_async: bool) -> str:
     if not callable(hook):
         return f"is {hook!r}, not a method"
-    if inspect.iscoroutinefunction(hook):
-        return "is async"
+    if inspect.iscoroutinefunction(hook) != is_async:
+        return "is not async" if is_async else "is async"
     try:
         inspect.signature(hook).bind(*names)
     except (TypeError, ValueError) as error:

@@ -215,7 +215,12 @@ class RankIndex(MemberCodec, Generic[Member]):
     @cached_property
     def has_excluded(self) -> bool:
         """True if one of the hooks is overridden. They take instances, which may cost a query."""
-        return self.has_async_excluded or self._overrides("get_excluded", "get_excluded_many")
+        return self.has_async_excluded or self.has_blocking_excluded
+
+    @cached_property
+    def has_blocking_excluded(self) -> bool:
+        """True if one of those that block is."""
+        return self._overrides("get_excluded", "get_excluded_many")
 
     @cached_property
     def has_async_excluded(self) -> bool:

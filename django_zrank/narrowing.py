@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from .conf import get_settings
@@ -131,8 +130,9 @@ class Narrowing(Generic[Member]):
         except IndexUnavailable:
             if unhealthy != "database":
                 raise
+            # All of it in a thread, where coroutines ask: connections belong to threads.
             answer: Answer = yield Blocking(
-                partial(SqlReader(self.index, self.conditions).answer, question, view)
+                lambda: SqlReader(self.index, self.conditions).answer(question, view)
             )
             return answer
 

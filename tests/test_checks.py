@@ -177,6 +177,10 @@ def caching(code: str | None, title: str, says: str = "", /, alias: str = "zrank
     )
 
 
+async def excluded(self: Any, member: Any) -> Any:
+    return ()
+
+
 def declaring(code: str | None, title: str, says: str = "", /, urls: Any = (), **attributes: Any) -> Any:
     """An index of players, called "wrong", unless it says otherwise."""
     attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
@@ -478,6 +482,10 @@ DECLARATIONS = [
         "an extra table",
         "testapp_club",
         get_queryset=rows(EXTRA),
+    ),
+    declaring("zrank.E035", "exclusions in coroutines alone", "in coroutines alone", aget_excluded=excluded),
+    declaring(
+        "zrank.E028", "a coroutine that is none", "is not async", aget_excluded=lambda self, member: ()
     ),
     declaring(
         "zrank.E034",

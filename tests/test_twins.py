@@ -31,7 +31,7 @@ ROWS: dict[int, Row] = {
         "platform": "pc",
         "tags": {pk % 4},
     }
-    for pk in range(1, 31)
+    for pk in range(1, 13)
 }
 
 OPERATORS = {
@@ -125,7 +125,7 @@ def test_every_verb_has_its_twin(cls: type) -> None:
 
 
 @pytest.mark.usefixtures("zrank")
-@pytest.mark.parametrize("index", [*INDEXES[::4], FACETED[2]], ids=lambda index: index.name)
+@pytest.mark.parametrize("index", [INDEXES[13]], ids=lambda index: index.name)
 def test_twins_agree_with_the_same_sorted_lists(index: type[RankIndex]) -> None:
     populate(index, ROWS)
     both = Both(index.ranking)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -75,13 +76,16 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
     if request.delay:
         await asyncio.sleep(request.delay)
     client = await loop.client(get_settings().redis_alias)
+    redis = client.redis
+    if redis is None:
+        return await asyncio.to_thread(executor.send, replace(request, delay=0.0))
     try:
         async with client.free:
             try:
-                return await _send_all(client.redis, request.calls, atomic=request.atomic)
-            except ReadOnlyError:
-                await client.redis.connection_pool.disconnect(inuse_connections=False)
-                return await _send_all(client.redis, request.calls, atomic=request.atomic)
+                return await _send_all(redis, request.calls, atomic=request.atomic)
+            except ReadOnlyError:  # as in Executor.guard()
+                await redis.connection_pool.disconnect(inuse_connections=False)
+                return await _send_all(redis, request.calls, atomic=request.atomic)
     except (RedisError, RedisClusterException) as error:
         raise executor.translated(error) from error
 

@@ -15,6 +15,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
+from ..cluster import is_cluster
 from ..isolation import require_redis
 
 __all__ = ["Client", "Loop", "running_loop"]
@@ -28,9 +29,19 @@ class Client:
     """A client of one server, and how many may use it at once."""
 
     def __init__(self, redis: Redis) -> None:
-        self.redis = copy_client(redis)
-        self.free = asyncio.Semaphore(redis.connection_pool.max_connections)
+        self.redis = None if is_cluster(redis) else copy_client(redis)
+        """None for a cluster, to which requests are sent from threads."""
+
+        self.free = asyncio.Semaphore(redis.connection_pool.max_connections if self.redis else 1)
         """A coroutine waits for a connection, where a thread is refused."""
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self.redis:
+            await self.redis.aclose()
+            manager = getattr(self.redis.connection_pool, "sentinel_manager", None)
+            for sentinel in manager.sentinels if manager else ():
+                await sentinel.aclose()
 
 
 class Loop:
@@ -54,7 +65,7 @@ class Loop:
             fresh = Client(get_redis_connection(alias))
             self.clients[alias] = entry, fresh
             if client is not None:  # other settings, in tests
-                await client.redis.aclose()
+                await client.close()
             return fresh
         return client
 
@@ -63,8 +74,9 @@ class Loop:
         try:
             yield
         finally:
+            _loops.pop(asyncio.get_running_loop(), None)
             for _, client in self.clients.values():
-                await client.redis.aclose()
+                await client.close()
             self.clients.clear()
 
     async def begin(self) -> None:
@@ -111,7 +123,7 @@ def copy_client(client: Redis) -> AsyncRedis:
     else:
         kind = _counterpart(pool.connection_class, redis.asyncio.connection)
         copy = redis.asyncio.ConnectionPool(connection_class=kind, **options)
-    return AsyncRedis.from_pool(copy)
+    return AsyncRedis.from_pool(copy)  # which it closes, too
 
 
 def _counterpart(kind: type, module: Any) -> Any:

@@ -9,6 +9,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from redis import Redis
 
@@ -312,6 +313,7 @@ class TestPlannedFailover:
         with Sentinels(a.binary, a.port) as sentinels:
             use_redis(settings, f"redis://{NAME}/0", **client_options(sentinels.ports))
             sync()
+            assert async_to_sync(PlayerAscending.ranking.acount)() == PlayerAscending.ranking.count()
             sentinels.fail_over()
             change(60)
             Player.objects.earliest("pk").save()

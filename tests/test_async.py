@@ -1,0 +1,300 @@
+"""Coroutines that ask: their connections, their loops, and what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.http import HttpRequest, JsonResponse
+from django.test import AsyncClient, override_settings
+from django.urls import path
+from redis import Redis
+
+from django_zrank import IndexUnavailable, NotRanked, RankIndex, Ranking
+from django_zrank.engine import loops, reader
+from tests.populations import populate
+from tests.servers import RedisServer, free_port
+from tests.sync.conftest import use_redis
+from tests.testapp.models import Player
+
+
+class Waiting(RankIndex):
+    name = "waiting"
+    model = Player
+    order = ("level",)
+    band = 10
+
+
+RANKING: Ranking[Any] = Waiting.ranking
+
+
+async def opponents(request: HttpRequest, pk: int) -> JsonResponse:
+    """A view as docs/async.md shows it."""
+    try:
+        found = await RANKING.arecommend(pk, n=4)
+    except NotRanked:
+        return JsonResponse({}, status=404)
+    return JsonResponse({"rank": await RANKING.arank(pk), "opponents": sorted(entry.pk for entry in found)})
+
+
+urlpatterns = [path("opponents/<int:pk>/", opponents)]
+
+
+@pytest.fixture(autouse=True)
+def waiting(zrank: Redis, settings: Any) -> Redis:
+    # A busy machine is not what is tested.
+    options = {"SOCKET_TIMEOUT": 10, "SOCKET_CONNECT_TIMEOUT": 10}
+    use_redis(settings, settings.CACHES["zrank"]["LOCATION"], **options)
+    populate(Waiting, {pk: {"level": pk} for pk in range(1, 101)})
+    RANKING._reader.until = 0.0
+    return zrank
+
+
+async def pool() -> Any:
+    loop = await loops.running_loop()
+    return loop.clients["zrank"][1].redis.connection_pool  # type: ignore[union-attr]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_a_view() -> None:
+    async def get(pk: int) -> Any:
+        return await AsyncClient().get(f"/opponents/{pk}/")
+
+    with override_settings(ROOT_URLCONF=__name__):
+        response = async_to_sync(get)(3)
+        assert response.json() == {"rank": 3, "opponents": response.json()["opponents"]}
+        assert len(response.json()["opponents"]) == 4
+        assert async_to_sync(get)(101).status_code == 404
+
+
+def test_many_at_once_take_no_threads_and_few_connections(waiting: Redis) -> None:
+    async def ask() -> tuple[set[int], int, int]:
+        await RANKING.acount()
+        before = threading.active_count()
+        most = 0
+
+        async def one(pk: int) -> int:
+            nonlocal most
+            rank = await RANKING.arank(pk)
+            most = max(most, threading.active_count())
+            return rank
+
+        found = await asyncio.gather(*(one(pk) for pk in range(1, 101)), *(one(pk) for pk in range(1, 101)))
+        assert found == [*range(1, 101), *range(1, 101)]
+        return set(found), most - before, len((await pool())._available_connections)
+
+    _, threads, connections = asyncio.run(ask())
+    assert threads <= 0
+    assert 1 < connections <= 100
+
+
+def test_health_is_looked_up_once_for_all() -> None:
+    async def ask() -> None:
+        assert await asyncio.gather(*(RANKING.arank(pk) for pk in (1, 2, 3))) == [1, 2, 3]
+
+    with mock.patch.object(reader, "may_be_believed", side_effect=reader.may_be_believed) as looked:
+        asyncio.run(ask())
+    assert looked.call_count == 1
+
+
+def test_if_the_one_that_looks_is_cancelled_another_looks(waiting: Redis) -> None:
+    async def ask() -> list[Any]:
+        waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
+        tasks = [asyncio.create_task(RANKING.arank(pk)) for pk in (1, 2, 3)]
+        loop = await loops.running_loop()
+        await until(lambda: bool(loop.together))
+        tasks[0].cancel()
+        await asyncio.wait(tasks[:1])
+        waiting.client_unpause()  # type: ignore[no-untyped-call]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, *others = asyncio.run(ask())
+    assert isinstance(first, asyncio.CancelledError)
+    assert others == [2, 3]
+
+
+def test_cancelled_tasks_leave_no_broken_connection(waiting: Redis) -> None:
+    async def ask() -> None:
+        await RANKING.acount()
+        connections = await pool()
+        for verb in (RANKING.aentry, RANKING.filter(group="none").arank):  # scripts, which are paused
+            waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
+            tasks = [asyncio.create_task(verb(pk)) for pk in range(1, 11)]
+            await until(lambda: len(connections._in_use_connections) == 10)
+            await asyncio.sleep(0.01)  # some have sent their commands by now
+            for task in tasks:
+                task.cancel()
+            waiting.client_unpause()  # type: ignore[no-untyped-call]
+            gone = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(one, asyncio.CancelledError) for one in gone)
+            assert not connections._in_use_connections
+            # Replies that nobody waits for would be taken for those of the next.
+            assert await asyncio.gather(*(RANKING.arank(pk) for pk in range(50, 70))) == [*range(50, 70)]
+
+    asyncio.run(ask())
+
+
+def test_each_loop_has_its_connections_and_closes_them(waiting: Redis) -> None:
+    both = threading.Barrier(2)
+    pools: list[Any] = []
+
+    async def ask() -> None:
+        assert await RANKING.arank(7) == 7
+        mine = await pool()
+        pools.append(mine)
+        await asyncio.to_thread(both.wait, 20)
+        assert await RANKING.arank(8) == 8
+        assert any(one.is_connected for one in mine._available_connections)
+
+    threads = [threading.Thread(target=asyncio.run, args=(ask(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in pools}) == 2
+    assert not any(one.is_connected for each in pools for one in each._available_connections)
+    assert loops._loops == {}
+    asyncio.run(ask_again())
+
+
+async def ask_again() -> None:
+    assert await RANKING.arank(9) == 9
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    async def ask() -> int:
+        await RANKING.acount()
+        parent = {id(one) for one in (await pool())._available_connections}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = asyncio.run(in_child(parent))
+            finally:
+                os._exit(status)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert await RANKING.arank(5) == 5
+        return os.waitstatus_to_exitcode(status)
+
+    async def in_child(parent: set[int]) -> int:
+        assert await RANKING.arank(4) == 4
+        return int(bool(parent & {id(one) for one in (await pool())._available_connections}))
+
+    assert asyncio.run(ask()) == 0
+
+
+def test_other_settings_have_other_connections(waiting: Redis, settings: Any) -> None:
+    async def ask() -> None:
+        await RANKING.acount()
+        before = await pool()
+        settings.CACHES = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"]}}
+        assert await RANKING.arank(5) == 5
+        assert await pool() is not before
+        assert not any(one.is_connected for one in before._available_connections)
+
+    asyncio.run(ask())
+
+
+def test_a_rebuild_is_put_in_place_between_two_reads() -> None:
+    async def ask() -> None:
+        assert await RANKING.arank(100) == 100
+        await asyncio.to_thread(populate, Waiting, {pk: {"level": pk} for pk in range(91, 101)})
+        assert await RANKING.arank(100) == 10
+        assert [entry.pk async for entry in RANKING] == [*range(91, 101)]
+
+    asyncio.run(ask())
+
+
+# What goes wrong
+
+
+def refusals(ask: Callable[[], Awaitable[Any]], times: int = 3) -> list[Any]:
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(ask() for _ in range(times)), return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_a_server_that_is_down(settings: Any) -> None:
+    use_redis(settings, f"redis://127.0.0.1:{free_port()}/0")
+    assert {type(one) for one in refusals(RANKING.acount)} == {IndexUnavailable}
+
+
+def test_a_server_that_hangs(waiting: Redis, settings: Any) -> None:
+    use_redis(settings, settings.CACHES["zrank"]["LOCATION"], SOCKET_TIMEOUT=0.1)
+    waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
+    try:
+        assert {type(one) for one in refusals(RANKING.acount)} == {IndexUnavailable}
+    finally:
+        waiting.client_unpause()  # type: ignore[no-untyped-call]
+    assert asyncio.run(count()) == 100
+
+
+async def count() -> int:
+    return await RANKING.acount()
+
+
+@pytest.mark.django_db
+def test_the_database_answers_in_its_place(settings: Any) -> None:
+    Player.objects.bulk_create(Player(level=level) for level in range(5))
+    settings.ZRANK = {"UNHEALTHY": "database"}
+    use_redis(settings, f"redis://127.0.0.1:{free_port()}/0")
+    assert async_to_sync(RANKING.acount)() == 5
+    assert len(async_to_sync(RANKING.atop)(3)) == 3
+
+
+# The settings of the alias
+
+
+@pytest.fixture
+def server(waiting: Redis) -> Iterator[RedisServer]:
+    with RedisServer(waiting.info("server")["executable"]) as running:
+        yield running
+
+
+def test_a_password(server: RedisServer, settings: Any) -> None:
+    with Redis.from_url(server.url) as client:
+        client.config_set("requirepass", "a secret")
+    use_redis(settings, server.url)
+    assert [type(one) for one in refusals(RANKING.acount, 1)] == [IndexUnavailable]
+    use_redis(settings, server.url.replace("127.0.0.1", "localhost"), PASSWORD="a secret")
+    populate(Waiting, {1: {"level": 1}})
+    assert asyncio.run(count()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "options"),
+    [
+        ("redis://ann:pw@there:7/2", "Connection", {"username": "ann", "password": "pw", "port": 7, "db": 2}),
+        (
+            "rediss://there?ssl_cert_reqs=none",
+            "SSLConnection",
+            {"ssl_cert_reqs": "none", "socket_timeout": 3},
+        ),
+        ("unix:///run/redis.sock?db=1", "UnixDomainSocketConnection", {"path": "/run/redis.sock", "db": 1}),
+    ],
+)
+def test_connections_are_made_alike(url: str, kind: str, options: dict[str, Any], settings: Any) -> None:
+    use_redis(settings, url, SOCKET_TIMEOUT=3, CONNECTION_POOL_KWARGS={"max_connections": 7})
+
+    async def made() -> Any:
+        return (await (await loops.running_loop()).client("zrank")).redis.connection_pool  # type: ignore[union-attr]
+
+    found = asyncio.run(made())
+    assert (found.connection_class.__name__, found.max_connections) == (kind, 7)
+    assert {name: found.connection_kwargs[name] for name in options} == options
+    found.make_connection()  # takes all of them
