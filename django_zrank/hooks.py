@@ -70,11 +70,12 @@ def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     blank = object.__new__(cls)
     for name in sorted(_HOOKS):
         names = [one for one in inspect.signature(getattr(RankIndex, name)).parameters if one != "self"]
-        problem = _problem(getattr(blank, name), names, is_async=name.startswith("a"))
+        is_async = name.startswith("a")
+        problem = _problem(getattr(blank, name), names, is_async=is_async)
         if problem:
             yield Error(
                 f"{cls.__name__}.{name} {problem}.",
-                hint=f"Write it as RankIndex does: {'async ' * name.startswith('a')}def {name}({', '.join(['self', *names])}).",
+                hint=f"Write it as RankIndex does: {'async ' * is_async}def {name}({', '.join(['self', *names])}).",
                 obj=cls,
                 id="zrank.E028",
             )

@@ -31,7 +31,7 @@ ROWS: dict[int, Row] = {
         "platform": "pc",
         "tags": {pk % 4},
     }
-    for pk in range(1, 13)
+    for pk in range(1, 16)
 }
 
 OPERATORS = {
@@ -210,10 +210,10 @@ def test_shown_members_are_remembered_and_forgotten(competitors: Ranking[Any]) -
     async def draw() -> list[set[int]]:
         found = []
         for _ in range(2):
-            drawn = await competitors.arecommend(15, 5, band=2, remember=timedelta(hours=1))
+            drawn = await competitors.arecommend(8, 5, band=5, remember=timedelta(hours=1))
             found.append({entry.pk for entry in drawn})
-        await competitors.aforget(15)
-        assert not competitors._reader.client.keys("*:seen:15")
+        await competitors.aforget(8)
+        assert not competitors._reader.client.keys("*:seen:8")
         return found
 
     first, second = async_to_sync(draw)()
