@@ -484,9 +484,7 @@ DECLARATIONS = [
         get_queryset=rows(EXTRA),
     ),
     declaring("zrank.E035", "exclusions in coroutines alone", "in coroutines alone", aget_excluded=excluded),
-    declaring(
-        "zrank.E028", "a coroutine that is none", "is not async", aget_excluded=lambda self, member: ()
-    ),
+    declaring("zrank.E028", "a coroutine that is none", "is not async", aget_member=lambda self, user: None),
     declaring(
         "zrank.E034",
         "a date that leads to members",
