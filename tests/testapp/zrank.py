@@ -141,3 +141,13 @@ class VideoRank(RankIndex):
 
     def get_queryset(self) -> QuerySet[models.Video]:
         return models.Video.objects.filter(is_public=True)
+
+
+@register
+class VideoPrice(RankIndex):
+    """The best price is kept in Redis."""
+
+    name = "prices"
+    model = models.Video
+    order = ("-price",)
+    write_behind = "best"

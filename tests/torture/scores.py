@@ -1,0 +1,415 @@
+"""``python -m tests.torture.scores``: scores that begin in Redis, while everything is killed.
+
+Processes increment, submit and save, and log what they are about to do and what was acknowledged. Flushers, watchers,
+rebuilds, the database and Redis are killed meanwhile. A change whose reply was lost is sent again under its own key, by
+the successor of its process. In the end, with ``--redis always`` (``appendfsync always``), each column and score is
+compared with what was acknowledged, to the unit. With ``--redis dump`` Redis comes back with what it held earlier:
+nothing may be counted twice, and nothing be lost but what was changed since the last dump.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from django.db import DatabaseError, InterfaceError, connection, connections
+
+from tests.servers import RedisServer
+from tests.torture.databases import DATABASES
+from tests.torture.processes import Process
+
+MEMBERS: Final = 40
+TASKS: Final = {"change": 6, "save": 2, "flush": 2, "watch": 2, "rebuild": 1}
+"""The processes that run, by their tasks."""
+
+STRIKES: Final = {
+    "change": 5,
+    "flush": 8,
+    "watch": 5,
+    "save": 2,
+    "rebuild": 4,
+    "redis": 3,
+    "connection": 3,
+    "database": 0.3,
+}
+"""What is killed, and how often."""
+
+
+class DurableRedis(RedisServer):
+    """A server that comes back with what it has written: all of it, or what it held when it was last saved."""
+
+    def __init__(self, binary: str, durability: str) -> None:
+        super().__init__(binary)
+        self.durability = durability
+        self.lost: list[tuple[float, float]] = []
+        """The spans of time whose changes may be lost."""
+
+        self.saved_at = 0.0
+        if durability == "always":
+            self.settings = {"appendonly": "yes", "appendfsync": "always"}
+
+    def save(self) -> None:
+        if self.durability == "dump":
+            self.saved_at = time.time()
+            self.ask("SAVE")
+
+    def crash(self) -> None:
+        assert self._process is not None
+        arguments: Any = self._process.args
+        self._process.kill()
+        self._process.wait()
+        self._process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+        if not self._answers():
+            raise RuntimeError("Redis doesn't come back")
+        if self.durability == "dump":
+            self.lost.append((self.saved_at - 0.1, time.time()))
+
+
+# What processes do
+
+
+def log_lines(path: Path) -> Iterator[list[str]]:
+    """The complete lines of a log, as words."""
+    if path.exists():
+        for line in path.read_text().split("\n")[:-1]:
+            yield line.split()
+
+
+def unanswered(path: Path) -> dict[str, list[str]]:
+    """The changes without an acknowledgement, by their keys."""
+    begun: dict[str, list[str]] = {}
+    for what, key, *words in log_lines(path):
+        if what == "begin":
+            begun[key] = words
+        else:
+            del begun[key]
+    return begun
+
+
+def change(path: Path, seed: int, members: list[int]) -> None:
+    """Change scores for ever, having ended what the process before has begun."""
+    chance = random.Random(seed)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(*words: object) -> None:
+        os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
+
+    for key, words in unanswered(path).items():
+        send(key, words, write)
+    while True:
+        key = f"{path.stem}-{os.getpid()}-{chance.random()}"
+        if chance.random() < 0.2:
+            words = ["best", str(chance.choice(members)), str(chance.randint(1, 10**6))]
+        else:
+            chosen = chance.sample(members, chance.choice((1, 1, 1, 3)))
+            words = ["add", *(f"{member}:{chance.randint(1, 9)}" for member in chosen)]
+        write("begin", key, *words)
+        send(key, words, write)
+        if chance.random() < 0.05:
+            time.sleep(0.05 * chance.random())
+
+
+def send(key: str, words: list[str], write: Callable[..., None]) -> None:
+    """Make one change, as often as it takes."""
+    from django_zrank.exceptions import IndexUnavailable
+    from tests.testapp.zrank import VideoPrice, VideoRank
+
+    while True:
+        try:
+            if words[0] == "best":
+                VideoPrice.scores.submit(int(words[1]), int(words[2]), key=key)
+            else:
+                pairs = (word.split(":") for word in words[1:])
+                VideoRank.scores.increment({int(member): int(by) for member, by in pairs}, key=key)
+        except (IndexUnavailable, DatabaseError, InterfaceError):
+            connections.close_all()
+            time.sleep(0.02)
+        else:
+            write("done", key, time.time())
+            return
+
+
+def save(seed: int, members: list[int]) -> None:
+    """Add to columns in the database; ``total`` tells how much."""
+    from django.db.models import F
+
+    from tests.testapp.models import Video
+
+    chance = random.Random(seed)
+    while True:
+        by = chance.randint(1, 9)
+        with suppress(DatabaseError, InterfaceError):
+            if chance.random() < 0.5:
+                Video.objects.filter(pk=chance.choice(members)).update(
+                    views=F("views") + by, total=F("total") + by
+                )
+            else:
+                for video in Video.objects.filter(pk=chance.choice(members)):
+                    video.save(update_fields=["region"])
+        time.sleep(0.03 * chance.random())
+
+
+def keep(seed: int, work: Callable[[Any], object]) -> None:
+    """Do something to both indexes for ever."""
+    from django_zrank.exceptions import ZRankError
+    from tests.testapp.zrank import VideoPrice, VideoRank
+
+    chance = random.Random(seed)
+    while True:
+        try:
+            work(chance.choice((VideoRank, VideoRank, VideoPrice)).instance())
+        except (ZRankError, DatabaseError, InterfaceError):
+            with suppress(Exception):
+                connections.close_all()
+        time.sleep(0.05 * chance.random())
+
+
+def watch_for_ever() -> None:
+    from django_zrank.sync import flush
+    from django_zrank.sync.watch import watch
+    from tests.testapp.zrank import VideoPrice, VideoRank
+
+    flush.is_due = lambda index: random.random() < 0.5
+    watch([VideoRank.instance(), VideoPrice.instance()], interval=0.05, stop=Event())
+
+
+def dawdle() -> None:
+    """Let flushes take their time between their steps: a short run is to meet them there."""
+    from django_zrank.store import Store
+
+    for name in ("take_pending", "settle_flush"):
+        step = getattr(Store, name)
+
+        def late(*args: Any, step: Any = step) -> Any:
+            if random.random() < 0.3:
+                time.sleep(0.1 * random.random())
+            found = step(*args)
+            if random.random() < 0.3:
+                time.sleep(0.1 * random.random())
+            return found
+
+        setattr(Store, name, late)
+
+
+def settle_without_number() -> None:
+    """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
+    from django_zrank.models import Generation
+    from django_zrank.sync import flush
+    from django_zrank.sync.patience import briefly
+
+    def carry(index: Any, flight: Any, term: int, patience: float) -> bool:
+        briefly(index.get_using(), lambda: flush._write(index, flight.changes), patience=patience)
+        time.sleep(0.1 * random.random())
+        row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
+        return bool(row.update(flushed=flight.number, flushed_term=term))
+
+    flush._carry = carry
+
+
+# The driver
+
+
+class Driver:
+    def __init__(
+        self, options: argparse.Namespace, folder: Path, database: Any, server: DurableRedis
+    ) -> None:
+        from tests.testapp.models import Video
+
+        self.options, self.folder, self.database, self.server = options, folder, database, server
+        self.chance = random.Random(options.seed)
+        Video.objects.bulk_create(Video() for _ in range(MEMBERS))
+        self.members = sorted(Video.objects.values_list("pk", flat=True))
+        self.running: dict[tuple[str, int], Process] = {}
+        self.kills: dict[str, int] = defaultdict(int)
+
+    def start(self, task: str, number: int) -> None:
+        connections.close_all()
+        seed = self.chance.randrange(10**9)
+
+        def run() -> None:
+            from django_zrank.sync.flush import flush
+            from django_zrank.sync.rebuild import rebuild
+
+            random.seed(seed)
+            if task == "change":
+                change(self.log(number), seed, self.members)
+            elif task == "save":
+                save(seed, self.members)
+            elif task == "watch":
+                watch_for_ever()
+            else:
+                keep(seed, flush if task == "flush" else rebuild)
+
+        self.running[task, number] = Process(run, self.folder / f"{task}.out")
+
+    def log(self, number: int) -> Path:
+        return self.folder / f"changes-{number}.log"
+
+    def run(self) -> bool:
+        from django_zrank.sync.rebuild import rebuild
+        from tests.testapp.zrank import VideoPrice, VideoRank
+
+        rebuild(VideoRank.instance())
+        rebuild(VideoPrice.instance())
+        self.server.save()
+        for task, number in TASKS.items():
+            for n in range(number):
+                self.start(task, n)
+        pause = self.options.seconds / self.options.kills
+        for kill in range(self.options.kills):
+            time.sleep(2 * pause * self.chance.random())
+            if kill % 5 == 0:
+                self.server.save()
+            self.strike()
+        for process in self.running.values():
+            process.kill()
+        self.database.settle()
+        return self.compare()
+
+    def strike(self) -> None:
+        possible = [
+            kind for kind in STRIKES if kind in TASKS or kind == "redis" or kind in self.database.strikes
+        ]
+        (kind,) = self.chance.choices(possible, [STRIKES[kind] for kind in possible])
+        self.kills[kind] += 1
+        if kind == "redis":
+            self.server.crash()
+        elif kind in TASKS:
+            number = self.chance.randrange(TASKS[kind])
+            self.running[kind, number].kill()
+            self.start(kind, number)
+        else:
+            self.database.strikes[kind](self.chance)
+
+    def compare(self) -> bool:
+        from tests.sync.mirror import contents
+        from tests.testapp.models import Video
+        from tests.testapp.zrank import VideoPrice, VideoRank
+
+        settle = partial(self.settle, VideoRank, VideoPrice)
+        settle()
+        for number in range(TASKS["change"]):
+            with self.log(number).open("a") as file:
+                for key, words in unanswered(self.log(number)).items():
+                    send(key, words, lambda *words: print(*words, file=file))
+        settle()
+        settle()
+        added, best, lost, changes = self.acknowledged()
+        wrong = 0
+        rows = {video.pk: video for video in Video.objects.all()}
+        views, prices = contents(VideoRank), contents(VideoPrice)
+        for pk, video in rows.items():
+            must, mine = added[pk] + video.total, (video.views, views[str(pk)], prices[str(pk)] / 100)
+            right = must - lost[pk] <= video.views <= must and mine[1] == video.views
+            if not right or mine[2] != video.price or (not self.server.lost and video.price != best[pk]):
+                wrong += 1
+                print(
+                    f"member {pk}: {must} (of it {video.total} saved, {lost[pk]} may be lost), {best[pk]}: {mine}"
+                )
+        print(f"changes  {changes} acknowledged, {sum(lost.values())} units may have been lost")
+        print(f"kills    {sum(self.kills.values())}: {dict(self.kills)}")
+        print(f"members  {len(rows)} compared, {wrong} wrong")
+        return not wrong
+
+    def settle(self, *indexes: Any) -> None:
+        """Bring indexes in step. A rebuild that was killed is in the way until it counts as dead."""
+        from django_zrank.exceptions import ZRankError
+        from django_zrank.sync.watch import sync
+
+        for index in indexes:
+            for _ in range(50):
+                try:
+                    sync(index)
+                    break
+                except (ZRankError, DatabaseError, InterfaceError):
+                    connections.close_all()
+                    time.sleep(0.2)
+            else:
+                raise RuntimeError(f"{index.name} doesn't come to rest")
+
+    def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], int]:
+        """What was added to each member, its best price, what of it may have been lost, and the number of changes."""
+        added: dict[int, int] = defaultdict(int)
+        best: dict[int, int] = defaultdict(int)
+        lost: dict[int, int] = defaultdict(int)
+        changes = 0
+        for number in range(TASKS["change"]):
+            begun: dict[str, list[str]] = {}
+            for what, key, *words in log_lines(self.log(number)):
+                if what == "begin":
+                    begun[key] = words
+                    continue
+                changes += 1
+                kind, *parts = begun[key]
+                if kind == "best":
+                    best[int(parts[0])] = max(best[int(parts[0])], int(parts[1]))
+                    continue
+                at = float(words[0])
+                for member, by in (map(int, part.split(":")) for part in parts):
+                    added[member] += by
+                    if any(first <= at <= last for first, last in self.server.lost):
+                        lost[member] += by
+        return added, best, lost, changes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.torture.scores", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--database", choices=DATABASES, default="sqlite")
+    parser.add_argument(
+        "--redis", choices=("always", "dump"), default="always", help="What it comes back with."
+    )
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument(
+        "--break", dest="broken", choices=["no_number"], help="Break the protocol on purpose."
+    )
+    options = parser.parse_args()
+    options.keep_marks = 3600.0
+    from tests.torture.__main__ import redis_binary, set_up_django
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="zrank-torture-"))
+    folder.chmod(0o755)
+    database, server = DATABASES[options.database](folder), DurableRedis(redis_binary(), options.redis)
+    try:
+        database.start()
+        server.start()
+        set_up_django(database.environment, folder, {"LOCATION": server.url}, options)
+        from django_zrank.store import Store
+
+        Store.LEASE = Store.WINDOW = 3
+        dawdle()
+        if options.broken:
+            settle_without_number()
+        try:
+            is_right = Driver(options, folder, database, server).run()
+        finally:
+            connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
+            connections.close_all()
+    finally:
+        server.stop()
+        database.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"seed     {options.seed}")
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
