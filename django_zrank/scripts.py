@@ -25,6 +25,7 @@ __all__ = [
     "COUNT_FACET",
     "FIND_STRAYS",
     "FINISH_REPLAY",
+    "INCREMENT_SCORE",
     "INTERSECT",
     "LOAD_ROWS",
     "READ_MEMBERS",
@@ -88,6 +89,7 @@ COUNT_FACET: Final = Script("count_facet")
 FIND_STRAYS: Final = Script("find_strays")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
+INCREMENT_SCORE: Final = Script("increment_score")
 INTERSECT: Final = Script("intersect")
 READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")

@@ -1,4 +1,4 @@
--- uses: clock, server, built, memberships, pending
+-- uses: clock, identity, built, memberships, pending
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -27,17 +27,9 @@ local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'ide
 if state[1] ~= generation then
   return not_live(meta, generation)
 end
--- INFO takes longer than all else here. No server starts, and none is promoted, within a millisecond of its last write.
-local now = clock()
-if math.abs(now - (state[4] or 0)) > 1000 then
-  local server, is_replica = identity()
-  if is_replica then
-    return redis.error_reply('READONLY the server is a replica')
-  elseif server ~= state[3] then
-    return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
-  end
-  redis.call('HSET', meta, 'identified', integer(now))
-  redis.call('HSETNX', meta, 'waiting', integer(now))
+local refused = refusal(meta, state[3], state[4])
+if refused then
+  return refused
 end
 
 local members, changes, stored, known = {}, {}, {}, {}

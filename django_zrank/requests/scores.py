@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..codec.layout import Layout
+from ..codec.layout import PLAIN, Layout
 from ..keys import Keys
-from ..scripts import CHANGE_SCORES
+from ..scripts import CHANGE_SCORES, INCREMENT_SCORE
 from .request import Call, Request
 
 __all__ = ["LIMIT", "ChangeScores", "Changed"]
@@ -44,6 +44,10 @@ class ChangeScores(NamedTuple):
 
     def request(self, keys: Keys) -> Request[Changed]:
         """The request. Sent once: a second time, it would change scores twice."""
+        if self.rule == "sum" and self.layout == PLAIN and len(self.changes) == 1 and not self.key:
+            names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
+            call = Call(INCREMENT_SCORE, names, (keys.generation, *self.limits, *self.changes[0]))
+            return Request((call,), _parse, writes=True, once=True)
         layout = int(self.layout.memberships), int(self.layout.dense)
         arguments: list[str | int] = [
             keys.generation,

@@ -1,0 +1,40 @@
+-- uses: clock, identity, built
+-- Add to the score of one member, where it stands in one ranking only: change_scores.lua in a fraction of its time.
+--
+-- KEYS  live        root of the live generation: sorted set of all members
+--       meta        hash of the index
+--       pending     hash, member -> its pending change
+-- ARGV  generation  that the client believes to be live
+--       lowest      score that the change may lead to
+--       highest     score that the change may lead to
+--       member      primary key as text
+--       change      in units
+-- Returns {'done', score}; {'missing', member} or {'beyond', member} with nothing changed; and errors: see
+--         change_scores.lua.
+-- Cost  O(log(size)).
+
+local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
+local generation, lowest, highest, member, change = unpack(ARGV)
+
+local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
+if state[1] ~= generation then
+  return not_live(meta, generation)
+end
+local refused = refusal(meta, state[3], state[4])
+if refused then
+  return refused
+end
+local score = redis.call('ZADD', live, 'XX', 'INCR', change, member)
+if not score then
+  return {'missing', member}
+end
+local after, by = tonumber(score), tonumber(change)
+if after > tonumber(highest) and by > 0 or after < tonumber(lowest) and by < 0 then
+  redis.call('ZADD', live, 'XX', 'INCR', -by, member)
+  return {'beyond', member}
+end
+redis.call('HINCRBY', pending, member, change)
+if state[2] then
+  redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. state[2], 'XX', 'INCR', change, member)
+end
+return {'done', integer(after)}
