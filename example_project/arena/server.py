@@ -85,6 +85,7 @@ def running_server() -> Iterator[str]:
             client.shutdown(nosave=True, force=True)
 
     try:
+        from arena.stage import stage
         from django_zrank.testing import EmbeddedServer
 
         port = settings.VALKEY_PORT
@@ -94,12 +95,15 @@ def running_server() -> Iterator[str]:
     # A plain kill must stop the server too: left alone it would run on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     server.start()
+    stage.server = server
     try:
         url = _point_settings_at(server.url)
         Record(redis.ConnectionPool.from_url(url).connection_kwargs["port"], os.getpid()).write(folder)
         yield url
     finally:
-        server.stop()
+        stage.server = None
+        if stage.is_up:
+            server.stop()
         (folder / "running").unlink(missing_ok=True)
 
 

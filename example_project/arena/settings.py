@@ -30,9 +30,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.humanize",
     "django.contrib.staticfiles",
+    "players",  # before REST framework: its page of the API says how to sign in
     "rest_framework",
     "django_zrank",
-    "players",
     "tennis",
     *(["drf_spectacular"] if OPENAPI else []),
 ]

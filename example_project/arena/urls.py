@@ -2,7 +2,9 @@
 
 from django.conf import settings
 from django.contrib import admin
+from django.templatetags.static import static
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 _schema = []
 if settings.OPENAPI:
@@ -12,6 +14,7 @@ if settings.OPENAPI:
 
 urlpatterns = [
     path("", include("players.urls")),
+    path("favicon.ico", RedirectView.as_view(url=static("players/icon.svg"))),  # the admin's pages name none
     path("admin/", admin.site.urls),
     path("api/", include("players.api")),
     *_schema,

@@ -1,13 +1,15 @@
 from django.contrib import admin
 
+from django_zrank.admin import RankedAdminMixin
+
 from .models import Player
 
 
 @admin.register(Player)
-class PlayerAdmin(admin.ModelAdmin):
+class PlayerAdmin(RankedAdminMixin, admin.ModelAdmin):
     """A level changed here is a ``save()`` like any other: the ranking follows."""
 
-    list_display = ["name", "level", "region", "is_active"]
+    list_display = ["name", "zrank_rank", "level", "region", "is_active"]
     list_editable = ["level", "is_active"]
     list_filter = ["region", "is_active"]
     search_fields = ["name"]

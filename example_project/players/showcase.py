@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from random import Random
+from random import Random, SystemRandom
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
@@ -12,6 +12,7 @@ from django.db.models import CharField, F
 from django.db.models.functions import Abs, Cast
 
 from django_zrank import IndexUnavailable, NotRanked
+from django_zrank.registry import registry
 from django_zrank.sync.health import examine
 
 from .models import Player
@@ -19,6 +20,8 @@ from .zrank import PlayerRank
 
 __all__ = [
     "CAST",
+    "NEWCOMER",
+    "PLAYABLE",
     "WIDEN",
     "LevelChange",
     "Line",
@@ -29,16 +32,29 @@ __all__ = [
     "is_complete",
     "is_lost",
     "page_of",
+    "play_match",
     "show",
 ]
 
 CAST = ("lowest", "middle", "highest")
-"""User names of the three players that one can play as."""
+"""User names of the three players whose opponents the command prints."""
+
+NEWCOMER = "newcomer"
+"""The user name of a player where the crowd is: of low level, like a third of all players."""
+
+PLAYABLE = (NEWCOMER, *CAST)
+"""User names of the players that one can play as."""
 
 WIDEN = (25, 100, 400, 1600)
 """Bands tried where fewer than ten stand within ten levels: at the top, or in a small population."""
 
+CROWDED = 10
+"""The level of the newcomer."""
+
 FRIENDS = 5
+
+GAIN = 3
+"""Levels that the winner of a match gains."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +110,9 @@ class LevelChange:
     rank: tuple[int | None, int | None]
 
 
-def is_lost() -> bool:
+def is_lost(name: str = "player") -> bool:
     """Whether there is nothing to go on from: the index was never built, or its server was emptied."""
-    return examine(PlayerRank.instance()).wants_rebuild
+    return examine(registry.get(name)).wants_rebuild
 
 
 def is_complete() -> bool:
@@ -111,14 +127,18 @@ def is_complete() -> bool:
 def cast_players() -> dict[str, Player]:
     """The players of the lowest, the middle and the highest level, each with a user of that name and friends.
 
+    A newcomer is made ready, too, where there is one.
+
     Levels change from run to run, so the users are handed to whoever stands there now.
     """
     # From the last rank to the first: among equal levels, the index goes by the primary key as text.
     ranked = PlayerRank.instance().get_ranked().order_by("level", Cast("pk", CharField()))
     total = ranked.count()
     players = {role: ranked[place] for role, place in zip(CAST, (0, total // 2, total - 1), strict=True)}
-    Player.objects.filter(user__username__in=CAST).update(user=None)
-    for role, player in players.items():
+    Player.objects.filter(user__username__in=PLAYABLE).update(user=None)
+    others = ranked.filter(level__gte=CROWDED).exclude(pk__in=[player.pk for player in players.values()])
+    newcomer = others.first()
+    for role, player in [*players.items(), *([(NEWCOMER, newcomer)] if newcomer else [])]:
         player.user, _ = get_user_model().objects.get_or_create(username=role)
         player.save(update_fields=["user"])
         if not player.friends.exists():
@@ -169,6 +189,26 @@ def change_level(player: Player, by: int) -> LevelChange:
         current.level += by
         current.save()
     return LevelChange(current.pk, current.name, (level, current.level), (rank, _rank(current)))
+
+
+def play_match(player: Player, opponent: Player) -> str:
+    """Let the two play, and save both levels in one transaction. The better one wins more often, by Elo's formula."""
+    before = _rank(player)
+    with transaction.atomic():
+        # In one order, so that two matches at once don't lock each other out.
+        rows = Player.objects.select_for_update().order_by("pk").filter(pk__in=[player.pk, opponent.pk])
+        both = {row.pk: row for row in rows}
+        me, other = both[player.pk], both[opponent.pk]
+        chance = 1 / (1 + 10 ** ((other.level - me.level) / 400))
+        won = SystemRandom().random() < chance
+        winner, loser = (me, other) if won else (other, me)
+        winner.level += GAIN
+        loser.level = max(1, loser.level - 1)
+        winner.save()
+        loser.save()
+    after = _rank(me)
+    told = f"You {'beat' if won else 'lost to'} {other.name}: level {player.level:,} → {me.level:,}"
+    return f"{told}, rank {before:,} → {after:,}." if before and after else f"{told}."
 
 
 def _neighbours(player: Player) -> list[Player]:

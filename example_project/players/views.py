@@ -1,8 +1,13 @@
-"""Two pages: who I am with ten opponents near me, and the leaderboard."""
+"""The show: ten opponents near me, a match, an audience, an outage; and the leaderboard.
+
+Every form works without JavaScript. With it, htmx sends the same forms, and swaps the part of the page that changed.
+"""
 
 from __future__ import annotations
 
 import re
+from math import ceil
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
@@ -11,35 +16,47 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from django_zrank import NotRanked
+from django_zrank import IndexUnavailable, NotRanked
+from django_zrank.conf import get_settings
 
+from . import audience as house
+from . import outage as disaster
+from .forms import RollForm
 from .models import Player, Region
 from .report import change_line
-from .showcase import CAST, Scene, change_level, page_of, show
+from .rolls import roll
+from .showcase import NEWCOMER, PLAYABLE, change_level, page_of, play_match
 from .zrank import PlayerRank
 
-__all__ = ["arena", "leaderboard", "leave", "level_up", "play_as"]
+__all__ = ["arena", "audience", "leaderboard", "leave", "level_up", "match", "outage", "play_as"]
 
 
 @never_cache
 @require_GET
 def arena(request: HttpRequest) -> HttpResponse:
-    """Ten opponents for whoever is signed in, others at every call."""
-    player = _player(request)
-    scene = _scene(player) if player else None
-    return render(
-        request,
-        "players/arena.html",
-        {
-            "player": player,
-            "scene": scene,
-            "ladder": scene and scene.ladder(),
-            "total": PlayerRank.ranking.count(),
-            "cast": _cast(),
-        },
-    )
+    """The page; to htmx, the roll alone."""
+    return _show(request, RollForm(request.GET))
+
+
+def _show(request: HttpRequest, form: RollForm, said: str = "") -> HttpResponse:
+    own = _player(request)
+    player, error = own or _stand_in(request), None
+    try:
+        rolled = roll(player, form) if player else None
+    except NotRanked:
+        rolled = None
+    except IndexUnavailable as unavailable:
+        rolled, error = None, unavailable
+    context = {"player": player, "own": own, "roll": rolled, "form": form, "error": error, "said": said}
+    if _is_htmx(request):
+        return render(request, "players/show.html", context | {"is_swapped": True})
+    context |= {"cast": _cast(), "is_demo": settings.DEBUG, **_house(error), **_outage()}
+    response = render(request, "players/arena.html", context, status=503 if error else 200)
+    if error:
+        response.headers["Retry-After"] = str(ceil(get_settings().retry_after))
+    return response
 
 
 @never_cache
@@ -50,13 +67,16 @@ def leaderboard(request: HttpRequest) -> HttpResponse:
     if (region and region not in Region) or not re.fullmatch("[1-9][0-9]{0,8}", number):
         raise Http404
     player = _player(request)
+    page = page_of(region, int(number), player)
+    if not page.lines and page.number > 1:
+        raise Http404
     counts = PlayerRank.ranking.counts("region")
     return render(
         request,
         "players/leaderboard.html",
         {
             "player": player,
-            "page": page_of(region, int(number), player),
+            "page": page,
             "region": region,
             "regions": [(value, label, counts.get(value, 0)) for value, label in Region.choices],
         },
@@ -68,14 +88,62 @@ def leaderboard(request: HttpRequest) -> HttpResponse:
 def level_up(request: HttpRequest) -> HttpResponse:
     """One level more. The page that follows shows the new rank."""
     player = get_object_or_404(Player, user=request.user)
-    messages.success(request, change_line(change_level(player, by=1)))
+    return _done(request, change_line(change_level(player, by=1)))
+
+
+@login_required
+@require_POST
+def match(request: HttpRequest, pk: int) -> HttpResponse:
+    """A match against somebody: whoever wins gains levels, whoever loses drops one."""
+    player = get_object_or_404(Player, user=request.user)
+    return _done(request, play_match(player, get_object_or_404(Player.objects.exclude(pk=player.pk), pk=pk)))
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def audience(request: HttpRequest) -> HttpResponse:
+    """Let people join or leave."""
+    if request.method == "POST":
+        act = {"join": house.join, "leave": house.leave}.get(request.POST.get("action", ""))
+        if act is None:
+            raise Http404
+        try:
+            said = act()
+        except IndexUnavailable as error:
+            said = str(error)
+        if not _is_htmx(request):
+            messages.success(request, said)
+            return redirect("arena")
+        return render(request, "players/audience.html", {"said": said, "is_swapped": True, **_house(None)})
+    if _is_htmx(request):
+        return render(request, "players/audience.html", {"is_swapped": True, **_house(None)})
     return redirect("arena")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def outage(request: HttpRequest) -> HttpResponse:
+    """Kill Redis, save, start it again: on a developer's machine only."""
+    if not settings.DEBUG:
+        raise Http404
+    said = ""
+    if request.method == "POST":
+        acts = {"kill": disaster.kill, "save": disaster.save_some, "start": disaster.start}
+        act = acts.get(request.POST.get("action", ""))
+        if act is None or disaster.stage.server is None:
+            raise Http404
+        said = act()
+        if not _is_htmx(request):
+            messages.success(request, said)
+    if not _is_htmx(request):
+        return redirect("arena")
+    return render(request, "players/outage.html", {"outage_said": said, "is_swapped": True, **_outage()})
 
 
 @require_POST
 def play_as(request: HttpRequest, role: str) -> HttpResponse:
-    """Sign in as one of the demo's three players, without a password: on a developer's machine only."""
-    if not settings.DEBUG or role not in CAST:
+    """Sign in as one of the demo's players, without a password: on a developer's machine only."""
+    if not settings.DEBUG or role not in PLAYABLE:
         raise Http404
     login(request, get_object_or_404(get_user_model(), username=role, player__isnull=False))
     return redirect("arena")
@@ -88,20 +156,43 @@ def leave(request: HttpRequest) -> HttpResponse:
     return redirect("arena")
 
 
+def _done(request: HttpRequest, said: str) -> HttpResponse:
+    """What follows a change: the roll anew, or the whole page."""
+    if _is_htmx(request):
+        return _show(request, RollForm(request.POST), said)
+    messages.success(request, said)
+    return redirect("arena")
+
+
+def _is_htmx(request: HttpRequest) -> bool:
+    return request.headers.get("HX-Request") == "true"
+
+
 def _player(request: HttpRequest) -> Player | None:
     return Player.objects.filter(user=request.user).first() if request.user.is_authenticated else None
 
 
-def _scene(player: Player) -> Scene | None:
-    try:
-        return show("", player)
-    except NotRanked:
+def _stand_in(request: HttpRequest) -> Player | None:
+    """Whose opponents a visitor sees who has not signed in."""
+    if request.user.is_authenticated or not settings.DEBUG:
         return None
+    return Player.objects.filter(user__username=NEWCOMER).first()
+
+
+def _house(error: Exception | None) -> dict[str, Any]:
+    try:
+        return {"house": None if error else house.count()}
+    except IndexUnavailable:
+        return {"house": None}
+
+
+def _outage() -> dict[str, Any]:
+    return {"outage": disaster.look() if settings.DEBUG else None}
 
 
 def _cast() -> list[Player]:
-    """Whom one can play as, in the order of :data:`CAST`."""
+    """Whom one can play as, in the order of :data:`PLAYABLE`."""
     if not settings.DEBUG:
         return []
-    players = Player.objects.filter(user__username__in=CAST).select_related("user")
-    return sorted(players, key=lambda player: CAST.index(player.user.username))
+    players = Player.objects.filter(user__username__in=PLAYABLE).select_related("user")
+    return sorted(players, key=lambda player: PLAYABLE.index(player.user.username))

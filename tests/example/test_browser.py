@@ -1,17 +1,24 @@
-"""The page in a real browser: Chromium, driven by Selenium."""
+"""The show and the admin in a real browser: Chromium, driven by Selenium, looked over by axe-core."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.browser
 
 REQUIRED = os.environ.get("ZRANK_REQUIRE_BROWSER") == "1"
-"""Where a lane is there to run this test, missing parts fail it."""
+"""Where a lane is there to run these tests, missing parts fail them."""
+
+AXE = os.environ.get("ZRANK_AXE", "")
+"""The file axe.min.js of axe-core."""
+
+SHOTS = os.environ.get("ZRANK_SCREENSHOTS", "")
+"""A folder for screenshots, to be looked at."""
 
 FLAGS = [
     "--headless=new",
@@ -23,8 +30,9 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--window-size=1000,1100",
 ]
+
+VIEWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 
 
 def missing(what):
@@ -42,14 +50,14 @@ def programs():
     return found
 
 
-@pytest.fixture
-def browser(programs, tmp_path):
+@pytest.fixture(scope="module")
+def browser(programs, tmp_path_factory):
     from selenium import webdriver
 
     chromium, driver = programs
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
     try:
@@ -59,17 +67,29 @@ def browser(programs, tmp_path):
 
 
 class Page:
-    """The arena as a player sees it."""
+    """The site as a person sees it."""
 
-    def __init__(self, browser):
-        self.browser = browser
+    def __init__(self, browser, site):
+        self.browser, self.site = browser, site
+
+    def open(self, path="/"):
+        self.browser.get(self.site.url + path)
+
+    def view(self, width=1280, scheme="light"):
+        """Look through a window of this width, in light or dark."""
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
     def number(self, name):
         """The rank or the level shown."""
         return int(self.one(f"[data-{name}]").text.replace(",", ""))
 
     def opponents(self):
-        return [row.get_attribute("data-opponent") for row in self.all("[data-opponent]")]
+        return self.browser.execute_script(
+            "return [...document.querySelectorAll('[data-opponent]')].map(row => row.dataset.opponent)"
+        )
 
     def one(self, selector):
         return self.browser.find_element("css selector", selector)
@@ -77,66 +97,237 @@ class Page:
     def all(self, selector):
         return self.browser.find_elements("css selector", selector)
 
-    def click(self, selector):
-        """Click, and wait for the page that follows."""
-        before = self.one("html")
-        self.one(selector).click()
+    def click(self, selector, gone="html"):
+        """Click, and wait until what ``gone`` names was replaced: the page, or a part of it."""
+        before = self.one(gone)
+        element = self.one(selector)
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
         self.wait_after(before)
+
+    def swap(self, selector, part="#show"):
+        """Click, and wait for the part of the page that htmx replaces. The page stays."""
+        self.browser.execute_script("window.stays = true")
+        self.click(selector, part)
+        assert self.browser.execute_script("return window.stays") is True
 
     def wait_after(self, before):
         """Until the page that held ``before`` has gone."""
         from selenium.webdriver.support import expected_conditions
+
+        self.wait(expected_conditions.staleness_of(before))
+
+    def wait_for(self, selector):
+        self.wait(lambda _: self.all(selector))
+
+    def wait(self, condition):
+        from selenium.common import StaleElementReferenceException
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.browser, 20).until(expected_conditions.staleness_of(before))
+        ignored = [StaleElementReferenceException]
+        WebDriverWait(self.browser, 60, ignored_exceptions=ignored).until(condition)
+
+    def check(self, name):
+        """Nothing sticks out at the width of a desk or a phone, and axe-core has nothing to say, in light and dark."""
+        for width, scheme in VIEWS:
+            self.view(width, scheme)
+            assert self.browser.execute_script("return document.documentElement.scrollWidth") <= width, name
+            if SHOTS:
+                self.save(Path(SHOTS) / f"{name}-{width}-{scheme}.png", width)
+            if not AXE:
+                missing("axe-core (ZRANK_AXE)")
+            assert self.violations() == [], (name, width, scheme)
+        self.view()
+
+    def violations(self):
+        # What moves in or fades has not yet its colours.
+        self.browser.execute_script("document.getAnimations().forEach(one => one.finish())")
+        self.browser.execute_script(Path(AXE).read_text())
+        return self.browser.execute_async_script(
+            "const done = arguments[0]; axe.run().then(found => done("
+            "found.violations.map(one => [one.id, one.nodes.map(node => node.html)])))"
+        )
+
+    def save(self, path, width):
+        import base64
+
+        height = self.browser.execute_script("return document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        shot = self.browser.execute_cdp_cmd(
+            "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+        )
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def errors(self):
+        return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-def test_play_draw_again_level_up(site, browser):
-    browser.get(site.url)
-    page = Page(browser)
-    assert page.opponents() == []
+@pytest.fixture
+def page(browser, site):
+    """A visitor who has not been here. Nothing goes wrong behind the pages."""
+    page = Page(browser, site)
+    page.view()
+    page.open()
+    browser.delete_all_cookies()
+    page.errors()
+    page.open()
+    yield page
+    assert page.errors() == []
 
+
+def test_a_visitor_sees_a_roll(page):
+    assert len(set(page.opponents())) == 10
+    assert float(page.one("[data-redis]").get_attribute("data-redis")) > 0
+    assert float(page.one("[data-sql]").get_attribute("data-sql")) > 0
+    page.check("visitor")
+
+
+def test_roll(page):
     page.click("#play-as-middle")
     first = page.opponents()
-    assert len(set(first)) == 10
     own = [row.text for row in page.all("tr.own")]
     assert len(own) == 1
-    assert page.one("h1").text in own[0]
-
     draws = []
     for _ in range(3):
-        page.click("#draw-again")
+        page.swap("#draw-again")
         draws.append(page.opponents())
         assert len(set(draws[-1])) == 10
+        assert page.browser.switch_to.active_element.get_attribute("id") == "draw-again"
     assert any(draw != first for draw in draws)
-
-    level, rank = page.number("level"), page.number("rank")
-    for _ in range(5):  # A level of the middle may be empty; five in a row are not.
-        page.click("#level-up")
-    assert page.number("level") == level + 5
-    assert page.number("rank") < rank
-    assert f"to {level + 5:,}" in page.one("[role=status]").text
-
-    # Nothing sticks out at the width of a telephone, and nothing went wrong behind the page.
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True},
-    )
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert len(page.all(".dot")) == 10
+    assert "10 opponents drawn in" in page.one("#said").get_attribute("textContent")
+    page.check("roll")
 
 
-def test_with_the_keyboard_alone(site, browser):
+def test_filters(page):
+    page.click("#play-as-middle")
+    page.one("#roll-seed").send_keys("luck")
+    page.swap("#draw-again")
+    drawn = page.opponents()
+    page.swap("#draw-again")
+    assert page.opponents() == drawn
+
+    page.one(f'[data-opponent="{drawn[0]}"] [name=exclude]').click()
+    page.swap("#draw-again")
+    assert drawn[0] not in page.opponents()
+    assert len(page.all(".chip")) == 1
+    page.swap("#draw-again")
+    assert drawn[0] not in page.opponents()  # it stays left out
+    page.one(".chip input").click()
+    page.swap("#draw-again")
+    assert page.opponents() == drawn
+
+    page.one("#roll-band").send_keys("200")
+    page.one("#roll-region option[value=kantou]").click()
+    page.swap("#draw-again")
+    regions = {row.text for row in page.all("[data-opponent] .region")}
+    assert regions == {"Kantou"}
+
+
+def test_a_match(page):
+    page.click("#play-as-middle")
+    level = page.number("level")
+    page.swap("[data-play]")
+    said = page.one("#show [data-said]").text
+    assert page.number("level") == level + (3 if said.startswith("You beat") else -1)
+    level = page.number("level")
+    page.swap("#level-up")
+    assert page.number("level") == level + 1
+    assert f"to {level + 1:,}" in page.one("#show [data-said]").text
+    page.check("match")
+
+
+def test_an_audience(page):
+    page.click("#play-as-middle")
+    page.swap("#join", "#audience")
+    joined = page.number("audience")
+    assert joined >= 200
+    page.wait(lambda _: sum(int(one.text.replace(",", "")) for one in page.all(".bars .number")) == joined)
+    page.one("#roll-band").send_keys("5000")
+    page.one("#roll-audience").click()
+    page.swap("#draw-again")
+    assert len(page.opponents()) == 10
+    page.check("audience")
+    page.swap("#leave", "#audience")
+    assert page.number("audience") < joined
+
+
+def test_an_outage(page):
+    page.click("#play-as-middle")
+    page.swap("#kill", "#outage")
+    assert not page.site.arena.valkey_answers(page.site.valkey_port)
+    page.swap("#draw-again")
+    assert "no ranking just now" in page.one("h1").text
+    page.swap("#save", "#outage")
+    assert "none failed" in page.one("#outage [data-said]").text
+    assert page.number("marks") >= 100
+    page.check("outage")
+    page.swap("#start", "#outage")
+    assert "no difference" in page.one("#outage [data-said]").text
+    assert page.number("marks") == 0
+    page.wait_for("[data-opponent]")  # by itself
+    page.check("restarted")
+
+
+def test_the_leaderboard_and_the_api(page):
+    page.click("#play-as-middle")
+    page.open("/leaderboard/?region=kantou")
+    page.click("[rel=next]")
+    assert page.all("[rel=prev]")
+    page.check("leaderboard")
+
+
+def test_with_the_keyboard_alone(page):
     """Tab reaches the button, Enter presses it."""
     from selenium.webdriver.common.keys import Keys
 
-    browser.get(site.url)
-    page = Page(browser)
-    for _ in range(20):
-        browser.switch_to.active_element.send_keys(Keys.TAB)
-        if browser.switch_to.active_element.get_attribute("id") == "play-as-highest":
+    for _ in range(60):
+        page.browser.switch_to.active_element.send_keys(Keys.TAB)
+        if page.browser.switch_to.active_element.get_attribute("id") == "play-as-highest":
             break
     before = page.one("html")
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    page.browser.switch_to.active_element.send_keys(Keys.ENTER)
     page.wait_after(before)
     assert page.number("rank") >= 1
+
+
+def test_without_javascript(page):
+    page.browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        page.open()
+        page.click("#play-as-middle")
+        page.one("#roll-seed").send_keys("luck")
+        page.click("#draw-again")
+        assert "seed=luck" in page.browser.current_url
+        assert len(page.all("[data-opponent]")) == 10
+        page.click("[data-play]")
+        assert page.one(".message").text.startswith("You ")
+        page.click("#join")
+        assert "joined the audience" in page.one(".message").text
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_the_admin(page):
+    page.open("/admin/login/?next=/admin/zrank/ranking/")
+    page.one("[name=username]").send_keys("admin")
+    page.one("[name=password]").send_keys("admin")
+    page.click("[type=submit]")
+    page.check("admin-list")
+    page.click("[data-index=player] a")
+    page.one("#id_band").send_keys("20")
+    page.one("#id_seed").send_keys("luck")
+    page.click("#zrank-draw")
+    assert len(page.all("[data-drawn]")) == 10
+    assert len(page.all(".zrank-drawn")) == 20  # in both histograms
+    page.check("admin")
+
+    for kind, said in (("rebuild", "2,000 members ranked."), ("verify", "no difference.")):
+        page.click(f"button[value={kind}]")
+        page.wait_for(f"[data-kind={kind}][data-state=finished]")  # nobody has reloaded the page
+        assert said in page.one(f"[data-kind={kind}]").text
+    page.check("admin-jobs")
+
+    page.open("/admin/players/player/?o=-3")
+    ranks = [cell.text for cell in page.all(".field-zrank_rank")]
+    assert ranks[0] == "1"

@@ -10,7 +10,6 @@ import urllib.request
 from http.cookiejar import CookieJar
 
 import pytest
-import redis
 
 
 class Client:
@@ -24,8 +23,8 @@ class Client:
     def get(self, path):
         return self._open(urllib.request.Request(self.site.url + path))
 
-    def post(self, path, *, token=True):
-        form = {"csrfmiddlewaretoken": self._token()} if token else {}
+    def post(self, path, *, token=True, **form):
+        form |= {"csrfmiddlewaretoken": self._token()} if token else {}
         return self._open(urllib.request.Request(self.site.url + path, urllib.parse.urlencode(form).encode()))
 
     def json(self, path):
@@ -61,8 +60,13 @@ def test_nobody_has_signed_in(client):
     status, _, body = client.get("/")
     assert status == 200
     assert "Play as" in body
-    assert "data-opponent" not in body
-    assert client.get("/api/recommendations/")[0] == 403
+    # Somebody else's opponents, whom one can't play.
+    assert "Seen by" in body
+    assert len(shown(body)[2]) == 10
+    assert "data-play" not in body
+    status, _, body = client.get("/api/recommendations/?format=api")
+    assert status == 403
+    assert "To sign in" in body
     assert client.get("/api/opponents/")[0] == 403
 
 
@@ -81,7 +85,74 @@ def test_play_draw_again_and_level_up(client):
 
     status, _, body = client.post("/leave/")
     assert status == 200
-    assert "data-level" not in body
+    assert "Seen by" in body
+
+
+def test_what_can_be_asked_of_a_roll(client):
+    client.post("/play-as/middle/")
+    level, _, opponents = shown(client.get("/?seed=x&band=30")[2])
+    assert shown(client.get("/?seed=x&band=30")[2])[2] == opponents
+    first, second = opponents[:2]
+    again = shown(client.get(f"/?seed=x&band=30&exclude={first}&exclude={second}")[2])[2]
+    assert {first, second}.isdisjoint(again)
+    regions = re.findall(r'<td class="region">(\w+)</td>', client.get("/?region=kantou&band=100")[2])
+    assert set(regions[:5] + regions[6:]) == {"Kantou"}  # my own row is in the middle
+    levels = re.findall(r'<td class="number">([\d,]+)</td>\s*<td class="region">', client.get("/?band=30")[2])
+    assert all(abs(int(one.replace(",", "")) - level) <= 30 for one in levels)
+    for wrong in ("band=x", "band=-1", "region=mars", "exclude=x", "exclude=-1", "seed=" + "s" * 99):
+        assert len(shown(client.get(f"/?{wrong}")[2])[2]) == 10
+
+
+def test_a_match_moves_both(client, site):
+    client.post("/play-as/middle/")
+    _, _, (opponent, *_) = shown(client.get("/")[2])
+    before = site.arena.levels()
+    status, _, body = client.post(f"/match/{opponent}/")
+    assert status == 200
+    changed = {pk: level - before[pk] for pk, level in site.arena.levels().items() if level != before[pk]}
+    assert sorted(changed.values()) == [-1, 3]
+    assert opponent in changed
+    assert ("You beat" in body) is (changed[opponent] == -1)
+    assert client.get(f"/match/{opponent}/")[0] == 405
+    assert client.post(f"/match/{opponent}/", token=False)[0] == 403
+    assert client.post("/match/999999/")[0] == 404
+
+
+def test_an_audience(client):
+    client.post("/play-as/middle/")
+    assert 'data-audience="0"' in client.get("/")[2]
+    status, _, body = client.post("/audience/", action="join")
+    assert status == 200
+    assert "200 people joined" in body
+    assert 'data-audience="200"' in body
+    status, _, body = client.get("/?audience=on&band=5000")
+    assert len(shown(body)[2]) == 10
+    assert "half rank ahead" in body
+    client.post("/audience/", action="leave")
+    assert 'data-audience="100"' in client.get("/")[2]
+    assert client.post("/audience/", action="sing")[0] == 404
+
+
+def test_pages_of_the_leaderboard(client):
+    _, _, body = client.get("/leaderboard/")
+    assert "Next 20" in body
+    assert "Previous 20" not in body
+    last = -(-2000 // 20)
+    _, _, body = client.get(f"/leaderboard/?page={last}")
+    assert "Next 20" not in body
+    assert "Previous 20" in body
+    assert client.get(f"/leaderboard/?page={last + 1}")[0] == 404
+    assert client.get("/leaderboard/?page=0")[0] == 404
+
+
+def test_the_admin_is_open_to_the_demo(client):
+    client.get("/admin/login/")
+    status, _, body = client.post(
+        "/admin/login/?next=/admin/zrank/ranking/", username="admin", password="admin"
+    )
+    assert status == 200
+    assert "players.Player" in body
+    assert "password <code>admin</code>" in client.get("/")[2]
 
 
 def test_posts_need_the_token(client):
@@ -128,24 +199,36 @@ def test_assets_and_admin_are_there(client):
 
 
 @pytest.mark.slow
-def test_no_index(serve):
-    """503 with Retry-After, on the page and in the API; a level can be won all the same."""
+def test_an_outage(serve):
+    """Killed in front of the reader: saves go on, marks pile up, and the mirror is right again."""
     with serve() as site:
         client = Client(site)
         client.post("/play-as/middle/")
-        with redis.Redis(port=site.valkey_port) as server:
-            server.flushall()
+        port = site.valkey_port
+        before = sum(site.arena.levels().values())
+        client.post("/outage/", action="kill")
+        assert not site.arena.valkey_answers(port)
         status, headers, body = client.get("/")
-        assert status == 503, body
+        assert status == 503
         assert int(headers["Retry-After"]) > 0
         assert "There is no ranking just now" in body
+        assert client.get("/leaderboard/")[0] == 503
         assert client.get("/api/recommendations/?format=json")[0] == 503
+        assert "from level" in client.post("/level-up/")[2]
 
-        before = sum(site.arena.levels().values())
-        status, _, body = client.post("/level-up/")
+        status, _, body = client.post("/outage/", action="save")
         assert status == 503
-        assert "from level" in body
-        assert sum(site.arena.levels().values()) == before + 1
+        assert "100 saves in" in body
+        assert 'data-marks="101"' in body
+        assert sum(site.arena.levels().values()) == before + 101
+        status, _, body = client.post("/outage/", action="start")
+        assert status == 200
+        assert "Verified: 2,000 rows, 2,000 members, no difference." in body
+        assert 'data-marks="0"' in body
+        assert site.arena.valkey_answers(port)
+        assert client.post("/outage/", action="kill", token=False)[0] == 403
+        # Killed, the demo still ends as it should.
+        client.post("/outage/", action="kill")
 
 
 def test_no_play_as_without_debug(serve):
@@ -154,11 +237,17 @@ def test_no_play_as_without_debug(serve):
         status, _, body = client.get("/")
         assert status == 200
         assert "Play as" not in body
+        assert "admin" not in re.sub('href="[^"]*"', "", body)
+        assert client.post("/outage/", action="kill")[0] == 404
+        client.get("/admin/login/")
+        assert (
+            "Please enter the correct" in client.post("/admin/login/", username="admin", password="admin")[2]
+        )
 
 
 @pytest.mark.slow
 def test_killed_with_its_server_left_behind(serve):
-    """The next run ends the server that nobody owns, and builds the index from the database."""
+    """The next run ends the server that nobody owns, and goes on from what it had saved."""
     with serve() as site:
         site.process.kill()
         site.process.wait()
@@ -166,7 +255,7 @@ def test_killed_with_its_server_left_behind(serve):
         assert site.arena.valkey_answers(port)
         after = site.arena.manage("demo", "--no-serve", "--json", "--players", 2000)
         assert after.returncode == 0, after.stderr
-        assert json.loads(after.stdout)["rebuilt"] is True
+        assert json.loads(after.stdout)["rebuilt"] is False
         assert not site.arena.valkey_answers(port)
 
 

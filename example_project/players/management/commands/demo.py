@@ -8,9 +8,12 @@ from io import StringIO
 from time import perf_counter
 from typing import Any
 
+from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
 
 from arena.server import is_free, running_server
+from arena.stage import stage
+from players.accounts import ADMIN, make_admin
 from players.population import match_population
 from players.report import as_plain, change_line, scene_lines
 from players.showcase import cast_players, change_level, is_complete, is_lost, show
@@ -53,6 +56,7 @@ class Command(BaseCommand):
     def prepare(self, players: int) -> dict[str, Any]:
         """Database, players and index, each only as far as it isn't there."""
         call_command("migrate", verbosity=0)
+        make_admin()
         began = perf_counter()
         created, deleted = match_population(players)
         if created or deleted:
@@ -67,6 +71,9 @@ class Command(BaseCommand):
             self.run("rebuild_zrank", "player", no_progress=self.quiet)
             # What the database noted down while the players were created is in the index already: tick it off.
             self.run("sync_zrank", "player")
+        for name in ("atp", "atp-age"):  # nobody plays tennis yet: nothing that a watcher need repair
+            if is_lost(name):
+                call_command("rebuild_zrank", name, no_progress=True, stdout=StringIO())
         return {"players": players, "created": created, "deleted": deleted, "rebuilt": rebuilt}
 
     def run(self, *words: str, **options: Any) -> None:
@@ -91,8 +98,13 @@ class Command(BaseCommand):
         """The site and the API, until Ctrl-C."""
         self.say()
         self.say(f"Arena:  http://{HOST}:{port}/")
+        if settings.DEBUG:
+            self.say(f"Admin:  http://{HOST}:{port}/admin/  (user {ADMIN}, password {ADMIN})")
         self.say(f"API:    http://{HOST}:{port}/api/recommendations/  (sign in on the page first)")
         self.say("Ctrl-C ends it.")
         self.stdout.flush()
+        # The page may kill the server: what was built is not to be lost with it.
+        stage.save()
         # What runserver says of itself would only repeat this, or spoil the JSON.
-        call_command("runserver", f"{HOST}:{port}", use_reloader=False, stdout=StringIO())
+        with stage.watching():
+            call_command("runserver", f"{HOST}:{port}", use_reloader=False, stdout=StringIO())

@@ -1,0 +1,86 @@
+"""The server and the watcher that ``manage.py demo`` runs, for the page to kill and to start again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from django.db import connections
+from redis import Redis
+
+from django_zrank.registry import registry
+from django_zrank.sync.jobs import running_jobs
+from django_zrank.sync.watch import watch
+
+if TYPE_CHECKING:
+    from django_zrank.testing import EmbeddedServer
+
+__all__ = ["Stage", "stage"]
+
+
+class Stage:
+    """What this process runs: the server, if no other command does, and ``sync_zrank --watch`` while it serves."""
+
+    def __init__(self) -> None:
+        self.server: EmbeddedServer | None = None
+        self.is_up = True
+        self._lock = Lock()
+        self._stop = Event()
+        self._watcher: Thread | None = None
+
+    def save(self) -> None:
+        """Let the server write what it holds to its file."""
+        if self.server:
+            with Redis.from_url(self.server.url) as client:
+                client.save()
+
+    def kill(self) -> None:
+        """End the server as a power cut would."""
+        with self._lock:
+            if self.server and self.is_up:
+                self.server.kill()
+                self.is_up = False
+
+    def start(self) -> None:
+        """Start the server again, with what it had saved."""
+        with self._lock:
+            if self.server and not self.is_up:
+                self.server.start()
+                self.is_up = True
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keep the indexes in step, and carry out the admin's jobs, beside the block."""
+        self.watch()
+        try:
+            yield
+        finally:
+            self._end_watch()
+
+    def watch(self) -> None:
+        """Begin to watch; again, where it goes on already: a watcher that has long waited for Redis looks seldom."""
+        self._end_watch()
+        self._stop = Event()
+        self._watcher = Thread(target=self._watch, args=(self._stop,), name="watcher")
+        self._watcher.start()
+
+    def _end_watch(self) -> None:
+        self._stop.set()
+        if self._watcher:
+            self._watcher.join()
+            self._watcher = None
+
+    @staticmethod
+    def _watch(stop: Event) -> None:
+        indexes = registry.all()
+        try:
+            with running_jobs(indexes, stop):
+                watch(indexes, interval=0.5, stop=stop)
+        finally:
+            connections.close_all()
+
+
+stage = Stage()
+"""That of this process."""

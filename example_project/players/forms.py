@@ -1,0 +1,31 @@
+"""What a visitor may ask of a roll."""
+
+from __future__ import annotations
+
+from django import forms
+
+from .models import Region
+
+__all__ = ["RollForm"]
+
+
+class RollForm(forms.Form):
+    """All of it is optional: an empty form is the index's own roll."""
+
+    band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Levels away")
+    region = forms.ChoiceField(required=False, choices=[("", "Any"), *Region.choices])
+    seed = forms.CharField(required=False, max_length=40)
+    audience = forms.BooleanField(required=False, label="Only from the audience")
+    exclude = forms.TypedMultipleChoiceField(required=False, coerce=int)
+
+    def __init__(self, data=None) -> None:
+        super().__init__(data or {}, auto_id="roll-%s")
+        given = data.getlist("exclude") if data else []
+        self.fields["exclude"].choices = [(pk, pk) for pk in given if pk.isdecimal() and len(pk) < 19][:100]
+        self.fields["band"].widget.attrs |= {"placeholder": "10", "inputmode": "numeric"}
+        self.fields["seed"].widget.attrs |= {"placeholder": "none", "autocomplete": "off"}
+        self.is_valid()
+
+    def given(self, name: str):
+        """A value, or None where it is missing or wrong."""
+        return self.cleaned_data.get(name) or None

@@ -1,0 +1,89 @@
+"""The outage that the page puts on: Redis is killed, saves go on, marks pile up, and the mirror is right again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+from django.db import transaction
+
+from arena.stage import stage
+from django_zrank import IndexUnavailable
+from django_zrank.sync.gauges import read_gauges
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.verify import verify
+
+from .models import Player
+from .zrank import PlayerRank
+
+__all__ = ["Outage", "kill", "look", "save_some", "start"]
+
+SAVES = 100
+PATIENCE = 20.0
+"""Seconds that the page waits for the mirror to be right again."""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """The server, as the page shows it."""
+
+    is_ours: bool
+    """False where another command runs the server: then this one can't kill it."""
+
+    is_up: bool
+    waiting: int
+    verdict: Verdict | None
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.verdict is Verdict.HEALTHY
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.is_up or self.waiting > 0 or not self.is_healthy
+
+
+def look() -> Outage:
+    gauges = read_gauges(PlayerRank.instance())
+    return Outage(stage.server is not None, stage.is_up, gauges.waiting, gauges.verdict)
+
+
+def kill() -> str:
+    stage.kill()
+    return "Redis is down, killed as by a power cut. Try to roll; and save."
+
+
+def save_some() -> str:
+    """A hundred ordinary saves, one transaction each."""
+    began = monotonic()
+    for player in Player.objects.filter(is_active=True).order_by("?")[:SAVES]:
+        with transaction.atomic():
+            player.level += 1
+            player.save(update_fields=["level"])
+    return f"{SAVES} players gained a level: {SAVES} saves in {monotonic() - began:.1f} s, and none failed."
+
+
+def start() -> str:
+    """Start Redis, let the watcher repair and drain, and compare the two sides."""
+    began = monotonic()
+    stage.start()
+    index = PlayerRank.instance()
+    found = examine(index)
+    stage.watch()
+    while True:
+        gauges = read_gauges(index)
+        if gauges.verdict is Verdict.HEALTHY and not gauges.waiting:
+            break
+        if monotonic() > began + PATIENCE:
+            return f"Redis is up; {gauges.waiting:,} marks still wait."
+        sleep(0.02)
+    took = monotonic() - began
+    try:
+        report = verify(index)
+    except IndexUnavailable as error:
+        return str(error)
+    right = "no difference" if report.ok else f"{report.drift} differences"
+    return (
+        f"Right again in {took:.1f} s. Found: {found.value}. "
+        f"Verified: {report.rows:,} rows, {report.members:,} members, {right}."
+    )
