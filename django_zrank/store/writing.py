@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -11,13 +12,14 @@ from redis import Redis
 
 from .. import scripts
 from ..codec.units import Number
+from ..engine.pace import Pace
 from ..scripts import Script
 from .base import Base
 
 __all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Writing"]
 
 LOAD_LIMIT: Final = 3500
-"""The most rows that one ``load_rows()`` takes: Lua's ``unpack`` fails at 8,000 values."""
+"""The most rows of a batch of a rebuild: what is in memory at once."""
 
 _APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
 _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
@@ -75,23 +77,50 @@ class Writing(Base):
         self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None, bytes]]
     ) -> Applied | None:
         """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
-        None, with nothing written: begin again."""
+        Of a member that is named twice, the first one counts. None, with some written or none: begin again.
+
+        In pieces, all under the epoch: so the version is that of the last one, and a server that knows it has all.
+        """
         keys = self.keys
-        texts: Iterable[tuple[Any, ...]]
-        if self.layout.memberships:
-            texts = ((member, _text(score), membership) for member, score, membership in changes)
-        else:
-            texts = ((member, _text(score)) for member, score, _ in changes)
+        first: dict[str | bytes, tuple[str | bytes, Number | None, bytes]] = {}
+        for change in changes:
+            first.setdefault(change[0], change)
         roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
-        args: tuple[Any, ...] = (*epoch, self.WINDOW, self.LEASE, *self._layout, *chain.from_iterable(texts))
+        begins = (*epoch, self.WINDOW, self.LEASE, *self._layout)
         script = scripts.APPLY_CHANGES
         names: tuple[str, ...] = (*roots, keys.recent, keys.meta, keys.doomed)
+        ends: tuple[Any, ...] = ()
         if self.rule:
-            first, flushed = 10, "" if self.flushed is None else self.flushed
-            args += (len(names) + 1, first, 2 + self.layout.memberships, self.rule, flushed)
+            at, flushed = len(begins) + 1, "" if self.flushed is None else self.flushed
+            ends = (len(names) + 1, at, 2 + self.layout.memberships, self.rule, flushed)
             script, names = _APPLY_WITH_PENDING, (*names, keys.meta, keys.pending)
-        reply = self._call(script, names, args)
-        return None if reply is None else Applied(int(reply[0]), reply[1:])
+
+        def apply(piece: list[tuple[str | bytes, Number | None, bytes]]) -> Any:
+            texts: Iterable[tuple[Any, ...]]
+            if self.layout.memberships:
+                texts = ((member, _text(score), membership) for member, score, membership in piece)
+            else:
+                texts = ((member, _text(score)) for member, score, _ in piece)
+            return self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
+
+        refused: list[bytes] = []
+        for reply in _pace(self.name, "apply").run(
+            apply, first.values(), self._cost(3, bool(epoch.building))
+        ):
+            if reply is None:
+                return None
+            version, *others = reply
+            refused += others
+        return Applied(int(version), refused)
+
+    def _cost(self, fixed: int, twice: bool = False) -> int | Callable[[tuple[Any, Any, bytes]], int]:
+        """The look-ups and writes that one member takes: so many of its own, and some for each ranking it stands in.
+        Those that one leaves are unknown here, and are learnt as time."""
+        each = (2 + 6 * self.layout.dense) * (1 + twice)
+        if not self.layout.memberships:
+            return fixed if not self.layout.dense else fixed + each
+        width = self.layout.width
+        return lambda change: fixed + each * (2 + change[2].count(b"\0", width))
 
     # Rebuilding
 
@@ -105,25 +134,34 @@ class Writing(Base):
         return bool(self._call(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args))
 
     def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:
-        """Add up to ``LOAD_LIMIT`` members (each a :class:`Change`, its member as text) to what is being built.
-        False: it was superseded."""
-        keys, packed = self.keys, b""
-        texts: list[str | int]
-        if self.layout.memberships:
-            texts = [
-                part for member, score, membership in rows for part in (repr(score), member, len(membership))
-            ]
-            packed = b"".join([membership for _, _, membership in rows])
-        else:
-            texts = [part for member, score, _ in rows for part in (repr(score), member)]
-        args: tuple[Any, ...] = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed)
+        """Add members (each a :class:`Change`, its member as text) to what is being built, in pieces. False: it was
+        superseded."""
+        keys = self.keys
         script = scripts.LOAD_ROWS
         names: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
+        ends: tuple[Any, ...] = ()
         if self.rule:
-            args += (len(names) + 1, len(args) - 1, 2 + self.layout.memberships, self.rule, self.flushed or 0)
+            # Before it come the generation, the layout, and the memberships.
+            at, stride = len(self._layout) + 2, 2 + self.layout.memberships
+            ends = (len(names) + 1, at, stride, self.rule, self.flushed or 0)
             script, names = _LOAD_WITH_PENDING, (*names, keys.meta, keys.pending)
-        reply = self._call(script, names, args)
-        return bool(reply)
+
+        def load(piece: list[tuple[str, Number, bytes]]) -> Any:
+            packed = b""
+            texts: list[str | int]
+            if self.layout.memberships:
+                texts = [
+                    part
+                    for member, score, membership in piece
+                    for part in (repr(score), member, len(membership))
+                ]
+                packed = b"".join([membership for _, _, membership in piece])
+            else:
+                texts = [part for member, score, _ in piece for part in (repr(score), member)]
+            args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed, *ends)
+            return self._call(script, names, args)
+
+        return all(_pace(self.name, "load").run(load, rows, self._cost(2)))
 
     def swap_rebuilt(self, building: str) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded."""
@@ -142,11 +180,17 @@ class Writing(Base):
     def unlink_doomed(self) -> None:
         """Unlink the keys of generations that were replaced or given up, in pieces."""
         keys = self.keys
-        for name in self._call(Redis.smembers, keys.doomed):
+        for name in self._call(Redis.srandmember, keys.doomed, _UNLINKED):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
             while self._call(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
                 pass
+
+
+@cache
+def _pace(index: str, operation: str) -> Pace:
+    """The pace of an operation, as this process has learnt it."""
+    return Pace()
 
 
 def _text(score: Number | None) -> str:
