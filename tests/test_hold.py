@@ -1,0 +1,133 @@
+"""Nothing holds the server: no call of a script does more than so much, whatever the operation. No clock is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.engine.pace import MOST, Pace
+from django_zrank.store import Change, Store
+from tests.builds import start
+
+CEILING = 3 * MOST
+"""The most look-ups and writes of one call: a few milliseconds. A value of a command counts as one."""
+
+MANY = 1500
+"""Members, of a quarter as many facet rankings."""
+
+FACETS = Layout(width=8, memberships=True)
+DENSE = Layout(width=8, memberships=True, dense=True)
+
+Operation = Callable[[], Any]
+
+
+def changes(layout: Layout, moved: int = 0) -> list[Change]:
+    """All members, as they are, or moved to other facets."""
+    if not layout.memberships:
+        return [Change(str(pk), pk + moved) for pk in range(MANY)]
+    return [
+        Change(
+            str(pk),
+            pk + moved,
+            b"%08d" % (pk % 9) + b"platform:%d\0region+platform:%d\0region:%d" % (a, b, c),
+        )
+        for pk in range(MANY)
+        for a, b, c in [((pk + moved) % 6, (pk + moved) % (MANY // 4), (pk + moved) % 8)]
+    ]
+
+
+def built(layout: Layout) -> Store:
+    store = Store("held", layout)
+    start(store, "a")
+    assert store.load_rows("a", changes(layout))
+    assert store.swap_rebuilt("a")
+    return store
+
+
+def load(layout: Layout) -> Operation:
+    store = Store("held", layout)
+    start(store, "a")
+    return lambda: store.load_rows("a", changes(layout))
+
+
+def load_what_was_written(layout: Layout) -> Operation:
+    store = built(layout)
+    start(store, "b")
+    store.apply_changes(store.begin_write(), changes(layout)[::2])
+    return lambda: store.load_rows("b", changes(layout))
+
+
+def write(layout: Layout) -> Operation:
+    store = built(layout)
+    return lambda: store.apply_changes(store.begin_write(), changes(layout, moved=1))
+
+
+def write_during_a_rebuild(layout: Layout) -> Operation:
+    store = built(layout)
+    start(store, "b")
+    return lambda: store.apply_changes(store.begin_write(), changes(layout, moved=1))
+
+
+def remove(layout: Layout) -> Operation:
+    store = built(layout)
+    return lambda: store.apply_changes(store.begin_write(), [Change(str(pk), None) for pk in range(MANY)])
+
+
+def unlink(layout: Layout) -> Operation:
+    store = built(layout)
+    start(store, "b")
+    assert store.swap_rebuilt("b")
+    return store.unlink_doomed
+
+
+WRITES = [load, load_what_was_written, write, write_during_a_rebuild, remove, unlink]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is as quick as it may be: pieces are as large as they get."""
+    monkeypatch.setattr(Pace, "budget", MOST)
+
+
+@contextmanager
+def watched(client: Redis) -> Iterator[list[int]]:
+    """What each call that is made inside costs the server, in the end."""
+    costs: list[int] = []
+    with client.monitor() as monitor:  # type: ignore[no-untyped-call]
+        yield costs
+        client.echo("over")  # type: ignore[no-untyped-call]
+        for line in monitor.listen():
+            words = line["command"].split(" ")
+            if words == ["ECHO", "over"]:
+                break
+            if line["client_type"] == "lua":
+                costs[-1] += max(1, len(words) - 2)
+            else:
+                costs.append(0)
+
+
+@pytest.mark.parametrize("layout", [PLAIN, FACETS, DENSE], ids=["plain", "facets", "dense"])
+@pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.__name__)
+def test_no_call_does_more_than_the_ceiling(
+    zrank: Redis, operation: Callable[[Layout], Operation], layout: Layout
+) -> None:
+    run = operation(layout)
+    with watched(zrank) as costs:
+        run()
+    assert max(costs) <= CEILING
+
+
+@pytest.mark.parametrize("operation", [load, write, remove], ids=lambda operation: operation.__name__)
+def test_what_is_not_cut_is_noticed(
+    zrank: Redis, operation: Callable[[Layout], Operation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = operation(FACETS)
+    monkeypatch.setattr(Pace, "budget", 10**9)
+    with watched(zrank) as costs:
+        run()
+    assert max(costs) > CEILING
