@@ -68,7 +68,10 @@ def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
 def test_many_members_go_in_batches_and_all_arrive(round_trips: list[str]) -> None:
     Nickname.objects.bulk_create(Nickname(nick=str(number), score=number) for number in range(2500))
     push(INDEX, map(str, range(2500)))
-    assert round_trips == ["begin_write", *["apply_changes"] * 3]
+    first, *others = round_trips
+    assert first == "begin_write"
+    assert set(others) == {"apply_changes"}
+    assert len(others) >= 3  # a batch goes in pieces
     assert_mirrors(NicknameRank)
 
 
