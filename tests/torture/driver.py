@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import Error, connection, connections
 
 from django_zrank.registry import registry
+from django_zrank.sync.verify import verify
 from tests.torture import pace
 from tests.torture.breaks import BREAKS
 from tests.torture.clients import disconnect, pin
@@ -259,4 +260,7 @@ class Driver:
             members, wrong = compare(index)
             self.outcome.members += members
             self.outcome.wrong += wrong
+            report = verify(index)
+            if report.compared and bool(report.drift) != bool(wrong):
+                self.outcome.complaints[f"verify_zrank finds {report.drift} errors, not {len(wrong)}."] += 1
         connections.close_all()
