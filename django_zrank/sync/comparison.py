@@ -27,8 +27,8 @@ class Comparison:
     """One pass over both sides, and a second one over what differs.
 
     The first streams all rows and then all of Redis into a
-    :class:`~django_zrank.sync.multiset_sketch.MultisetSketch`. Whoever is right on both sides leaves no trace in it: no
-    member is looked up. The second goes by the members whose cells differ, because they are wrong, have changed
+    :class:`~django_zrank.sync.multiset_sketch.MultisetSketch`. Members that are right on both sides leave no trace
+    in it, and are not looked up. The second goes by the members whose cells differ, because they are wrong, have changed
     in between, or share a cell with one of these: these are the suspects.
     """
 

@@ -16,6 +16,9 @@ from .sides import Location, Replaced, Sides, stands
 
 __all__ = ["Suspects"]
 
+_REMOVED: Final = 100
+"""The most members that one call takes out: some ten commands each."""
+
 _LOOKS: Final = 6
 """The number of looks at a suspect that keeps changing."""
 
@@ -120,8 +123,10 @@ class Suspects:
             Mark(index=self.index.name, member=text) for text in texts
         )
         impossible = [(member, None, b"") for member, pk in confirmed.items() if pk is None]
-        if impossible and self.store.apply_changes(begin(self.index, self.store), impossible) is None:
-            raise Replaced
+        for start in range(0, len(impossible), _REMOVED):
+            piece = impossible[start : start + _REMOVED]
+            if self.store.apply_changes(begin(self.index, self.store), piece) is None:
+                raise Replaced
         locations = [location for member in confirmed for location in self.strays.get(member, ())]
         if locations:
             drain(self.index)

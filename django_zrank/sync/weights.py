@@ -88,8 +88,8 @@ class Values:
 
     def of(self, members: Iterable[tuple[bytes, float]]) -> list[bytes]:
         """Return the distinct value of each stored member."""
-        length = self._member_of
-        return [stored[: len(stored) - len(length(stored))] + b"%.17g" % score for stored, score in members]
+        found = ((stored, len(stored) - len(self._member_of(stored)), score) for stored, score in members)
+        return [stored[:width] + b"%.17g" % score for stored, width, score in found]
 
     def add_ranking(self, name: str, members: Iterable[tuple[bytes, float]]) -> None:
         """Add the value of each member of a ranking."""
@@ -100,7 +100,7 @@ class Values:
         """Subtract each value that is counted, and so must be listed. A count that isn't one never adds up."""
 
         def weigh(group: bytes, text: bytes) -> int:
-            if text.isdigit() and text == b"%d" % int(text) != b"0":
+            if len(text) < 20 and text.isdigit() and text == b"%d" % int(text) != b"0":
                 return int(text) * self._hash(b"count" + group) + self._hash(b"value" + group)
             return self._hash(b"no count" + text + group)
 
