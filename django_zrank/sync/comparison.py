@@ -28,8 +28,8 @@ class Comparison:
 
     The first streams all rows and then all of Redis into a
     :class:`~django_zrank.sync.multiset_sketch.MultisetSketch`. Members that are right on both sides leave no trace
-    in it, and are not looked up. The second goes by the members whose cells differ, because they are wrong, have changed
-    in between, or share a cell with one of these: these are the suspects.
+    in it, and are not looked up. The second goes by the members whose cells differ: they are wrong, have changed
+    in between, or share a cell with one of these. They are the suspects.
     """
 
     def __init__(self, report: Report, *, repair: bool, size: int, progress: Callable[[int], Any]) -> None:
