@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import chain
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from django.apps.config import AppConfig
 from django.conf import settings
@@ -54,7 +54,7 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return f"must be {getattr(expected, '__name__', expected)}"
     if name == "max_n" and value < 1:
         return "must be at least 1"
-    if name in ("retry_after", "database_timeout", "keep_marks", "flush_every") and not 0 < value < float(
+    if name in ("retry_after", "database_timeout", "keep_marks", "replica_lag", "flush_every") and not 0 < value < float(
         "inf"
     ):
         return "must be a positive number of seconds"
@@ -64,6 +64,8 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be 'triggers' or 'signals'"
     if name == "unhealthy" and value not in ("raise", "serve_stale", "database"):
         return "must be 'raise', 'serve_stale' or 'database'"
+    if name == "reads" and value not in ("primary", "replica"):
+        return "must be 'primary' or 'replica'"
     return None
 
 
@@ -87,7 +89,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
         hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
         return [Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
-    checks = (_check_options, _check_cluster, _check_tests)
+    checks = (_check_options, _check_cluster, _check_replicas, _check_tests)
     return [*_check_sharing(alias), *chain.from_iterable(check(alias, config) for check in checks)]
 
 
@@ -153,6 +155,21 @@ def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
     else:
         return
     yield Error(f"CACHES[{alias!r}]: {problem}, not {location!r}.", hint=hint, id="zrank.E007")
+
+
+def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
+    is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
+    if is_alone and get_settings().reads == "replica":
+        yield Warning(
+            f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names none: all is read from the primary.",
+            hint="Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster.",
+            id="zrank.W007",
+        )
+
+
+_WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFactory")
+"""Ends of the names of factories that find replicas by themselves."""
 
 
 @register("zrank")

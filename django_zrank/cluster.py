@@ -8,19 +8,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import starmap
+from random import choice
 from threading import Lock
 from typing import Any, Final
 
 from django.core.cache import caches
 from django_redis.pool import ConnectionFactory as BaseFactory
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
+from redis.exceptions import ConnectionError, MovedError, SlotNotCoveredError, TimeoutError
 from redis.retry import Retry
 
-__all__ = ["ConnectionFactory", "is_cluster", "node_of", "pipelined", "primaries", "renew"]
+__all__ = ["ConnectionFactory", "is_cluster", "node_of", "pipelined", "primaries", "renew", "use_replica"]
+
+
+class Cluster(RedisCluster):
+    """The client of a cluster."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self._params = params
+
+    @cached_property
+    def replicas(self) -> RedisCluster:
+        """The client whose connections may read from replicas. Those of this one may not: a primary that becomes a
+        replica would go on answering them."""
+        strategy = LoadBalancingStrategy.RANDOM_REPLICA
+        return RedisCluster(**{**self._params, "load_balancing_strategy": strategy})
 
 
 class ConnectionFactory(BaseFactory):  # type: ignore[misc]
@@ -51,7 +68,7 @@ class ConnectionFactory(BaseFactory):  # type: ignore[misc]
             "reinitialize_steps": 1,
             "retry": Retry(NoBackoff(), 1),
         }
-        client = RedisCluster(**{**defaults, **given})
+        client = Cluster(**{**defaults, **given})
         if "retry" not in given:
             # redis-py tries ten times more: a node that hangs would hold up a save for as many timeouts. It was made
             # with one, since it asks any node for the commands.
@@ -83,6 +100,20 @@ def is_cluster(client: Any) -> bool:
 def node_of(client: Any, key: str) -> Any:
     """The client of the server that a key lies on: of a cluster, its node's."""
     return client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
+
+
+def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:
+    """Return ``use(replica)`` of the node that a key lies on; of itself, where it has none."""
+    replicas = client.replicas
+    nodes = replicas.nodes_manager.slots_cache.get(client.keyslot(key)) or []
+    if not nodes:
+        raise SlotNotCoveredError(f"Nobody has the slot of {key!r}")
+    node = choice(nodes[1:] or nodes)  # noqa: S311 - no secret
+    try:
+        return use(replicas.get_redis_connection(node))
+    except (ConnectionError, TimeoutError, MovedError):
+        replicas.nodes_manager.initialize(last_failed_node_name=node.name)
+        raise
 
 
 def primaries(client: Any) -> list[Any]:

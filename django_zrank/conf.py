@@ -38,6 +38,13 @@ class Settings:
     """The behaviour of reads where Redis may have lost writes or can't be reached: ``"raise"`` IndexUnavailable;
     ``"serve_stale"``, answer with what Redis holds, if it can be reached; ``"database"``, compute the answer by SQL."""
 
+    reads: str = "primary"
+    """The servers that rankings are read from: ``"primary"``, or ``"replica"``, for what writes nothing. A ranking
+    chooses another by ``using()``."""
+
+    replica_lag: float = 5.0
+    """Seconds that a replica may be behind: the primary is asked in place of one that is further."""
+
     database_timeout: float = 2.0
     """Seconds that an answer by SQL may take."""
 

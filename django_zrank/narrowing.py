@@ -35,10 +35,14 @@ class Narrowing(Generic[Member]):
         *,
         method: str | None = None,
         reverse: bool | None = None,
+        server: str | None = None,
     ) -> None:
         self.index = index
         self.conditions = tuple(conditions)
         """The filters that the members pass; empty for all."""
+
+        self.server = server
+        """The server to read from, "primary" or "replica"; None for what ``ZRANK["READS"]`` says."""
 
         self.view = View(
             index.layout,
@@ -53,6 +57,8 @@ class Narrowing(Generic[Member]):
             steps.append(f".by({self.view.method!r})")
         if self.view.reverse != self.index.ordering.first.descending:
             steps.append(".reversed()")
+        if self.server is not None:
+            steps.append(f".using({self.server!r})")
         return f"<Ranking of {self.index!r}{''.join(steps)}>"
 
     def filter(self, **conditions: Any) -> Self:
@@ -91,17 +97,32 @@ class Narrowing(Generic[Member]):
         """The same members in the other direction: the worst has rank 1, and comes first."""
         return self._copy(reverse=not self.view.reverse)
 
+    def using(self, server: str) -> Self:
+        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
+
+        A replica answers what writes nothing: all but ``recommend(remember=…)``, groups, and combinations of filters
+        that have to be computed. It has all that this process has pushed, and may be ``ZRANK["REPLICA_LAG"]`` seconds
+        behind what others have; else the primary is asked.
+
+        Raises ``ValueError``.
+        """
+        if server not in ("primary", "replica"):
+            raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
+        return self._copy(server=server)
+
     def _copy(
         self,
         conditions: Sequence[Condition] | None = None,
         method: str | None = None,
         reverse: bool | None = None,
+        server: str | None = None,
     ) -> Self:
         return type(self)(
             self.index,
             self.conditions if conditions is None else conditions,
             method=method or self.view.method,
             reverse=self.view.reverse if reverse is None else reverse,
+            server=server or self.server,
         )
 
     # Asking
@@ -119,9 +140,12 @@ class Narrowing(Generic[Member]):
 
     def _answer(self, question: Question[Answer], view: View) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed."""
-        unhealthy = get_settings().unhealthy
+        unhealthy, replica = get_settings().unhealthy, (self.server or get_settings().reads) == "replica"
+        stale_will_do = unhealthy == "serve_stale"
         try:
-            return (yield from self._reader.asking(question, view, stale_will_do=unhealthy == "serve_stale"))
+            return (
+                yield from self._reader.asking(question, view, stale_will_do=stale_will_do, replica=replica)
+            )
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
             declare = uncovered(self.conditions, counted)

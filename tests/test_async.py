@@ -59,7 +59,7 @@ def waiting(zrank: Redis, settings: Any) -> Redis:
 
 async def pool() -> Any:
     loop = await loops.running_loop()
-    return loop.clients["zrank"][1].redis.connection_pool  # type: ignore[union-attr]
+    return loop.clients["zrank", False][1].redis.connection_pool  # type: ignore[union-attr]
 
 
 async def until(condition: Callable[[], bool]) -> None:

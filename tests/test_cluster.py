@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import subprocess
@@ -95,6 +96,14 @@ class TestConnection:
             options = settings_for(cluster)["CACHES"]["zrank"]["OPTIONS"]
             client = connections.ConnectionFactory(options).connect(cluster.url)
             assert len(client.get_primaries()) == 3
+
+    def test_coroutines_are_answered(self, three: Cluster, settings: Any) -> None:
+        use(settings, three)
+
+        async def ask() -> list[Any]:
+            return await asyncio.gather(PlayerAscending.ranking.acount(), CompetitorRank.ranking.atop(3))
+
+        assert asyncio.run(ask()) == [0, []]
 
     def test_closing_a_cache_closes_its_connections(self, three: Cluster, settings: Any) -> None:
         use(settings, three)

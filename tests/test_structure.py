@@ -102,7 +102,7 @@ LAYERS = [
     "exceptions signals conf locations generics isolation scripts keys cluster models embedded",
     "codec facets filters members",
     "requests",
-    "engine.steps engine.sending engine.loops engine.executor engine.pace",
+    "engine.steps engine.sending engine.replicas engine.loops engine.executor engine.pace",
     "store",
     "notes",
     "engine sql",

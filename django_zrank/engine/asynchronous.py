@@ -75,7 +75,7 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
     """The replies to a request, after its delay, as :meth:`Executor.send` gets them."""
     if request.delay:
         await asyncio.sleep(request.delay)
-    client = await loop.client(get_settings().redis_alias)
+    client = await loop.client(get_settings().redis_alias, replica=request.replica)
     redis = client.redis
     if redis is None:
         return await asyncio.to_thread(executor.send, replace(request, delay=0.0))

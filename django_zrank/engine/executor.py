@@ -18,7 +18,7 @@ from redis.exceptions import (
     SlotNotCoveredError,
 )
 
-from ..cluster import renew
+from ..cluster import is_cluster, renew, use_replica
 from ..conf import get_settings
 from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..isolation import require_redis
@@ -111,6 +111,8 @@ class Executor:
             sleep(request.delay)
         if request.once:
             return self.guard(lambda client: [send_once(client, request.calls[0])])
+        if request.replica:
+            return self.ask_replica(lambda replica: send_all(replica, request.calls))
         if len(request.calls) == 1:
             return self.guard(lambda client: [send(client, request.calls[0])])
         return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))
@@ -130,6 +132,17 @@ class Executor:
                     raise
                 return use(self.client)
         except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
+            raise self.translated(error) from error
+
+    def ask_replica(self, use: Callable[[Redis], Answer]) -> Answer:
+        """Return ``use(replica)``, with Redis's errors as ours."""
+        try:
+            client = self.client
+            if not is_cluster(client):
+                return use(get_redis_connection(get_settings().redis_alias, write=False))
+            answer: Answer = use_replica(client, self.keys.meta, use)
+            return answer
+        except (RedisError, RedisClusterException) as error:
             raise self.translated(error) from error
 
     def translated(self, error: Exception) -> Exception:

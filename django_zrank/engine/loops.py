@@ -48,22 +48,22 @@ class Loop:
     """The clients of one event loop, and the steps that its coroutines take together."""
 
     def __init__(self) -> None:
-        self.clients: dict[str, tuple[Any, Client]] = {}
-        """By the alias; with the entry of ``CACHES`` that each was made for."""
+        self.clients: dict[tuple[str, bool], tuple[Any, Client]] = {}
+        """By the alias, and True for replicas; with the entry of ``CACHES`` that each was made for."""
 
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
 
         self._life = self._live()
 
-    async def client(self, alias: str) -> Client:
-        """The client for an alias of ``CACHES``."""
+    async def client(self, alias: str, *, replica: bool = False) -> Client:
+        """The client for an alias of ``CACHES``, or of its replicas."""
         require_redis()
         entry = settings.CACHES.get(alias)
-        made_for, client = self.clients.get(alias, (None, None))
+        made_for, client = self.clients.get((alias, replica), (None, None))
         if client is None or made_for is not entry:
-            fresh = Client(get_redis_connection(alias))
-            self.clients[alias] = entry, fresh
+            fresh = Client(get_redis_connection(alias, write=not replica))
+            self.clients[alias, replica] = entry, fresh
             if client is not None:  # other settings, in tests
                 await client.close()
             return fresh

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..exceptions import IndexUnhealthy, NotBuilt
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..keys import Keys
 from ..notes import may_be_believed, may_be_written
-from ..requests.request import Question
+from ..requests.request import Question, Request
 from ..requests.view import View
 from ..store import Store
 from .asynchronous import adrive
 from .executor import Executor
+from .replicas import Elsewhere, Replicas
 from .steps import Blocking, Once, Steps
 
 if TYPE_CHECKING:
@@ -40,15 +44,37 @@ class Reader(Executor):
         self.accepted_until = 0.0
         """Until when it is taken for the accepted one."""
 
+        self.replicas = Replicas()
+
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """The answer to a question about some of the members."""
         return self.run(partial(question.request, view))
 
-    def asking(self, question: Question[Answer], view: View, *, stale_will_do: bool) -> Steps[Answer]:
+    def asking(
+        self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
+    ) -> Steps[Answer]:
         """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
+        health = Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
+        ask = partial(question.request, view)
+        # What was just added to a group, a replica may not have, and nothing tells.
+        if replica and not any(clause.kind == "g" for clause in view.scope.clauses):
+            with suppress(Elsewhere):
+                return (yield from self._asking_replica(ask, health))
         if monotonic() >= self.until:
-            yield Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
-        return (yield from self.running(partial(question.request, view)))
+            yield health
+        return (yield from self.running(ask))
+
+    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
+        """The steps to the answer of a replica, though the primary may be away for a moment."""
+        now = monotonic()
+        if self.replicas.is_due(now):
+            self.replicas.looked = now
+            try:
+                yield health
+            except IndexUnavailable as error:
+                if isinstance(error, (IndexUnhealthy, NotBuilt)):
+                    raise
+        return (yield from self.replicas.asking(ask, self.believed))
 
     def requiring_health(self, *, stale_will_do: bool) -> Steps[None]:
         """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
@@ -71,6 +97,7 @@ class Reader(Executor):
                     f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
                 )
         self.until = now + _TRUST
+        self.replicas.note(now, health.generation, health.position)
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:
         """The answer that steps lead to, in a coroutine."""

@@ -52,6 +52,9 @@ class Request(Generic[Answer]):
     delay: float = 0.0
     """Seconds to wait before it is sent: for what another client is making."""
 
+    replica: bool = False
+    """True if a replica is asked."""
+
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """The request whose answer is what ``follow`` makes of the answer to this one."""
 

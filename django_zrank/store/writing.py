@@ -13,6 +13,7 @@ from redis import Redis
 from .. import scripts
 from ..codec.units import Number
 from ..engine.pace import Pace
+from ..engine.replicas import wrote
 from ..scripts import Script
 from .base import Base
 
@@ -110,6 +111,7 @@ class Writing(Base):
             if reply is None:
                 return None
             version, *others = reply
+            wrote(keys.at(epoch.generation), (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
 

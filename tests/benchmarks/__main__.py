@@ -18,6 +18,7 @@ from time import perf_counter
 SMALL = {
     "recommend": "--members 100000 --band-holds 30000 --rounds 500",
     "rivals": "--members 10000,50000 --rounds 100",
+    "replica": "--members 50000 --rounds 500",
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
     "rest": "--players 5000 --rounds 200 --seconds 0.3",

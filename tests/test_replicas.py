@@ -1,0 +1,281 @@
+"""Reads from replicas: who answers, and how old an answer may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_zrank import RankIndex, Ranking, register
+from django_zrank.engine import replicas
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.registry import registry
+from django_zrank.store import Change, Store
+from django_zrank.sync.breaker import breaker
+from django_zrank.testing import reset
+from tests.clusters import Cluster
+from tests.links import Link
+from tests.populations import fill, load
+from tests.sentinels import NAME, Sentinels, client_options
+from tests.servers import RedisServer, wait_for
+from tests.sync.conftest import use_redis
+from tests.testapp.models import Competitor
+from tests.testapp.zrank import PlayerAscending
+
+
+class Replicated(RankIndex):
+    name = "replicated"
+    model = Competitor
+    order = ("-points", "lost")
+    facets = ("region", "platform")
+    ranking_method = "dense"
+    band = 9
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    register(Replicated)
+    yield
+    registry.unregister(Replicated)
+    breaker.reset()
+
+
+class Pair:
+    """A primary and its replica, and the wire between them."""
+
+    def __init__(self, primary: RedisServer, replica: RedisServer, wire: Link | None = None) -> None:
+        self.primary, self.replica, self.wire = primary, replica, wire
+
+    def scripts(self, server: RedisServer) -> int:
+        """The number of scripts that a server ran since it was asked last."""
+        stats = server.ask("INFO", "commandstats")
+        server.ask("CONFIG", "RESETSTAT")
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+    def answers(self, ask: Callable[[], Any]) -> tuple[Any, bool]:
+        """An answer, and whether it is the replica's own alone."""
+        for server in (self.primary, self.replica):
+            self.scripts(server)
+        answer = ask()
+        asked = self.scripts(self.primary), self.scripts(self.replica)
+        assert sum(asked)
+        return answer, asked[0] == 0
+
+    def catch_up(self) -> None:
+        """Wait until the replica has what the primary has now."""
+        now = self.primary.ask("INFO", "replication")["master_repl_offset"]
+        wait_for(lambda: self.replica.ask("INFO", "replication").get("slave_repl_offset", 0) >= now, 10)
+
+
+@contextmanager
+def a_pair(binary: str, settings: Any) -> Iterator[Pair]:
+    with RedisServer(binary) as primary, RedisServer(binary) as replica, Link(primary.port) as wire:
+        replica.follow(wire.port)
+        use_redis(settings, f"{primary.url},{replica.url}")
+        yield Pair(primary, replica, wire)
+
+
+@contextmanager
+def a_watched_pair(binary: str, settings: Any) -> Iterator[Pair]:
+    with a_pair(binary, settings) as pair, Sentinels(binary, pair.primary.port) as sentinels:
+        pair.replica.follow(pair.primary.port)
+        use_redis(settings, f"redis://{NAME}/0", **client_options(sentinels.ports))
+        yield pair
+
+
+@contextmanager
+def a_cluster(binary: str, settings: Any) -> Iterator[Pair]:
+    with Cluster(binary, primaries=1, replicas=1) as cluster:
+        use_redis(settings, cluster.url, **cluster.options)
+        yield Pair(*cluster.nodes)
+
+
+DEPLOYMENTS = [
+    a_pair,
+    pytest.param(a_watched_pair, marks=pytest.mark.slow),
+    pytest.param(a_cluster, marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=DEPLOYMENTS)
+def pair(request: pytest.FixtureRequest, redis_binary: str, settings: Any) -> Iterator[Pair]:
+    settings.ZRANK = (
+        {**settings.ZRANK, "REPLICA_LAG": 3600.0} if hasattr(settings, "ZRANK") else {"REPLICA_LAG": 3600.0}
+    )
+    with request.param(redis_binary, settings) as pair:
+        reset()
+        load(Replicated, [(pk, pk // 2, pk % 3, "rs"[pk % 2], "xy"[pk % 2]) for pk in range(1, 41)])
+        fill(PlayerAscending, {pk: pk for pk in range(1, 9)})
+        pair.catch_up()
+        for index in (Replicated, PlayerAscending):  # health is looked up once a second
+            index.ranking.top(1)
+            index.ranking.using("replica").top(1)
+        yield pair
+
+
+on_a_pair = pytest.mark.parametrize("pair", [a_pair], indirect=True)
+
+
+READS: list[Callable[[Ranking], Any]] = [
+    lambda ranking: ranking.recommend(7, 3, seed=1),
+    lambda ranking: next(iter(ranking.recommend_many([7, 8], 3)))[0],
+    lambda ranking: ranking.top(3),
+    lambda ranking: ranking.around(7, 2),
+    lambda ranking: ranking.entry(7),
+    lambda ranking: ranking.by("competition").rank(7),
+    lambda ranking: ranking.between(2, 5),
+    lambda ranking: ranking.counts("region"),
+    lambda ranking: ranking.filter(region="r").top(3),
+    lambda ranking: ranking.filter(region="r", platform="x").recommend(7, 3, seed=1),
+    lambda ranking: ranking.reversed().rank_of_score(3),
+]
+
+
+def test_what_writes_nothing_is_asked_of_a_replica(pair: Pair) -> None:
+    for number, ask in enumerate(READS):
+        answer, from_replica = pair.answers(lambda ask=ask: ask(Replicated.ranking.using("replica")))  # type: ignore[misc]
+        assert from_replica, number
+        again, from_replica = pair.answers(lambda ask=ask: ask(Replicated.ranking))  # type: ignore[misc]
+        assert not from_replica
+        assert answer == again
+
+
+@on_a_pair
+def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
+    assert PlayerAscending.ranking.using("replica").rank(3) == 3
+    assert pair.replica.ask("INFO", "commandstats")["cmdstat_zrank"]["calls"] == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ranking: ranking.recommend(7, 3, remember=timedelta(1)),
+        lambda ranking: ranking.filter(region="r", platform="x").count(),
+        lambda ranking: ranking.filter(group="seen").recommend(7, 3),
+    ],
+    ids=["remember", "intersection", "group"],
+)
+@pytest.mark.slow
+@on_a_pair
+def test_what_writes_is_asked_of_the_primary(pair: Pair, ask: Callable[[Ranking], Any]) -> None:
+    Replicated.group("seen").add(8, 9)
+    expected, _ = pair.answers(lambda: ask(Replicated.ranking))
+    answer, from_replica = pair.answers(lambda: ask(Replicated.ranking.using("replica")))
+    assert not from_replica
+    assert type(answer) is type(expected)
+
+
+@on_a_pair
+def test_the_setting_says_who_is_asked(pair: Pair, settings: Any) -> None:
+    settings.ZRANK = {**settings.ZRANK, "READS": "replica"}
+    assert pair.answers(lambda: Replicated.ranking.top(3))[1]
+    assert not pair.answers(lambda: Replicated.ranking.using("primary").top(3))[1]
+
+
+@on_a_pair
+def test_coroutines_ask_replicas_too(pair: Pair) -> None:
+    async def ask() -> Any:
+        ranking = PlayerAscending.ranking.using("replica")
+        return await ranking.atop(2), await ranking.arecommend(3, 2, band=9)
+
+    answer, from_replica = pair.answers(lambda: asyncio.run(ask()))
+    assert from_replica
+    assert [entry.pk for entry in answer[0]] == [1, 2]
+
+
+def put(member: str, score: int) -> None:
+    """A write of this process."""
+    store = Store(PlayerAscending.instance().name)
+    assert store.apply_changes(store.begin_write(), [Change(member, score)])
+
+
+def best() -> Any:
+    return PlayerAscending.ranking.using("replica").top(1)[0].pk
+
+
+@pytest.fixture
+def behind(pair: Pair) -> Iterator[Pair]:
+    """The pair, its replica out of step."""
+    assert pair.wire
+    pair.wire.freeze()
+    yield pair
+    pair.wire.thaw()
+
+
+@on_a_pair
+class TestAge:
+    def test_a_process_reads_what_it_has_written(self, behind: Pair) -> None:
+        put("5", -1)
+        answer, from_replica = behind.answers(best)
+        assert (answer, from_replica) == (5, False)
+        assert behind.wire
+        behind.wire.thaw()
+        behind.catch_up()
+        answer, from_replica = behind.answers(best)
+        assert (answer, from_replica) == (5, True)
+
+    @pytest.mark.slow
+    def test_others_may_be_behind(self, behind: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(replicas, "_written", {})
+        put("5", -1)
+        replicas._written.clear()  # as in another process
+        assert behind.answers(best) == (1, True)
+
+    def test_within_a_bound(self, behind: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(replicas, "_written", {})
+        settings.ZRANK = {**settings.ZRANK, "REPLICA_LAG": 0.2}
+        put("5", -1)
+        replicas._written.clear()
+        wait_for(lambda: best() == 5, 10)
+        assert behind.answers(best) == (5, False)
+
+    @pytest.mark.slow
+    def test_a_generation_that_has_not_arrived(self, behind: Pair) -> None:
+        fill(PlayerAscending, {8: 1})
+        assert behind.answers(best) == (8, False)
+
+    @pytest.mark.slow
+    def test_while_the_primary_is_away(self, pair: Pair) -> None:
+        pair.primary.kill()
+        PlayerAscending.ranking._reader.until = 0.0
+        assert best() == 1
+        with pytest.raises(IndexUnavailable):
+            PlayerAscending.ranking.using("primary").top(1)
+
+    @pytest.mark.slow
+    def test_not_for_long(self, pair: Pair, settings: Any) -> None:
+        pair.primary.kill()
+        settings.ZRANK = {**settings.ZRANK, "REPLICA_LAG": 0.2}
+
+        def is_refused() -> bool:
+            try:
+                return best() != 1
+            except IndexUnavailable:
+                return True
+
+        wait_for(is_refused, 10)
+
+    @pytest.mark.slow
+    def test_the_primary_answers_for_a_replica_that_is_away(self, pair: Pair) -> None:
+        pair.replica.kill()
+        assert best() == 1
+
+    @pytest.mark.slow
+    def test_the_primary_answers_for_a_replica_that_hangs(self, pair: Pair, settings: Any) -> None:
+        pair.replica.freeze()
+        try:
+            assert best() == 1
+            assert PlayerAscending.ranking._reader.replicas.until  # which is not asked again at once
+            assert best() == 1
+        finally:
+            pair.replica.thaw()
+
+
+def test_only_two_kinds_of_servers() -> None:
+    with pytest.raises(ValueError, match="expected 'primary' or 'replica'"):
+        PlayerAscending.ranking.using("default")
+    assert repr(PlayerAscending.ranking.using("replica")).endswith(".using('replica')>")
