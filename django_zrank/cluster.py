@@ -19,7 +19,7 @@ from django.core.cache import caches
 from django_redis.pool import ConnectionFactory as BaseFactory
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
-from redis.exceptions import ConnectionError, MovedError, SlotNotCoveredError, TimeoutError
+from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, SlotNotCoveredError, TimeoutError
 from redis.retry import Retry
 
 __all__ = ["ConnectionFactory", "is_cluster", "node_of", "pipelined", "primaries", "renew", "use_replica"]
@@ -142,10 +142,9 @@ def pipelined(client: Any, key: str, commands: Iterable[Sequence[Any]], *, atomi
 def renew(client: Any, error: Exception) -> bool:
     """Have a client find its server anew after an error. False where that is no reason to try once more: the server may
     have carried out what it was sent."""
-    if isinstance(error, ConnectionError):  # after which the map of a cluster was read again
-        return is_cluster(client) and isinstance(error.__context__, ConnectionRefusedError)
-    if is_cluster(client):
-        client.nodes_manager.initialize()
-    else:  # Those that other threads are using are theirs to close.
-        client.connection_pool.disconnect(inuse_connections=False)
-    return True
+    if not is_cluster(client):
+        if is_replica := isinstance(error, ReadOnlyError):  # other threads close their connections themselves
+            client.connection_pool.disconnect(inuse_connections=False)
+        return is_replica
+    client.nodes_manager.initialize()
+    return not isinstance(error, ConnectionError) or isinstance(error.__context__, ConnectionRefusedError)

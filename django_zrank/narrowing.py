@@ -100,9 +100,9 @@ class Narrowing(Generic[Member]):
     def using(self, server: str) -> Self:
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
 
-        A replica answers what writes nothing: all but ``recommend(remember=…)``, groups, and combinations of filters
-        that have to be computed. It has all that this process has pushed, and may be ``ZRANK["REPLICA_LAG"]`` seconds
-        behind what others have; else the primary is asked.
+        A replica answers what writes nothing: all but ``recommend(remember=…)``, groups, combinations of filters that
+        have to be computed, and indexes with ``write_behind``. It has all that this process has pushed, and may be
+        ``ZRANK["REPLICA_LAG"]`` seconds behind what others have; else the primary is asked.
 
         Raises ``ValueError``.
         """

@@ -139,7 +139,8 @@ class Executor:
         try:
             client = self.client
             if not is_cluster(client):
-                return use(get_redis_connection(get_settings().redis_alias, write=False))
+                cache: Any = caches[get_settings().redis_alias]
+                return use(cache.client.get_client(write=False))
             answer: Answer = use_replica(client, self.keys.meta, use)
             return answer
         except (RedisError, RedisClusterException) as error:

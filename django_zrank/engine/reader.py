@@ -54,23 +54,27 @@ class Reader(Executor):
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
         """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
-        health = Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
         ask = partial(question.request, view)
-        # What was just added to a group, a replica may not have, and nothing tells.
-        if replica and not any(clause.kind == "g" for clause in view.scope.clauses):
+        # Nothing tells that a replica lacks what was just added to a group, or a score that was changed in Redis.
+        if replica and not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
             with suppress(Elsewhere):
-                return (yield from self._asking_replica(ask, health))
+                return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
         if monotonic() >= self.until:
-            yield health
+            yield self._health(stale_will_do)
         return (yield from self.running(ask))
 
-    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
+    def _health(self, stale_will_do: bool) -> Once:
+        return Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
+
+    def _asking_replica(
+        self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool
+    ) -> Steps[Answer]:
         """The steps to the answer of a replica, though the primary may be away for a moment."""
         now = monotonic()
         if self.replicas.is_due(now):
             self.replicas.looked = now
             try:
-                yield health
+                yield self._health(stale_will_do)
             except IndexUnavailable as error:
                 if isinstance(error, (IndexUnhealthy, NotBuilt)):
                     raise
