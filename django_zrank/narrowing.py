@@ -66,8 +66,7 @@ class Narrowing(Generic[Member]):
 
         Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
         values, any of which will do. What one declared facet covers costs what the whole index costs. Other
-        combinations are computed, kept for some seconds, and limited in size; ``recommend()`` tests members one by
-        one first.
+        combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
 
         Raises ``ValueError`` for what is no facet, or no value of it.
         """

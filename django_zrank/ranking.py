@@ -39,8 +39,8 @@ class Ranking(Board[Member]):
     A member is given as an instance of the model or as its primary key. Every method raises
     :exc:`~django_zrank.IndexUnavailable` where the index is not built or Redis can't be reached, after the
     timeout of its alias, and :exc:`~django_zrank.exceptions.FilterTooLarge` where no declared facet covers a
-    combination of filters and too many members pass it. Every method is one round trip to Redis unless it says
-    otherwise.
+    combination of filters and the smallest of them has more than 5 million members. A method is one round trip to
+    Redis; more where thousands of members are read, or no facet covers the filters.
     """
 
     @verb

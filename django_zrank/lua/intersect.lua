@@ -111,16 +111,6 @@ local function read(set, score, member, count)
   return members, scores
 end
 
--- Take out some members, by their primary keys, however they are stored.
-local function take_out(members)
-  local gone = call('HMGET', stored_as, unpack(members))
-  for i, member in ipairs(members) do
-    gone[i] = gone[i] or member
-  end
-  call('ZREM', part, unpack(gone))
-  call('HDEL', stored_as, unpack(members))
-end
-
 -- Put in those who pass all tests but 'skipped'.
 local function put_in(stored, scores, skipped)
   local passed, tied, forms = {}, {}, {}
@@ -138,7 +128,11 @@ local function put_in(stored, scores, skipped)
     end
   end
   if tied[1] then
-    take_out(tied)
+    for n, old in ipairs(call('HMGET', stored_as, unpack(tied))) do
+      if old and old ~= forms[2 * n] then
+        call('ZREM', part, old)
+      end
+    end
     call('HSET', stored_as, unpack(forms))
     call('EXPIRE', stored_as, KEPT)
   end
@@ -150,6 +144,7 @@ end
 
 -- The number of members of a piece.
 local function count_of(look_ups)
+  look_ups = look_ups + (layout.width > 0 and 3 or 0)
   return math.max(1, math.min(1000, math.floor(work / look_ups)))
 end
 
@@ -157,7 +152,7 @@ local function scan()
   local skipped = checks[tonumber(state.driver)]
   local driver = skipped or {keys = {live}}
   local from = driver.is_group and integer(now) or low
-  local count = count_of(look_ups_of(checks, skipped) + 3)
+  local count = count_of(look_ups_of(checks, skipped) + (driver.is_group and 6 or 3))
   local set = driver.keys[tonumber(state.set)]
   local members, scores = read(set, state.score == '' and from or state.score, state.member, count)
   local is_over = #members < count or (not driver.is_group and tonumber(scores[#scores]) > tonumber(high))
@@ -174,10 +169,15 @@ end
 
 -- Members that were written meanwhile may have moved to where the scan had been already.
 local function follow()
-  local count = count_of(look_ups_of(checks) + 6)
+  local count = count_of(look_ups_of(checks) + 8)
   local members, versions = read(recent, state.version, state.written, count)
   if members[1] then
-    take_out(members)
+    local gone = call('HMGET', stored_as, unpack(members))
+    for i, member in ipairs(members) do
+      gone[i] = gone[i] or member
+    end
+    call('ZREM', part, unpack(gone))
+    call('HDEL', stored_as, unpack(members))
     put_in(locate(live, members, layout))
     state.version, state.written = versions[#versions], members[#members]
   end
@@ -188,7 +188,7 @@ end
 
 -- From here on the part stays as it is: its distinct values, or its members by the values of the facet.
 local function number()
-  local count = count_of(3)
+  local count = count_of(6) -- a membership is as much as four scores
   local members = call('ZRANGE', part, state.at, state.at + count - 1, 'WITHSCORES')
   if facet ~= '' then
     for name, members_of in pairs(count_values(live, members, facet, layout)) do

@@ -1,4 +1,4 @@
--- uses: clock, built, exclusions, deck, ties, positions, tests, bands, memory
+-- uses: clock, built, exclusions, deck, carried, ties, positions, tests, bands, memory
 -- Draw random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
 -- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is the short way where there
 -- is nothing of this.
@@ -63,7 +63,7 @@ if remember then
   draw.most = 20480 -- twice as many as are remembered
 end
 if ARGV[FIRST] then
-  draw.found = {unpack(ARGV, FIRST)}
+  draw.found, draw.put_back = {unpack(ARGV, FIRST)}, put_back
 end
 draw.ranking = ranking
 local is_excluded, shown = exclusions(excluded), remember and recall(seen, now) or {}

@@ -183,7 +183,7 @@ def test_members_move_between_any_two_pieces(
     zrank: Redis, index: type[RankIndex], scope: Scope, facet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written members stand where they stand at the end; all others where they have been all the time."""
-    monkeypatch.setattr(View, "WORK", 24)
+    monkeypatch.setattr(View, "WORK", 30)
     rng = random.Random(str((index.name, scope, facet)))
     rows: dict[int, Row | None] = {pk: person(rng) for pk in range(1, 61)}
     store = populate(index, rows)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def test_members_move_between_any_two_pieces(
 def test_the_index_is_rebuilt_between_any_two_pieces(
     zrank: Redis, index: type[RankIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(View, "WORK", 24)
+    monkeypatch.setattr(View, "WORK", 30)
     rng = random.Random(1)
     scope, rebuilds = SCOPES["two facets"], iter(range(2))
     rows: dict[int, Row] = {pk: person(rng) for pk in range(1, 61)}

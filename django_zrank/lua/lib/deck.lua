@@ -4,7 +4,8 @@
 -- position, stored member and score of each that is chosen are added, and 'chosen', how many were; 'most', how many
 -- members of a side may be read at once. What may be missing are functions of a stored member: 'is_barred', true if it
 -- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those who don't, up to 'patience'.
--- 'gave_up' is true where patience ran out, or a side that is too large to be read seems to be mostly excluded.
+-- 'put_back' chooses again those of the calls before (see lib/carried.lua). 'gave_up' is true where patience ran out, or
+-- a side that is too large to be read seems to be mostly excluded.
 
 -- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps
 -- made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
@@ -37,7 +38,7 @@ local function take(draw, side, goal)
   if draw.gave_up then
     return
   end
-  if not side.cards and side.left > 0 and side.left <= math.min(8 * (goal - chosen), draw.most) then
+  if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) and side.left <= draw.most then
     read(draw, side)
   end
   while chosen < goal and side.left > 0 do
@@ -90,34 +91,13 @@ local function take(draw, side, goal)
   draw.chosen, draw.used = chosen, used
 end
 
--- Choose again those who were chosen by the calls before, if they still can be; return the number of them that stand
--- after. They are as random as those that follow, and are not dealt another time.
-local function put_back(draw, before, after)
-  local reply, is_barred, chosen, behind, carried = draw.reply, draw.is_barred, 0, 0, {}
-  for _, stored in ipairs(draw.found) do
-    local at = redis.call('ZRANK', draw.ranking, stored)
-    local is_before = at and at >= before.first and at <= before.last
-    local is_behind = at and at >= after.first and at <= after.last
-    if (is_before or is_behind) and not is_barred(stored) and not (draw.passes and not draw.passes(stored)) then
-      local n = 3 * chosen + 5
-      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, redis.call('ZSCORE', draw.ranking, stored)
-      chosen, behind, carried[stored] = chosen + 1, behind + (is_behind and 1 or 0), true
-    end
-  end
-  draw.chosen, draw.found = chosen, nil
-  function draw.is_barred(stored)
-    return carried[stored] or is_barred(stored)
-  end
-  return behind
-end
-
 -- Choose as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
 -- other gives. The numbers don't decide if a band suffices, so the next one may use them again.
 local function choose(draw, before, after, reply)
   draw.reply, draw.chosen, draw.used = reply, 0, 0
   local half = math.ceil(draw.wanted / 2)
-  if draw.found then
-    half = math.min(draw.wanted, half + put_back(draw, before, after))
+  if draw.put_back then
+    half = math.min(draw.wanted, half + draw.put_back(draw, before, after))
   end
   take(draw, before, half)
   take(draw, after, draw.wanted)

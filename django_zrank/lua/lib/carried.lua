@@ -1,0 +1,22 @@
+-- A draw (see lib/deck.lua) that takes several calls: what those before have found is carried on.
+
+-- Choose again those who were chosen by the calls before, if they still can be; return the number of them that stand
+-- after. They are as random as those that follow, and are not dealt another time.
+local function put_back(draw, before, after)
+  local reply, is_barred, chosen, behind, carried = draw.reply, draw.is_barred, 0, 0, {}
+  for _, stored in ipairs(draw.found) do
+    local at = redis.call('ZRANK', draw.ranking, stored)
+    local is_before = at and at >= before.first and at <= before.last
+    local is_behind = at and at >= after.first and at <= after.last
+    if (is_before or is_behind) and not is_barred(stored) and not (draw.passes and not draw.passes(stored)) then
+      local n = 3 * chosen + 5
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, redis.call('ZSCORE', draw.ranking, stored)
+      chosen, behind, carried[stored] = chosen + 1, behind + (is_behind and 1 or 0), true
+    end
+  end
+  draw.chosen, draw.put_back = chosen, nil
+  function draw.is_barred(stored)
+    return carried[stored] or is_barred(stored)
+  end
+  return behind
+end
