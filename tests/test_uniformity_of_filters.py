@@ -137,7 +137,7 @@ def test_who_leaves_while_it_is_drawn_is_not_drawn(case: Case) -> None:
         replies = send(self, request)
         (call, *_) = request.calls
         found = replies[0][5:] if getattr(call.command, "name", "") == "sample_anywhere" else []
-        if replies[0] and replies[0][:1] == [b"out of patience"] and found and not left:
+        if found and replies[0][0] == b"out of patience" and not left:
             left.add(int(found[0]))
             group.remove(int(found[0]))
         return replies
