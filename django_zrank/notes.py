@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError
 
 from .models import Batch, Generation
+from .recent import Recent
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -30,18 +29,14 @@ __all__ = [
 TESTS: Final = "tests"
 """The owner of a build that a test has made, which no database need know."""
 
-_FRESH: Final = 1.0
-"""Seconds for which a row that was read is believed."""
-
-_read: WeakKeyDictionary[RankIndex, tuple[float, str, Generation]] = WeakKeyDictionary()
+_read: Recent[Generation] = Recent()
 
 
 def noted(index: RankIndex) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     found = Generation.objects.using(using).filter(index=index.name).first() or Generation(index=index.name)
-    _read[index] = monotonic() + _FRESH, using, found
-    return found
+    return _read.keep((index.name, using), found)
 
 
 def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
@@ -49,9 +44,8 @@ def is_noted(index: RankIndex, generation: str, building: str, term: str) -> boo
 
     What was read within a second will do where it agrees.
     """
-    until, using, known = _read.get(index, (0.0, "", None))
-    is_fresh = known is not None and monotonic() < until and using == index.get_using()
-    if is_fresh and _agrees(known, generation, building, term):  # type: ignore[arg-type]
+    known = _read.get((index.name, index.get_using()))
+    if known is not None and _agrees(known, generation, building, term):
         return True
     return _agrees(noted(index), generation, building, term)
 
@@ -83,7 +77,7 @@ def has_all(health: Health, newest: tuple[int, int]) -> bool:
 
 def forget(index: RankIndex) -> None:
     """Read the row again when it is next asked for."""
-    _read.pop(index, None)
+    _read.forget((index.name, index.get_using()))
 
 
 def may_be_believed(index: RankIndex, health: Health) -> bool:

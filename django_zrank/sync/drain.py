@@ -12,6 +12,7 @@ from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
 from ..models import Mark
+from ..recent import Recent
 from ..signals import drained
 from ..store import Store
 from .marks import Seen, forget_batches, newest_mark, next_marks, replayed_marks, unmark
@@ -157,16 +158,13 @@ class _Drain:
 
 
 _PURGE_EVERY: Final = 60.0
-_next: dict[tuple[str, str], float] = {}
+_done: Recent[bool] = Recent()
+"""By its name and the index: what this process did lately."""
 
 
 def _due(what: str, index: RankIndex, seconds: float) -> bool:
     """Return True if ``seconds`` have passed since this process did this for ``index``."""
-    now = monotonic()
-    if now < _next.get((what, index.name), 0.0):
-        return False
-    _next[what, index.name] = now + seconds
-    return True
+    return not _done.get((what, index.name)) and _done.keep((what, index.name), True, seconds)
 
 
 def _purge(index: RankIndex, store: Store) -> None:
@@ -192,5 +190,5 @@ def drain_soon(index: RankIndex) -> None:
             _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run(_SHARE)
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
-    ended, key = monotonic(), ("drain", index.name)
-    _next[key] = max(_next[key], ended + min(60.0, _REST * (ended - began)))
+    taken = monotonic() - began
+    _done.keep(("drain", index.name), True, max(1.0 - taken, min(60.0, _REST * taken)))

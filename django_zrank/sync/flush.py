@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from django.db import DataError, IntegrityError, connections, transaction
@@ -14,6 +13,7 @@ from ..conf import get_settings
 from ..exceptions import Busy, IndexUnavailable
 from ..models import Batch, Generation, Mark
 from ..notes import noted
+from ..recent import Recent
 from ..store import Flight, Health, Store
 from .flush_statements import add_to_column
 from .patience import PATIENCE, briefly
@@ -110,17 +110,15 @@ def _write(index: RankIndex, changes: Mapping[str, int]) -> list[str]:
     return []
 
 
-_next: dict[str, float] = {}
-"""By the name of an index: when this process flushes it next, by its own clock."""
+_flushed: Recent[bool] = Recent()
+"""By its name: an index that this process has flushed lately."""
 
 
 def is_due(index: RankIndex) -> bool:
     """Return True if this process has not flushed ``index`` for ``FLUSH_EVERY`` seconds, and takes it upon itself."""
-    now = monotonic()
-    if index.column is None or now < _next.get(index.name, 0.0):
+    if index.column is None or _flushed.get(index.name):
         return False
-    _next[index.name] = now + get_settings().flush_every
-    return True
+    return _flushed.keep(index.name, True, get_settings().flush_every)
 
 
 def flush_soon(index: RankIndex) -> None:

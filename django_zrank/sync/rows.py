@@ -8,15 +8,14 @@ from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from django.db import connections
 from django.db.models import Exists, F, Lookup, OuterRef, Q, QuerySet, Subquery
 
 from ..exceptions import Unrankable
 from ..models import Generation
+from ..recent import Recent
 from ..store import Number, Store
 from .watched_tables import every_row
 
@@ -30,18 +29,15 @@ logger = logging.getLogger("django_zrank.sync")
 Row = tuple[Any, Number, bytes]
 """The primary key of a member, its score and its membership."""
 
-_FRESH: Final = 1.0
-"""Seconds for which the queryset of an index is not asked for again: to make it takes longer than to read a row."""
-
 
 class _Kept(local):
-    """The querysets that ``select()`` has made: until when they are used, and for which database.
+    """The querysets that ``select()`` has made: to make one takes longer than to read a row.
 
     Each thread has its own: a queryset that holds another one is changed, for a moment, by being compiled.
     """
 
     def __init__(self) -> None:
-        self.rows: WeakKeyDictionary[RankIndex, tuple[float, str, QuerySet[Any]]] = WeakKeyDictionary()
+        self.rows: Recent[QuerySet[Any]] = Recent()
 
 
 _kept = _Kept()
@@ -111,17 +107,16 @@ def _note_flush(store: Store, rows: Iterable[Sequence[Any]]) -> Iterator[Sequenc
 
 def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
     """Those rows of ``select()`` that are of some members."""
-    using, now = index.get_using(), monotonic()
-    until, made_for, rows = _kept.rows.get(index, (0.0, "", None))
-    if rows is None or made_for != using or now >= until:
-        rows = select(index)
-        _kept.rows[index] = now + _FRESH, using, rows
+    key = index, index.get_using()
+    rows = _kept.rows.get(key)
+    if rows is None:
+        rows = _kept.rows.keep(key, select(index))
     return rows.filter(_among(index, pks))
 
 
 def forget(index: RankIndex) -> None:
     """Let this thread make the queryset of ``index`` anew."""
-    _kept.rows.pop(index, None)
+    _kept.rows.forget((index, index.get_using()))
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:

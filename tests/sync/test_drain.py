@@ -14,6 +14,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
+from django_zrank.recent import Recent
 from django_zrank.registry import registry
 from django_zrank.signals import drained
 from django_zrank.sync import drain as drain_module
@@ -276,7 +277,7 @@ def test_marks_that_lead_to_nobody_are_worked_off() -> None:
 def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     everybody = Mark.objects.create(index="ascending", member=None)
     drain_soon(INDEX)
     assert list(waiting_marks(INDEX)) == [everybody]
@@ -355,11 +356,11 @@ def test_a_server_that_is_down_keeps_its_marks(players: list[Player], own_server
 def test_old_marks_are_purged_and_it_is_noted(
     players: list[Player], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     drain(INDEX)
     assert Batch.objects.filter(index="ascending").exists()  # kept, to be replayed
     settings.ZRANK = {"KEEP_MARKS": 1e-6}
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     mark(players[0].pk)
     drain(INDEX, limit=1)
     assert not Batch.objects.filter(index="ascending").exists()
@@ -386,8 +387,9 @@ def test_whoever_pushes_drains_at_most_once_a_second(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
     drain_soon(INDEX)
     assert not waiting_marks(INDEX).exists()
     mark(players[0].pk)
@@ -405,8 +407,9 @@ def test_whoever_pushes_drains_the_later_the_longer_it_takes(monkeypatch: pytest
         drained.append(now[0])
         now[0] += 1
 
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
     monkeypatch.setattr(drain_module._Drain, "run", slow)
     for _ in range(50):
         drain_soon(INDEX)
@@ -436,7 +439,7 @@ def test_whoever_pushes_leaves_a_mark_that_leads_to_too_many(
     Profile.objects.bulk_create([Profile(account=alone, points=5)])
     Club.objects.filter(pk=club.pk).update(is_open=False)
     monkeypatch.setattr(drain_module, "_SHARE", 50)
-    monkeypatch.setattr(drain_module, "_next", {})
+    monkeypatch.setattr(drain_module, "_done", Recent())
     drain_soon(index)
     assert str(alone.pk) in contents(AccountRank)
     left = set(waiting_marks(index).values_list("via", "member"))

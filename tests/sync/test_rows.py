@@ -19,7 +19,6 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.store import Store
-from django_zrank.sync import rows as rows_module
 from django_zrank.sync import touched
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push, read
@@ -293,7 +292,7 @@ def test_pushes_ask_for_the_queryset_once_a_second(
         return Competitor.objects.filter(platform="pc")
 
     index = probe(facets=facets, get_queryset=get_queryset)
-    monkeypatch.setattr(rows_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
     for pk in Competitor.objects.values_list("pk", flat=True):
         for platform, points in (("pc", 1), ("ps", 2), ("pc", 3)):
             Competitor.objects.filter(pk=pk).update(platform=platform, points=points)

@@ -15,6 +15,7 @@ from redis import Redis
 from django_zrank import NotRanked, RankIndex
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation
+from django_zrank.recent import Recent
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync import watch as watch_module
@@ -381,7 +382,7 @@ def test_a_flush_of_another_term_writes_nothing(videos: list[Video], monkeypatch
 
 
 def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush_module, "_next", {})
+    monkeypatch.setattr(flush_module, "_flushed", Recent())
     VideoRank.scores.increment(videos[0], 5)
     videos[1].save()
     assert column()[str(videos[0].pk)] == 15

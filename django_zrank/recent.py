@@ -1,0 +1,31 @@
+"""Values that are good for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import monotonic
+from typing import Generic, TypeVar
+
+__all__ = ["Recent"]
+
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Value]):
+    """Values by their keys, each for some seconds of the process's own clock."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[float, Value]] = {}
+
+    def get(self, key: Hashable) -> Value | None:
+        """The value, None once its time is over."""
+        until, value = self._kept.get(key, (0.0, None))
+        return value if monotonic() < until else None
+
+    def keep(self, key: Hashable, value: Value, seconds: float = 1.0) -> Value:
+        """Keep a value, and return it."""
+        self._kept[key] = monotonic() + seconds, value
+        return value
+
+    def forget(self, key: Hashable) -> None:
+        self._kept.pop(key, None)
