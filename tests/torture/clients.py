@@ -6,8 +6,8 @@ from typing import Any
 
 import django.test.signals  # noqa: F401 - whoever keeps connections hears of other settings
 from django.conf import settings
+from django.core.cache import caches
 from django.test.utils import override_settings
-from django_redis import get_redis_connection
 
 __all__ = ["disconnect", "pin"]
 
@@ -27,4 +27,4 @@ def pin(url: str) -> None:
 
 def disconnect() -> None:
     """Let the next command go to whoever is the primary now."""
-    get_redis_connection("zrank").connection_pool.disconnect()
+    caches["zrank"].client.do_close_clients()

@@ -6,6 +6,7 @@ import argparse
 from random import SystemRandom
 from typing import Final
 
+from tests.torture.clustered import Clustered
 from tests.torture.databases import DATABASES
 from tests.torture.pair import Pair
 from tests.torture.single import Single
@@ -13,8 +14,8 @@ from tests.torture.watched import Watched
 
 __all__ = ["BREAKS", "DEPLOYMENTS", "KINDS", "PROCESSES", "REBUILDING", "parse_options"]
 
-DEPLOYMENTS: Final = {"single": Single, "pair": Pair, "sentinel": Watched}
-"""One server; two, failed over by hand, fast and roughly; two with three Sentinels."""
+DEPLOYMENTS: Final = {"single": Single, "pair": Pair, "sentinel": Watched, "cluster": Clustered}
+"""One server; two, failed over by hand, fast and roughly; two with three Sentinels; a cluster of three and three."""
 
 PROCESSES: Final = {"writer": 6.0, "drainer": 5.0, "rebuild": 3.0, "pause": 4.0, "interrupt": 3.0}
 """What may be done to processes, and how often. The last two are no kills."""
@@ -32,6 +33,7 @@ KINDS: Final = {
     "split": 2.0,
     "partition": 2.0,
     "freeze": 1.0,
+    "slot": 2.0,
     "sentinel": 1.0,
 }
 """Everything that may be done, and how often. What a deployment doesn't have is left out."""
