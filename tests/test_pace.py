@@ -21,17 +21,17 @@ def test_the_budget_stays_within_its_bounds() -> None:
 
 def test_the_budget_is_what_the_target_allows() -> None:
     pace = slow(Pace())
-    pace.note(1000, 2 * TARGET)
-    assert pace.budget == 500
+    pace.note(2400, 2 * TARGET)
+    assert pace.budget == 1200
 
 
 def test_one_slow_call_among_fast_ones_changes_little() -> None:
     pace = slow(Pace())
-    pace.note(1000, TARGET)
-    pace.note(1000, 1)
-    assert pace.budget == 800
-    pace.note(1000, TARGET)
-    assert pace.budget == 1000
+    pace.note(2000, TARGET)
+    pace.note(2000, 1)
+    assert pace.budget == 1600
+    pace.note(2000, TARGET)
+    assert pace.budget == 2000
 
 
 def test_calls_of_next_to_nothing_tell_nothing() -> None:
@@ -56,9 +56,9 @@ def test_every_item_is_in_one_piece_in_its_turn(number: int, constant: bool) -> 
 def test_pieces_are_cut_by_cost() -> None:
     pace = slow(Pace())
     pace.note = lambda cost, seconds: None  # type: ignore[method-assign]
-    prices = [100, 100, 100, LEAST + 1, 1, LEAST, 1]
+    prices = [400, 400, 400, LEAST + 1, 1, LEAST, 1]
     pieces = list(pace.run(list, prices, lambda price: price))
-    assert pieces == [[100, 100], [100], [LEAST + 1], [1], [LEAST], [1]]
+    assert pieces == [[400, 400], [400], [LEAST + 1], [1], [LEAST], [1]]
     assert all(len(piece) == 1 for piece in pace.run(list, range(3), LEAST + 1))
 
 

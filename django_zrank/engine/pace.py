@@ -15,10 +15,10 @@ Reply = TypeVar("Reply")
 TARGET: Final = 0.002
 """Seconds that one call may take of the server."""
 
-LEAST: Final = 250
+LEAST: Final = 1000
 MOST: Final = 2500
-"""Bounds of a call's cost, whatever was measured: below, round trips cost more than the work; beyond, a server that was
-quick while it held little would be held for too long."""
+"""Bounds of a call's cost, whatever was measured. Where processes wait for a processor every call is slow, and smaller
+pieces only make more of them; and a server that was quick while it held little would be held for too long."""
 
 _DECAY: Final = 0.8
 
