@@ -22,7 +22,7 @@ from django_zrank.models import Generation, Job, Mark
 from django_zrank.sync.jobs import jobs_of
 from django_zrank.testing import EmbeddedServer, settings_for, sync_now
 from tests.testapp.admin import PlayerAdmin
-from tests.testapp.models import Competitor, Nickname, Player, Ticket
+from tests.testapp.models import Competitor, Nickname, Player, Ticket, Video
 from tests.testapp.zrank import (
     ByDay,
     ByMoment,
@@ -31,6 +31,7 @@ from tests.testapp.zrank import (
     NicknameRank,
     PlayerAscending,
     PlayerRank,
+    VideoRank,
 )
 
 pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.usefixtures("zrank")]
@@ -161,6 +162,16 @@ def test_health(sign_in: Callable[..., Client], players: list[Player]) -> None:
     assert "triggers, all in place" in page
     assert re.search(r"Server (Valkey|Redis) \d+\.\S*, master Memory \S+ of no limit, noeviction", page)
     assert f"Generation {Generation.objects.get(index='player').generation} , term" in page
+
+
+def test_scores_that_wait_to_be_flushed(sign_in: Callable[..., Client]) -> None:
+    client, url = sign_in("view_ranking"), f"{LIST}{VideoRank.instance().name}/change/"
+    video = Video.objects.create()
+    sync_now(VideoRank)
+    assert "Scores to be flushed 0 " in text(client.get(url))
+    VideoRank.scores.increment(video, 3)
+    assert "Scores to be flushed 1, the oldest for" in text(client.get(url))
+    assert "Scores to be flushed" not in text(client.get(PAGE))
 
 
 def test_an_index_that_is_lost_says_so(sign_in: Callable[..., Client], zrank: Any) -> None:
