@@ -72,11 +72,31 @@ class Pair:
 
 
 @contextmanager
-def a_pair(binary: str, settings: Any) -> Iterator[Pair]:
+def start_pair(binary: str) -> Iterator[Pair]:
     with RedisServer(binary) as primary, RedisServer(binary) as replica, Link(primary.port) as wire:
         replica.follow(wire.port)
-        use_redis(settings, f"{primary.url},{replica.url}")
         yield Pair(primary, replica, wire)
+
+
+@pytest.fixture(scope="module")
+def shared(redis_binary: str) -> Iterator[Pair]:
+    """The pair of those tests that leave it as it was."""
+    with start_pair(redis_binary) as pair:
+        yield pair
+
+
+@contextmanager
+def a_pair(binary: str, settings: Any) -> Iterator[Pair]:
+    with start_pair(binary) as pair:
+        use_redis(settings, f"{pair.primary.url},{pair.replica.url}")
+        yield pair
+
+
+@contextmanager
+def that_pair(pair: Pair, settings: Any) -> Iterator[Pair]:
+    pair.primary.ask("FLUSHALL")
+    use_redis(settings, f"{pair.primary.url},{pair.replica.url}")
+    yield pair
 
 
 @contextmanager
@@ -95,7 +115,7 @@ def a_cluster(binary: str, settings: Any) -> Iterator[Pair]:
 
 
 DEPLOYMENTS = [
-    a_pair,
+    that_pair,
     pytest.param(a_watched_pair, marks=pytest.mark.slow),
     pytest.param(a_cluster, marks=pytest.mark.slow),
 ]
@@ -106,7 +126,8 @@ def pair(request: pytest.FixtureRequest, redis_binary: str, settings: Any) -> It
     settings.ZRANK = (
         {**settings.ZRANK, "REPLICA_LAG": 3600.0} if hasattr(settings, "ZRANK") else {"REPLICA_LAG": 3600.0}
     )
-    with request.param(redis_binary, settings) as pair:
+    at = request.getfixturevalue("shared") if request.param is that_pair else redis_binary
+    with request.param(at, settings) as pair:
         reset()
         load(Replicated, [(pk, pk // 2, pk % 3, "rs"[pk % 2], "xy"[pk % 2]) for pk in range(1, 41)])
         fill(PlayerAscending, {pk: pk for pk in range(1, 9)})
@@ -117,7 +138,8 @@ def pair(request: pytest.FixtureRequest, redis_binary: str, settings: Any) -> It
         yield pair
 
 
-on_a_pair = pytest.mark.parametrize("pair", [a_pair], indirect=True)
+on_a_pair = pytest.mark.parametrize("pair", [that_pair], indirect=True)
+on_its_own = pytest.mark.parametrize("pair", [a_pair], indirect=True)
 
 
 READS: list[Callable[[Ranking], Any]] = [
@@ -206,8 +228,8 @@ def behind(pair: Pair) -> Iterator[Pair]:
     pair.wire.thaw()
 
 
-@on_a_pair
 class TestAge:
+    @on_a_pair
     def test_a_process_reads_what_it_has_written(self, behind: Pair) -> None:
         put("5", -1)
         answer, from_replica = behind.answers(best)
@@ -219,12 +241,14 @@ class TestAge:
         assert (answer, from_replica) == (5, True)
 
     @pytest.mark.slow
+    @on_a_pair
     def test_others_may_be_behind(self, behind: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(replicas, "_written", {})
         put("5", -1)
         replicas._written.clear()  # as in another process
         assert behind.answers(best) == (1, True)
 
+    @on_a_pair
     def test_within_a_bound(self, behind: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(replicas, "_written", {})
         settings.ZRANK = {**settings.ZRANK, "REPLICA_LAG": 0.2}
@@ -234,11 +258,13 @@ class TestAge:
         assert behind.answers(best) == (5, False)
 
     @pytest.mark.slow
+    @on_a_pair
     def test_a_generation_that_has_not_arrived(self, behind: Pair) -> None:
         fill(PlayerAscending, {8: 1})
         assert behind.answers(best) == (8, False)
 
     @pytest.mark.slow
+    @on_its_own
     def test_while_the_primary_is_away(self, pair: Pair) -> None:
         pair.primary.kill()
         PlayerAscending.ranking._reader.until = 0.0
@@ -247,6 +273,7 @@ class TestAge:
             PlayerAscending.ranking.using("primary").top(1)
 
     @pytest.mark.slow
+    @on_its_own
     def test_not_for_long(self, pair: Pair, settings: Any) -> None:
         pair.primary.kill()
         settings.ZRANK = {**settings.ZRANK, "REPLICA_LAG": 0.2}
@@ -260,11 +287,13 @@ class TestAge:
         wait_for(is_refused, 10)
 
     @pytest.mark.slow
+    @on_its_own
     def test_the_primary_answers_for_a_replica_that_is_away(self, pair: Pair) -> None:
         pair.replica.kill()
         assert best() == 1
 
     @pytest.mark.slow
+    @on_a_pair
     def test_the_primary_answers_for_a_replica_that_hangs(self, pair: Pair, settings: Any) -> None:
         pair.replica.freeze()
         try:
