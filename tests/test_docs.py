@@ -42,6 +42,11 @@ class Player(models.Model):
     tags = models.ManyToManyField(Tag)
     friends = models.ManyToManyField("self")
 
+class Score(models.Model):
+    player = models.ForeignKey(Player, models.CASCADE)
+    season = models.CharField(max_length=7)
+    points = models.IntegerField(default=0)
+
 class Block(models.Model):
     player = models.ForeignKey(Player, models.CASCADE, related_name="blocks")
     blocked = models.ForeignKey(Player, models.CASCADE, related_name="+")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,6 +11,7 @@ from django.db import OperationalError
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
 from ..filters import GROUP, Condition
+from ..recent import Recent
 from ..requests.counts import CountFacet, Size
 from ..requests.pages import PageAround, PageAt, PageBetween
 from ..requests.positions import BarePosition, BareScore, Locate
@@ -27,7 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlReader"]
 
+logger = logging.getLogger("django_zrank")
+
 Answer = TypeVar("Answer")
+
+
+_LOGGED_EVERY: Final = 60.0
+_logged = Recent[bool]()
+"""By the name of an index: True if the log has just said that its answers lack what is pending."""
 
 
 class SqlReader:
@@ -44,6 +53,10 @@ class SqlReader:
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` where it takes longer than
         ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or what is asked about is in Redis alone."""
+        name = self.rows.index.name
+        if self.rows.index.rule and not _logged.get(name):
+            _logged.keep(name, True, _LOGGED_EVERY)
+            logger.warning("Index %r: answers by SQL lack the scores that are pending in Redis", name)
         return self._answer(question, view)  # type: ignore[no-any-return]
 
     def _answer(self, question: Any, view: View) -> Any:

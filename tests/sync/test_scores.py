@@ -16,6 +16,7 @@ from django_zrank import NotRanked, RankIndex
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
+from django_zrank.sql import reader as sql_reader
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync import watch as watch_module
@@ -421,6 +422,18 @@ def test_gauges_tell_what_is_pending(videos: list[Video]) -> None:
     assert gauges.lag > 0
     flush(INDEX)
     assert (read_gauges(INDEX).pending, read_gauges(INDEX).lag) == (0, 0)
+
+
+def test_the_fallback_says_that_it_lacks_what_is_pending(
+    videos: list[Video], settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ZRANK = {"UNHEALTHY": "database"}
+    monkeypatch.setattr(sql_reader, "_logged", Recent())
+    VideoRank.scores.increment(videos[0], 5)
+    STORE.client.delete(STORE.keys.meta)
+    assert VideoRank.ranking.score(videos[0]) == 10
+    assert VideoRank.ranking.score(videos[1]) == 20
+    assert caplog.text.count("answers by SQL lack the scores that are pending in Redis") == 1
 
 
 # Servers that lost something
