@@ -111,7 +111,7 @@ LAYERS = [
     "registry routes",
     "sync",
     "hooks declaration checks",
-    "rest_framework testing management admin templatetags apps pytest_plugin",
+    "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""
 

@@ -17,7 +17,7 @@ from ..store import Store
 from .asynchronous import adrive
 from .executor import Executor
 from .replicas import Elsewhere, Replicas
-from .steps import Blocking, Once, Steps
+from .steps import Blocking, Once, Steps, drive
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -79,6 +79,11 @@ class Reader(Executor):
                 if isinstance(error, (IndexUnhealthy, NotBuilt)):
                     raise
         return (yield from self.replicas.asking(ask, self.believed))
+
+    def require_health(self, *, stale_will_do: bool) -> None:
+        """Take the steps of :meth:`requiring_health`, at most once a second."""
+        if monotonic() >= self.until:
+            drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
 
     def requiring_health(self, *, stale_will_do: bool) -> Steps[None]:
         """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django.db.models.functions import Now
 
 from ..engine import reader_of
 from ..exceptions import IndexUnavailable, NotBuilt
+from ..notes import noted
 from ..requests.counts import Size
 from ..requests.view import View
 from ..store import Store
@@ -43,10 +44,16 @@ class Gauges:
     lag: float = 0.0
     """Seconds for which something has been pending, by Redis's clock; 0 where nothing is."""
 
+    generation: str = field(default="", compare=False)
+    """The build in force, as the database notes it."""
+
+    term: int = field(default=0, compare=False)
+    """The number of server histories that were accepted, as the database notes it."""
+
 
 def read_gauges(index: RankIndex) -> Gauges:
     """Look at an index from both sides. A few small queries, and two round trips to Redis."""
-    waiting = waiting_marks(index)
+    waiting, row = waiting_marks(index), noted(index)
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     members: int | None
     verdict: Verdict | None
@@ -67,4 +74,6 @@ def read_gauges(index: RankIndex) -> Gauges:
         verdict=verdict,
         pending=pending,
         lag=lag,
+        generation=row.generation,
+        term=row.term,
     )

@@ -1,0 +1,45 @@
+"""A view for load balancers: ``path("health/", health)``."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from .conf import get_settings
+from .engine import reader_of
+from .exceptions import IndexUnavailable
+from .index import RankIndex
+from .registry import registry
+from .requests.counts import Size
+from .requests.view import View
+
+__all__ = ["health"]
+
+
+@never_cache
+@require_safe
+def health(request: HttpRequest) -> JsonResponse:
+    """Return 200 if reads of all indexes are answered, or of those that ``?index=`` names; else 503, with the reason
+    for each.
+
+    It costs what a read costs: one short command for each index, and a look at the server's health once a second.
+    """
+    names = request.GET.getlist("index")
+    try:
+        states = {index.name: _state(index) for index in registry.named(names)}
+    except LookupError:
+        return JsonResponse({"detail": "There is no such index."}, status=404)
+    fine = all(state in ("ok", "by SQL") for state in states.values())
+    return JsonResponse({"indexes": states}, status=200 if fine else 503)
+
+
+def _state(index: RankIndex) -> str:
+    unhealthy = get_settings().unhealthy
+    reader = reader_of(index)
+    try:
+        reader.require_health(stale_will_do=unhealthy == "serve_stale")
+        reader.answer(Size(), View(index.layout))
+    except IndexUnavailable as error:
+        return "by SQL" if unhealthy == "database" else type(error).__name__
+    return "ok"

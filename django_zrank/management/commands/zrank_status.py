@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from ...sync.gauges import Gauges, read_gauges
+from ..base import IndexCommand
+
+
+class Command(IndexCommand):
+    help = "Shows the state of the indexes: members, waiting changes and verdicts."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="Write one JSON object for all.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        states = {index.name: read_gauges(index) for index in self.named(options["index"])}
+        if options["json"]:
+            self.say(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
+            return
+        rows: list[tuple[str, ...]] = [
+            ("index", "verdict", "members", "waiting", "lag", "pending", "term", "generation")
+        ]
+        rows += [(name, *_row(gauges)) for name, gauges in states.items()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows if states else ():
+            cells = (
+                cell.rjust(width) if 2 <= at < 7 else cell.ljust(width)
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            self.say("  ".join(cells).rstrip())
+
+
+def _plain(gauges: Gauges) -> dict[str, Any]:
+    return {**asdict(gauges), "verdict": gauges.verdict and gauges.verdict.name}
+
+
+def _row(gauges: Gauges) -> tuple[str, ...]:
+    return (
+        gauges.verdict.name if gauges.verdict else "UNREACHABLE",
+        _number(gauges.members),
+        _number(gauges.waiting),
+        f"{gauges.oldest:.1f} s",
+        _number(gauges.pending),
+        str(gauges.term),
+        gauges.generation or "none",
+    )
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"

@@ -1,0 +1,161 @@
+"""Metrics of all indexes, as Prometheus's clients take them.
+
+::
+
+    from prometheus_client import REGISTRY
+    from django_zrank.metrics import Collector
+
+    REGISTRY.register(Collector())
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from django.db import DatabaseError
+
+from .registry import registry
+from .signals import drained, drift_found, mended, push_failed, rebuilt
+from .sync.breaker import breaker
+from .sync.gauges import Gauges, read_gauges
+from .sync.health import Verdict
+
+__all__ = ["Collector", "Metric", "Sample"]
+
+
+class Sample(NamedTuple):
+    """A value, with the names that ``prometheus_client`` gives to its parts."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    timestamp: float | None = None
+    exemplar: Any = None
+    native_histogram: Any = None
+
+
+@dataclass
+class Metric:
+    """A family of samples."""
+
+    name: str
+    documentation: str
+    type: str = "gauge"
+    unit: str = ""
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, value: float, **labels: str) -> None:
+        name = f"{self.name}_total" if self.type == "counter" else self.name
+        self.samples.append(Sample(name, labels, float(value)))
+
+
+_GAUGES: Final = {
+    "zrank_up": "1 where Redis and the database can be asked about the index",
+    "zrank_healthy": "1 where the verdict is HEALTHY",
+    "zrank_verdict": "1 for the verdict on the index",
+    "zrank_members": "Members in Redis",
+    "zrank_waiting_marks": "Changes that wait to be written to Redis",
+    "zrank_lag_seconds": "Age of the oldest waiting change",
+    "zrank_pending_scores": "Members whose scores have changed in Redis and not in their column yet",
+    "zrank_flush_lag_seconds": "Time for which scores have been pending",
+    "zrank_term": "Histories of servers that were accepted",
+    "zrank_generation_info": "1 for the build in force",
+    "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
+}
+_COUNTERS: Final = {
+    "zrank_pushes_failed": "Pushes of this process that did not reach Redis",
+    "zrank_drained_marks": "Marks that this process has worked off",
+    "zrank_repairs": "Repairs that this process has begun, by verdict",
+    "zrank_rebuilds": "Rebuilds by this process",
+    "zrank_drift": "Wrong members that verifications of this process have found",
+}
+
+
+class Collector:
+    """A collector of ``prometheus_client``: the state of the indexes, and counts of what this process has done."""
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the families without samples, for which nothing has to be asked."""
+        for name, documentation in _GAUGES.items():
+            yield Metric(name, documentation)
+        for name, documentation in _COUNTERS.items():
+            yield Metric(name, documentation, "counter")
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families: a few small queries and round trips for each index."""
+        families = {metric.name: metric for metric in self.describe()}
+        for index in registry.all():
+            gauges = _gauges_of(index)
+            families["zrank_up"].add(gauges is not None and gauges.verdict is not None, index=index.name)
+            if gauges is not None:
+                _add(families, index.name, gauges)
+        families["zrank_breaker_open"].add(breaker.is_open)
+        for (name, labels), count in list(_counts.items()):
+            families[name].add(count, **dict(labels))
+        yield from families.values()
+
+
+def _gauges_of(index: Any) -> Gauges | None:
+    """The gauges of an index; None where its database can't be asked, which is no reason to hide the others."""
+    try:
+        return read_gauges(index)
+    except DatabaseError:
+        return None
+
+
+def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
+    values = {
+        "zrank_waiting_marks": gauges.waiting,
+        "zrank_lag_seconds": gauges.oldest,
+        "zrank_members": gauges.members,
+        "zrank_pending_scores": gauges.pending,
+        "zrank_flush_lag_seconds": gauges.lag,
+        "zrank_term": gauges.term,
+        "zrank_healthy": gauges.verdict is Verdict.HEALTHY,
+    }
+    for family, value in values.items():
+        if value is not None:
+            families[family].add(value, index=name)
+    families["zrank_generation_info"].add(1, index=name, generation=gauges.generation)
+    for verdict in Verdict:
+        families["zrank_verdict"].add(verdict is gauges.verdict, index=name, verdict=verdict.name)
+
+
+# Counts of this process, from the signals that the app sends
+
+_counts: Final[Counter[tuple[str, tuple[tuple[str, str], ...]]]] = Counter()
+
+
+def _count(name: str, by: float = 1, **labels: str) -> None:
+    _counts[name, tuple(labels.items())] += by  # type: ignore[assignment]
+
+
+def _count_push(sender: Any, **kwargs: Any) -> None:
+    _count("zrank_pushes_failed", index=sender.name)
+
+
+def _count_marks(sender: Any, marks: int, **kwargs: Any) -> None:
+    _count("zrank_drained_marks", marks, index=sender.name)
+
+
+def _count_repair(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
+    _count("zrank_repairs", index=sender.name, verdict=verdict.name)
+
+
+def _count_rebuild(sender: Any, **kwargs: Any) -> None:
+    _count("zrank_rebuilds", index=sender.name)
+
+
+def _count_drift(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
+    for kind, count in (("missing", missing), ("extra", extra), ("different", different)):
+        _count("zrank_drift", count, index=sender.name, kind=kind)
+
+
+push_failed.connect(_count_push, dispatch_uid="django_zrank.metrics")
+drained.connect(_count_marks, dispatch_uid="django_zrank.metrics")
+mended.connect(_count_repair, dispatch_uid="django_zrank.metrics")
+rebuilt.connect(_count_rebuild, dispatch_uid="django_zrank.metrics")
+drift_found.connect(_count_drift, dispatch_uid="django_zrank.metrics")

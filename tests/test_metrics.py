@@ -1,0 +1,152 @@
+"""Metrics, the health view and zrank_status: the state of the indexes for machines and for people."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import path
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from redis import Redis
+
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.health import health
+from django_zrank.metrics import Collector, _counts
+from django_zrank.models import Mark
+from django_zrank.signals import drift_found, push_failed
+from django_zrank.sync.drain import drain
+from django_zrank.sync.rebuild import rebuild
+from tests.servers import free_port
+from tests.sync.conftest import use_redis
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("built"),
+]
+
+INDEX = PlayerAscending.instance()
+
+urlpatterns = [path("health/", health)]
+
+
+@pytest.fixture
+def built(zrank: Redis) -> None:
+    Mark.objects.all().delete()
+    rebuild(INDEX)
+    _counts.clear()
+    PlayerAscending.ranking._reader.until = 0.0
+
+
+@pytest.fixture
+def away(built: None, settings: Any) -> None:
+    use_redis(settings, f"redis://127.0.0.1:{free_port()}/0")
+    PlayerAscending.ranking._reader.until = 0.0
+
+
+def scrape(sample: str) -> float | None:
+    """The value of a sample, as Prometheus reads it."""
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    lines = generate_latest(registry).decode().splitlines()
+    assert generate_openmetrics(registry).endswith(b"# EOF\n")
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), None)
+
+
+def test_gauges() -> None:
+    Player.objects.bulk_create([Player(level=1), Player(level=2)])
+    assert scrape('zrank_waiting_marks{index="ascending"}') == 2
+    assert scrape('zrank_members{index="ascending"}') == 0
+    drain(INDEX)
+    assert scrape('zrank_waiting_marks{index="ascending"}') == 0
+    assert scrape('zrank_members{index="ascending"}') == 2
+    assert scrape('zrank_drained_marks_total{index="ascending"}') == 2
+    assert scrape('zrank_healthy{index="ascending"}') == scrape('zrank_up{index="ascending"}') == 1
+    assert scrape('zrank_verdict{index="ascending",verdict="HEALTHY"}') == 1
+    assert scrape('zrank_verdict{index="ascending",verdict="EVICTED"}') == 0
+    assert scrape("zrank_breaker_open") == 0
+
+
+def test_counts() -> None:
+    push_failed.send(INDEX, error=IndexUnavailable(), members={"1"})
+    drift_found.send(INDEX, missing=1, extra=0, different=3)
+    rebuild(INDEX)
+    assert scrape('zrank_pushes_failed_total{index="ascending"}') == 1
+    assert scrape('zrank_drift_total{index="ascending",kind="different"}') == 3
+    assert scrape('zrank_rebuilds_total{index="ascending"}') == 1
+
+
+def test_nothing_is_asked_when_the_collector_is_registered(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        CollectorRegistry(auto_describe=True).register(Collector())
+
+
+@pytest.mark.usefixtures("away")
+def test_metrics_without_redis() -> None:
+    assert scrape('zrank_up{index="ascending"}') == 0
+    assert scrape('zrank_members{index="ascending"}') is None
+    assert scrape('zrank_waiting_marks{index="ascending"}') == 0
+
+
+# The health view
+
+
+@pytest.fixture
+def client(client: Client, settings: Any) -> Client:
+    settings.ROOT_URLCONF = __name__
+    return client
+
+
+def test_healthy(client: Client) -> None:
+    response = client.get("/health/", {"index": "ascending"})
+    assert (response.status_code, response.json()) == (200, {"indexes": {"ascending": "ok"}})
+    assert "no-cache" in response["Cache-Control"]
+    assert client.get("/health/", {"index": "nobody"}).status_code == 404
+    assert client.post("/health/").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("unhealthy", "status", "state"), [("raise", 503, "IndexUnavailable"), ("database", 200, "by SQL")]
+)
+@pytest.mark.usefixtures("away")
+def test_unhealthy(client: Client, settings: Any, unhealthy: str, status: int, state: str) -> None:
+    settings.ZRANK = {"UNHEALTHY": unhealthy}
+    response = client.get("/health/", {"index": "ascending"})
+    assert (response.status_code, response.json()) == (status, {"indexes": {"ascending": state}})
+
+
+def test_an_index_that_is_not_built(client: Client, zrank: Redis) -> None:
+    zrank.flushall()
+    assert client.get("/health/").status_code == 503
+    assert client.get("/health/").json()["indexes"]["ascending"] == "NotBuilt"
+
+
+# zrank_status
+
+
+def status(*arguments: str) -> str:
+    out = StringIO()
+    call_command("zrank_status", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_status() -> None:
+    head, line = status("ascending").splitlines()
+    assert head.split()[:4] == ["index", "verdict", "members", "waiting"]
+    assert line.split()[:4] == ["ascending", "HEALTHY", "0", "0"]
+    assert len(status().splitlines()) > 5
+    state = json.loads(status("ascending", "--json"))["ascending"]
+    assert (state["verdict"], state["members"], state["waiting"]) == ("HEALTHY", 0, 0)
+    assert state["generation"].startswith(INDEX.declaration)
+
+
+@pytest.mark.usefixtures("away")
+def test_status_without_redis() -> None:
+    assert "UNREACHABLE" in status("ascending")
+    assert json.loads(status("ascending", "--json"))["ascending"]["verdict"] is None
