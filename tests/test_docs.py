@@ -123,7 +123,7 @@ def named_commands(page: str) -> Iterator[str]:
     ]
     last = ""
     for line in [*spans, *lines]:
-        if match := re.search(r"manage\.py (\w+.*)|^((?!django)\w+_zrank\b.*)", line):
+        if match := re.search(r"manage\.py (\w+.*)|^((?:(?!django)\w+_zrank|zrank_status)\b.*)", line):
             command = match[1] or match[2]
             last = command.split()[0]
             yield command
