@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.engine.pace import Pace
 from django_zrank.store import Change, Standing, Store
 from tests.builds import TERM, shadow, start
-from tests.keyspace import beneath, everything, expected, membership_of
+from tests.keyspace import beneath, everything, expected, membership_of, score_text
 
 LAYOUTS = {
     "plain": PLAIN,
@@ -44,19 +46,25 @@ def ties(layout: Layout) -> st.SearchStrategy[bytes]:
     return st.one_of(st.just(b""), few.map(lambda tie: b"\0" + tie))
 
 
-def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
+FEW = ("1", "2", "3", "ü", "region:kantou")
+
+
+def changes(layout: Layout, members: Sequence[str] = FEW) -> st.SearchStrategy[Change]:
     rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.memberships else st.just(set())
-    change = st.builds(
+    return st.builds(
         lambda member, score, tie, names: Change(
             member, score, b"" if score is None else membership_of(tie, names)
         ),
-        st.sampled_from(["1", "2", "3", "ü", "region:kantou"]),
+        st.sampled_from(members),
         st.one_of(st.none(), st.sampled_from([0, 1, -1, 2.5, 0.25, 2**53, -(2**53)])),
         ties(layout),
         rankings,
     )
+
+
+def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
     step = st.one_of(
-        st.lists(change, min_size=1, max_size=4),
+        st.lists(changes(layout), min_size=1, max_size=4),
         st.sampled_from(["start", "load", "load again", "swap", "abandon", "dead"]),
     )
     return st.lists(step, max_size=14)
@@ -154,6 +162,54 @@ def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> 
             else:
                 getattr(model, step)()
             model.compare()
+
+    run()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_many_members_at_once_in_pieces(
+    zrank: Redis, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leaves a ranking, who enters it and who stays are told by one command each, for all members of a piece."""
+    monkeypatch.setattr(Pace, "budget", 150)
+    many = [str(number) for number in range(25)]
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.lists(changes(layout, many), min_size=1, max_size=40), min_size=2, max_size=3))
+    def run(writes: list[list[Change]]) -> None:
+        model = Model(zrank, layout)
+        for number, write in enumerate(writes):
+            model.write(write)
+            model.compare()
+            if not number:
+                model.start()
+        model.swap()
+        model.compare()
+
+    run()
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS.values() if layout.dense], ids=repr)
+def test_counts_follow_the_rankings_where_memberships_are_wrong(zrank: Redis, layout: Layout) -> None:
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        st.lists(st.tuples(st.lists(changes(layout), min_size=1, max_size=5), changes(layout)), max_size=4)
+    )
+    def run(steps: list[tuple[list[Change], Change]]) -> None:
+        model = Model(zrank, layout)
+        root = model.store.live.root
+        for write, wrong in steps:
+            if layout.memberships:
+                zrank.hset(f"{root}:memberships", str(wrong.member), wrong.membership)
+            model.store.apply_changes(model.store.begin_write(), write)
+            held = everything(zrank, root)
+            for key in [root, *(f"{root}:{name}" for name in RANKINGS)]:
+                counts: Counter[bytes] = Counter()
+                for stored, score in held.get(key, {}).items():
+                    tie, _ = layout.split(stored)
+                    counts[tie + score_text(score)] += 1
+                assert held.get(f"{key}:counts", {}) == {value: b"%d" % n for value, n in counts.items()}
+                assert set(held.get(f"{key}:values", {})) == set(counts)
 
     run()
 
