@@ -33,7 +33,7 @@ _PART: Final = 1000
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for in the round trip that draws them."""
 
-_LOOK_UPS: Final = 900
+_LOOK_UPS: Final = 500
 """Look-ups of one round trip that tests members."""
 
 _MOST_TESTED: Final = 10_000
