@@ -60,6 +60,7 @@ def browser(programs, tmp_path_factory):
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser.set_script_timeout(120)  # axe-core reads the whole page, on a machine that may be busy
     try:
         yield browser
     finally:
@@ -116,16 +117,17 @@ class Page:
         from selenium.webdriver.support import expected_conditions
 
         self.wait(expected_conditions.staleness_of(before))
+        self.wait(lambda browser: browser.execute_script("return document.readyState") == "complete")
 
     def wait_for(self, selector):
         self.wait(lambda _: self.all(selector))
 
     def wait(self, condition):
-        from selenium.common import StaleElementReferenceException
+        from selenium.common import WebDriverException
         from selenium.webdriver.support.wait import WebDriverWait
 
-        ignored = [StaleElementReferenceException]
-        WebDriverWait(self.browser, 60, ignored_exceptions=ignored).until(condition)
+        # While one page gives way to the next, Chromium's driver has errors of its own for what is gone.
+        WebDriverWait(self.browser, 60, ignored_exceptions=[WebDriverException]).until(condition)
 
     def check(self, name):
         """Nothing sticks out at the width of a desk or a phone, and axe-core has nothing to say, in light and dark."""
