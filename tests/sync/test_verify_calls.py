@@ -96,7 +96,7 @@ def test_no_call_takes_long(zrank: Redis) -> None:
     populate(120, tags=20)
     live = Store(INDEX.name).live.root
     zrank.zunionstore(live, {live: 2})
-    zrank.zadd(f"{live}:region:mu", {b"\1" * INDEX.layout.width + b"%d" % n: 1 for n in range(120)})
+    zrank.zadd(f"{live}:region:mu", {b"\1" * INDEX.layout.width + b"%d" % (10**9 + n): 1 for n in range(120)})
     looked_up: dict[Script | str, int] = {}
 
     def see(request: Request[Any], send: Callable[[], list[Any]]) -> list[Any]:
