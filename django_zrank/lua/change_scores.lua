@@ -89,6 +89,9 @@ for n, member in ipairs(members) do
       local membership = root == live and known[n]
         or memberships and redis.call('HGET', memberships_key(root), member) or ''
       change_everywhere(entering[root], root, member, membership, rule, tonumber(change))
+    elseif root == live then
+      local list = list_of(entering[root], '')
+      list[#list + 1], list[#list + 2] = done[n + 1], member
     elseif HOW[rule] then
       redis.call('ZADD', root, 'XX', HOW[rule], change, member)
     else

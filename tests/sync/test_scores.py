@@ -304,13 +304,6 @@ def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -
 
 def test_two_flushes_at_once_are_one(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
     VideoRank.scores.increment(videos[0], 5)
-    write = flush_module._write
-
-    def write_behind_another(*args: Any) -> Any:
-        monkeypatch.setattr(flush_module, "_write", write)
-        flush(INDEX)
-        return write(*args)
-
     carry = flush_module._carry
 
     def carried_by_another(*args: Any) -> Any:
