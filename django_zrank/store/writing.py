@@ -29,6 +29,10 @@ _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
 
 
+_LEFT: Final = 3
+"""The further facet rankings that a member is taken to leave when it is removed."""
+
+
 class Epoch(NamedTuple):
     """The state that a write refers to: taken before its rows are read, checked when they are applied."""
 
@@ -118,11 +122,12 @@ class Writing(Base):
     def _cost(self, fixed: int, twice: bool = False) -> int | Callable[[tuple[Any, Any, bytes]], int]:
         """The look-ups and writes that one member takes: so many of its own, and some for each ranking it stands in.
         Those that one leaves are unknown here, and are learnt as time."""
-        each = (2 + 6 * self.layout.dense) * (1 + twice)
+        each = (3 + 6 * self.layout.dense) * (1 + twice)
         if not self.layout.memberships:
             return fixed if not self.layout.dense else fixed + each
         width = self.layout.width
-        return lambda change: fixed + each * (2 + change[2].count(b"\0", width))
+        # One that is removed, with an empty membership, leaves rankings that nobody has counted.
+        return lambda change: fixed + each * (2 + (change[2].count(b"\0", width) if change[2] else _LEFT))
 
     # Rebuilding
 
