@@ -6,13 +6,13 @@ from time import monotonic
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from tqdm import tqdm
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...store import LOAD_LIMIT
 from ...sync.rebuild import BATCH_SIZE, count_rows, rebuild
 from ..base import IndexCommand
+from ..progress import progress_bar
 
 
 class Command(IndexCommand):
@@ -55,12 +55,6 @@ class Command(IndexCommand):
     def rebuild(self, index: RankIndex, batch_size: int, quiet: bool) -> tuple[int, float]:
         """Returns the members, and the seconds it took."""
         began = monotonic()
-        with tqdm(
-            desc=index.name,
-            total=count_rows(index),
-            unit=" rows",
-            unit_scale=True,
-            disable=True if quiet else None,  # None: silent where stderr is not a terminal
-        ) as bar:
+        with progress_bar(index.name, hidden=quiet, total=lambda: count_rows(index)) as bar:
             members = rebuild(index, batch_size=batch_size, progress=bar.update)
         return members, monotonic() - began

@@ -43,7 +43,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from tqdm import tqdm
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
@@ -53,6 +52,7 @@ from ...sync.rebuild import count_rows
 from ...sync.report import Drift, Report
 from ...sync.verify import verify
 from ..base import IndexCommand
+from ..progress import progress_bar
 
 
 class Command(IndexCommand):
@@ -94,14 +94,8 @@ class Command(IndexCommand):
             raise CommandError(f"Not right: {', '.join(wrong)}.")
 
     def verify(self, index: RankIndex, repair: bool, no_progress: bool) -> Report:
-        with tqdm(
-            desc=index.name,
-            unit=" rows",
-            unit_scale=True,
-            disable=True if no_progress else None,  # None: silent where stderr is not a terminal
-        ) as bar:
-            if not bar.disable:
-                bar.total = 2 * count_rows(index)  # both sides, if they are equal
+        # Both sides, if they are equal.
+        with progress_bar(index.name, hidden=no_progress, total=lambda: 2 * count_rows(index)) as bar:
             return verify(index, repair=repair, progress=bar.update)
 
 

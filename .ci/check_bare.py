@@ -1,0 +1,52 @@
+"""check_bare.py: the installed app works without Django REST framework and tqdm. Run it where neither is installed."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+
+from django_zrank.embedded import EmbeddedServer
+
+folder = Path(tempfile.mkdtemp())
+(folder / "players").mkdir()
+(folder / "players/__init__.py").touch()
+(folder / "players/models.py").write_text(
+    "from django.db import models\n\n\nclass Player(models.Model):\n    level = models.IntegerField()\n"
+)
+(folder / "players/zrank.py").write_text(
+    "from django_zrank import RankIndex, register\n\n\n@register\nclass PlayerRank(RankIndex):\n"
+    '    model = "Player"\n    order = ("-level",)\n    band = 10\n'
+)
+sys.path.insert(0, str(folder))
+
+with EmbeddedServer() as server:
+    settings.configure(
+        INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django_zrank", "players"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": folder / "db.sqlite3"}},
+        CACHES={
+            "zrank": {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": server.url,
+                "OPTIONS": {"SOCKET_TIMEOUT": 5, "SOCKET_CONNECT_TIMEOUT": 5},
+            },
+            "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        },
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        USE_TZ=True,
+    )
+    django.setup()
+    call_command("check")
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    from players.models import Player
+    from players.zrank import PlayerRank
+
+    Player.objects.bulk_create(Player(level=level) for level in range(20))
+    for command in ("rebuild_zrank", "verify_zrank", "zrank_status"):
+        call_command(command)
+    assert len(PlayerRank.ranking.recommend(Player.objects.earliest("pk"), n=5)) == 5
+absent = {"rest_framework", "tqdm"} & set(sys.modules)
+assert not absent, absent
+print("works without Django REST framework and tqdm")

@@ -1,0 +1,34 @@
+"""Progress bars, where tqdm is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+try:
+    from tqdm import tqdm
+except ImportError:
+    tqdm = None  # type: ignore[assignment, misc]
+
+__all__ = ["progress_bar"]
+
+
+class _NoBar:
+    """Stands in for a bar that is not shown."""
+
+    disable = True
+    total: int | None = None
+
+    def update(self, rows: float) -> None:
+        """Show nothing."""
+
+
+def progress_bar(title: str, *, hidden: bool, total: Callable[[], int]) -> AbstractContextManager[Any]:
+    """Return a bar for ``total()`` rows, which are counted only where somebody can see it: not without a terminal."""
+    if hidden or tqdm is None:
+        return nullcontext(_NoBar())
+    bar = tqdm(desc=title, unit=" rows", unit_scale=True, disable=None)
+    if not bar.disable:
+        bar.total = total()
+    return bar
