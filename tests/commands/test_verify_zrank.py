@@ -173,10 +173,10 @@ def test_without_redis_it_fails_and_says_so(settings: Any) -> None:
 def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     scan = Store.scan
 
-    def refuse_players(store: Store, size: int) -> Any:
+    def refuse_players(store: Store, *where: Any) -> Any:
         if store.name == "player":
             raise IndexUnavailable("gone")
-        return scan(store, size)
+        return scan(store, *where)
 
     monkeypatch.setattr(Store, "scan", refuse_players)
     said = printed("player", "ascending", fails=r"Not right: player\.", stderr=StringIO())
