@@ -473,9 +473,9 @@ def test_many_say_at_once_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     for wrong in ({"n": 0}, {"exclude": 5}, {"band": -1}, {"ranks": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Filtered.ranking.recommend_many([1], **wrong)  # type: ignore[arg-type]
-    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 2)
     nobody = Filtered.ranking.filter(region="kantou", tags=1)  # each has many, and none has both
     assert [len(drawn or "") for _, drawn in nobody.recommend_many([300], 5, band=300)] == [0]
+    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 2)
     with pytest.raises(FilterTooLarge, match="declare facets"):
         list(nobody.recommend_many([300], 5, ranks=300))
 

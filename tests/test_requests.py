@@ -15,6 +15,7 @@ from django_zrank.engine.executor import Executor
 from django_zrank.keys import Keys
 from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.request import Call, Request, Several, merge
+from django_zrank.requests.scores import ChangeScores
 from django_zrank.requests.view import View
 from django_zrank.sql.reader import _ANSWERS
 
@@ -91,4 +92,4 @@ def test_every_question_has_an_answer_by_sql() -> None:
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     questions = {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
-    assert questions - {Several, CountScores} == set(_ANSWERS)  # the admin asks the last of Redis alone
+    assert questions - {Several, CountScores, ChangeScores} == set(_ANSWERS)  # the last two are asked of Redis alone

@@ -42,7 +42,7 @@ OPERATORS = {
 }
 """The twins of operators."""
 
-PURE = {"filter", "exclude", "by", "reversed"}
+PURE = {"filter", "exclude", "by", "reversed", "using"}
 """Methods that ask nothing."""
 
 

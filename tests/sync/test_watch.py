@@ -90,7 +90,7 @@ def naps(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(watch_module, "sync", lambda index, look, limit: Synced(found(len(pauses)), False))
+    monkeypatch.setattr(watch_module, "sync", lambda index, look, limit, due: Synced(found(len(pauses)), False))
     watch([INDEX], interval=interval, stop=Stop())
     return pauses
 
@@ -113,7 +113,7 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
     looks: list[bool] = []
     now, stop = 1000.0, threading.Event()
 
-    def look_at(index: Any, look: bool, limit: int) -> Synced:
+    def look_at(index: Any, look: bool, limit: int, due: Any) -> Synced:
         nonlocal now
         looks.append(look)
         now += 4.0
