@@ -84,7 +84,7 @@ def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
             f"{cls.__name__} excludes members in coroutines alone.",
             hint="Define get_excluded() beside aget_excluded(): recommend() and the REST API call it.",
             obj=cls,
-            id="zrank.E035",
+            id="zrank.E037",
         )
 
 

@@ -434,7 +434,7 @@ def test_an_index_must_be_named_where_there_are_several() -> None:
         rank_index = None
 
     assert PlayerAdmin(Player, admin.site).check() == []
-    assert [error.id for error in Unnamed(Player, admin.site).check()] == ["zrank.E030"]
+    assert [error.id for error in Unnamed(Player, admin.site).check()] == ["zrank.E036"]
 
 
 def test_the_only_index_needs_no_name(show: Callable[..., str]) -> None:

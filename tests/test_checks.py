@@ -486,7 +486,7 @@ DECLARATIONS = [
         "testapp_club",
         get_queryset=rows(EXTRA),
     ),
-    declaring("zrank.E035", "exclusions in coroutines alone", "in coroutines alone", aget_excluded=excluded),
+    declaring("zrank.E037", "exclusions in coroutines alone", "in coroutines alone", aget_excluded=excluded),
     declaring("zrank.E028", "a coroutine that is none", "is not async", aget_member=lambda self, user: None),
     declaring(
         "zrank.E034",

@@ -105,6 +105,13 @@ class TestConnection:
 
         assert asyncio.run(ask()) == [0, []]
 
+    def test_the_server_of_an_index_is_the_node_that_it_lies_on(self, three: Cluster, settings: Any) -> None:
+        use(settings, three)
+        stores = [Store(f"name-{number}") for number in range(12)]
+        ports = [owner(three, store).port for store in stores]
+        assert len(set(ports)) == 3
+        assert [store.server_info()["tcp_port"] for store in stores] == ports
+
     def test_closing_a_cache_closes_its_connections(self, three: Cluster, settings: Any) -> None:
         use(settings, three)
         client = get_redis_connection("zrank")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from django.apps import apps
 from django.core.management import CommandError, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandParser
 
@@ -139,8 +140,10 @@ def test_commands_exist_with_these_options(page: str) -> None:
             continue
         arguments = [PLACEHOLDERS.get(word, word) for word in words if not set("[…]") & set(word)]
         try:
-            parser_of(name).parse_args(arguments)
-        except CommandError as error:
+            given = parser_of(name).parse_args(arguments)
+            if name == "migrate" and given.app_label:
+                apps.get_app_config(given.app_label)
+        except (CommandError, LookupError) as error:
             pytest.fail(f"{page}: {line}: {error}")
 
 

@@ -42,7 +42,7 @@ class RankedAdminMixin(_Base):
                     f"{len(_indexes_of(self.model))} indexes rank {self.model._meta.label}.",
                     hint="Name one of them as rank_index.",
                     obj=type(self),
-                    id="zrank.E030",
+                    id="zrank.E036",
                 )
             )
         return found

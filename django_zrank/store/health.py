@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from .. import scripts
+from ..cluster import node_of
 from ..engine.steps import Steps, drive
 from ..requests.request import Call, Request
 from .base import Base
@@ -75,8 +76,8 @@ class Serving(Base):
             live = self.believe(health.generation)
 
     def server_info(self) -> dict[str, Any]:
-        """Return what the server says of itself, as INFO does."""
-        return self._call(Redis.info)  # type: ignore[no-any-return]
+        """Return what the server that holds the index says of itself, as INFO does."""
+        return self.guard(lambda client: node_of(client, self.keys.meta).info())  # type: ignore[no-any-return]
 
     def memory(self) -> int:
         """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""

@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from django.db import Error, connections
+from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -23,6 +23,7 @@ from .health import Verdict
 from .rebuild import count_rows, rebuild
 from .report import Report
 from .verify import verify
+from .watch import disconnect
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -87,10 +88,10 @@ def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
                 try:
                     while not stop.is_set() and (job := take(using, list(named), runner)):
                         _carry_out(named[job.index], job, stop)
-                except Error as error:
+                except Exception as error:  # noqa: BLE001 - as in watch(): this must outlive all
                     pause = _LONGEST_PAUSE
                     logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
-                    connections[using].close()
+                    disconnect(using)
     finally:
         connections.close_all()
 
@@ -194,8 +195,8 @@ class _Progress:
                 try:
                     kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                     self.is_mine = bool(kept)
-                except Error as error:
+                except Exception as error:  # noqa: BLE001 - silent, it would lose the job to another process
                     logger.debug("%s: no sign of life. %s", self.job, error)
-                    connections[using].close()
+                    disconnect(using)
         finally:
             connections.close_all()

@@ -21,7 +21,7 @@ from .patience import retry
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Synced", "sync", "watch"]
+__all__ = ["Synced", "disconnect", "sync", "watch"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -111,7 +111,7 @@ def watch(
                 logger.warning(
                     "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
                 )
-                _disconnect(index)
+                disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
                 if look:
@@ -122,9 +122,9 @@ def watch(
         stop.wait(max(nap, *pauses.values()))
 
 
-def _disconnect(index: RankIndex) -> None:
+def disconnect(using: str) -> None:
     """Let the next try open a new connection to the database. Closing a broken one may fail too."""
-    connection = connections[index.get_using()]
+    connection = connections[using]
     try:
         connection.close()
     except Exception:  # noqa: BLE001

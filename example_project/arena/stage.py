@@ -27,6 +27,7 @@ class Stage:
         self.server: EmbeddedServer | None = None
         self.is_up = True
         self._lock = Lock()
+        self._turn = Lock()
         self._stop = Event()
         self._watcher: Thread | None = None
 
@@ -57,14 +58,16 @@ class Stage:
         try:
             yield
         finally:
-            self._end_watch()
+            with self._turn:
+                self._end_watch()
 
     def watch(self) -> None:
         """Begin to watch; again, where it goes on already: a watcher that has long waited for Redis looks seldom."""
-        self._end_watch()
-        self._stop = Event()
-        self._watcher = Thread(target=self._watch, args=(self._stop,), name="watcher")
-        self._watcher.start()
+        with self._turn:  # of two at once, one would begin a watcher that nobody ends
+            self._end_watch()
+            self._stop = Event()
+            self._watcher = Thread(target=self._watch, args=(self._stop,), name="watcher")
+            self._watcher.start()
 
     def _end_watch(self) -> None:
         self._stop.set()

@@ -159,6 +159,24 @@ def test_a_runner_whose_job_was_taken_gives_way(
     assert (job.runner, job.is_open, job.outcome) == ("other", True, "")
 
 
+def test_an_error_of_a_driver_s_own_does_not_end_the_thread(
+    carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def refuse(*args: Any) -> Any:
+        seen.append(args)
+        if len(seen) == 1:
+            raise SystemError("the driver is confused")
+        return take(*args)
+
+    monkeypatch.setattr(jobs_module, "take", refuse)
+    monkeypatch.setattr(jobs_module, "_LONGEST_PAUSE", 0.02)
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    carrying_out()
+    assert finished(job).ok
+
+
 @pytest.mark.slow
 def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
