@@ -11,6 +11,7 @@ from django.db import connections, router
 from ..models import Batch, Generation, Job, Mark
 from ..registry import registry
 from ..store import Store
+from .triggers import drop
 
 __all__ = ["Leftover", "find_leftovers", "prune"]
 
@@ -36,7 +37,7 @@ class Leftover:
     index: str
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By the alias of a database, how many ``marks``, ``batches``, ``jobs`` and ``generations``."""
+    """By the alias of a database, how many ``triggers``, ``marks``, ``batches``, ``jobs`` and ``generations``."""
 
     keys: int = 0
     """The number of keys in Redis."""
@@ -80,6 +81,9 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if foreign or not left.foreign:
         for keys in store.scan_keys(_KEYS):
             left.keys += len(keys) if dry_run else store.unlink(keys)
+    for alias in aliases:  # before the rows: they go on writing marks
+        if triggers := drop(alias, [name], dry_run=dry_run).dropped:
+            left.rows.setdefault(alias, {})["triggers"] = len(triggers)
     for what, model in _TABLES.items():
         for alias in aliases:
             rows = model.objects.using(alias).filter(index=name)

@@ -134,15 +134,16 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
     return Changes(created, sorted(unwanted | obstacles))
 
 
-def drop(using: str, names: Iterable[str] | None = None) -> Changes:
-    """Remove every trigger of ours from a database, or those of the indexes of these names. Raises
-    :exc:`~django_zrank.exceptions.CaptureError`."""
+def drop(using: str, names: Iterable[str] | None = None, *, dry_run: bool = False) -> Changes:
+    """Remove every trigger of ours from a database, or those of the indexes of these names, without waiting long for a
+    table: the site is in use. ``dry_run``: only tell which. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     owners = None if names is None else {owner_of(name) for name in names}
     dialect, _ = _units(using, [])
     found = dialect.installed() if dialect else {}
     unwanted = sorted(trigger for trigger in found if owners is None or trigger.owner in owners)
-    if dialect:
-        _drop(dialect, unwanted)
+    if dialect and unwanted and not dry_run:
+        with nullcontext() if owners is None else dialect.short_lock_timeout():
+            _drop(dialect, unwanted)
     return Changes([], unwanted)
 
 

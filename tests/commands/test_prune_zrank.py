@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -17,6 +18,7 @@ from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.triggers import captured, install, status
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
@@ -89,6 +91,27 @@ def test_a_dry_run_says_the_same_and_removes_nothing(zrank: Redis, old: str) -> 
     dry = prune("--dry-run")
     assert (set(zrank.keys()), rows_of(old)) == (before, rows)
     assert dry.replace("would be removed", "removed") == prune()
+
+
+def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
+    attributes = {"model": Player, "order": ("-level",), "name": old}
+    index: RankIndex = registry.register(type("Old", (RankIndex,), attributes)).instance()
+    try:
+        created = install("default", [index]).created
+    finally:
+        registry.unregister(type(index))
+    others = status("default", captured("default"))
+    assert len(created) == len(others.unexpected) > 0
+    said = (
+        f"{old}: {len(created)} triggers, 4 marks, 1 batches, 1 generations in the database 'default' removed"
+    )
+    assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
+    assert status("default", captured("default")) == others
+    assert said in prune().splitlines()
+    with disable_sync():
+        Player.objects.create(level=1)
+    assert rows_of(old) == [0, 0, 0]
+    assert status("default", captured("default")) == replace(others, unexpected=[])
 
 
 def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.MonkeyPatch) -> None:
