@@ -77,7 +77,7 @@ class Serving(Base):
 
     def server_info(self) -> dict[str, Any]:
         """Return what the server that holds the index says of itself, as INFO does."""
-        return self.guard(lambda client: node_of(client, self.keys.meta).info())  # type: ignore[no-any-return]
+        return self.guard(lambda client: node_of(client, self.keys.meta).info())
 
     def memory(self) -> int:
         """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""
