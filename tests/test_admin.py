@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
-from django.db import connection
+from django.db import OperationalError, connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -198,6 +198,20 @@ def test_without_redis(sign_in: Callable[..., Client], settings: Any, players: l
     assert "Server not reached" in page
     assert "Redis can't be reached" in text(client.get(PAGE, {"n": 1}))
     assert request_job(client, "rebuild").status_code == 302
+
+
+def test_a_database_that_is_away_hides_no_other_index(
+    sign_in: Callable[..., Client], players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(VideoRank, "get_using", lambda self: "other")
+    client = sign_in("view_ranking")
+    with connections["other"].execute_wrapper(refuse):
+        page = text(client.get(LIST))
+    assert "▲ not looked up" in page
+    assert "● healthy" in page
 
 
 def test_what_takes_long_is_not_counted(

@@ -65,16 +65,17 @@ def read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
 
 
 def read_state(index: RankIndex) -> State:
-    gauges = rows = None
+    gauges, rows, has_open_jobs = None, None, False
     connection = connections[index.get_using()]
     try:
         with reading(connection, _LOOKING):
+            has_open_jobs = jobs_of(index).filter(is_open=True).exists()
             gauges = read_gauges(index)
         with reading(connection, _COUNTING):
             rows = count_rows(index)
     except OperationalError:
         pass
-    return State(index, gauges, rows, jobs_of(index).filter(is_open=True).exists())
+    return State(index, gauges, rows, has_open_jobs)
 
 
 @dataclass(frozen=True)

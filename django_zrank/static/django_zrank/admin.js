@@ -8,6 +8,7 @@
     if (!jobs || !("open" in jobs.dataset)) return;
     try {
       const answer = await fetch(jobs.dataset.url, { headers: { "X-Requested-With": "XMLHttpRequest" } });
+      if (answer.status >= 500) throw new Error("away");
       if (!answer.ok || answer.redirected) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("zrank-jobs");
       if (!fresh) return;
