@@ -39,7 +39,8 @@ class Scores:
         all or none, and return the new ones by member.
 
         ``key``: a name of this very change, remembered for a day: if it has been made, nothing is added. Raises
-        :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range.
+        :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range, or the key was
+        that of another change.
         """
         self._require("increment", "sum")
         if isinstance(member, Mapping):
@@ -88,6 +89,8 @@ class Scores:
             found = reader.run(ask.request)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.texts[:5])} is not ranked in {index.name!r}")
+        if found.verdict == "reused":
+            raise ValueError(f"key: {key!r} was the key of another change")
         if found.verdict == "beyond":
             raise ValueError(
                 f"{parameter}: the score of {', '.join(found.texts[:5])} would leave the column's range"

@@ -4,7 +4,7 @@
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
 --       meta        hash of the index
 --       pending     hash, member -> its pending change
---       once        text that remembers for a while that this call was made
+--       once        text that remembers for a while which call was made under this name
 -- ARGV  generation  that the client believes to be live
 --       memberships '1' where members have memberships
 --       dense       '1' where distinct values are counted
@@ -14,7 +14,8 @@
 --       keep        seconds for which the call is remembered; '' not to
 --       …           then pairs: member, change in units; 1,000 at most, each member once
 -- Returns {'done', score…}; {'missing', member…} with nothing changed where some aren't ranked; {'beyond', member…} with
---         nothing changed where a score would leave the column's range. The error UNHEALTHY where the server is not the
+--         nothing changed where a score would leave the column's range; {'reused'} with nothing changed where another
+--         call was made under this name. The error UNHEALTHY where the server is not the
 --         one that was accepted, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
 
@@ -36,6 +37,17 @@ local members, changes, stored, known = {}, {}, {}, {}
 for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
 end
+
+-- What this call changes, in whatever order it names the members.
+local function digest()
+  local pairs_of = {}
+  for n, member in ipairs(members) do
+    pairs_of[n] = member .. '\0' .. changes[n]
+  end
+  table.sort(pairs_of)
+  return redis.sha1hex(table.concat(pairs_of, '\0'))
+end
+
 if memberships then
   known = redis.call('HMGET', memberships_key(live), unpack(members))
 end
@@ -50,8 +62,14 @@ for n, member in ipairs(members) do
     missing[#missing + 1] = member
   else
     local before = tonumber(scores[n])
-    local after = changed(rule, before, tonumber(changes[n]))
-    if after > highest and after > before or after < lowest and after < before or stored[n] ~= member then
+    local by = tonumber(changes[n])
+    local after, too_high, too_low = changed(rule, before, by)
+    if rule == 'sum' then -- which is rounded beyond 2^53
+      too_high, too_low = by > 0 and by > highest - before, by < 0 and by < lowest - before
+    else
+      too_high, too_low = after > highest and after > before, after < lowest and after < before
+    end
+    if too_high or too_low or stored[n] ~= member then
       beyond[#beyond + 1] = member
     end
     done[#done + 1] = integer(after)
@@ -59,13 +77,21 @@ for n, member in ipairs(members) do
 end
 if #missing > 1 then
   return missing
-elseif #beyond > 1 then
-  return beyond
-elseif keep ~= '' and not redis.call('SET', once, '1', 'NX', 'EX', keep) then
+end
+-- A call that was made is not judged again: what it has changed may be all that the range allows.
+local call = keep ~= '' and digest()
+local made = call and redis.call('GET', once)
+if made and made ~= call then
+  return {'reused'}
+elseif made then
   for n = 1, #members do
     done[n + 1] = integer(tonumber(scores[n]))
   end
   return done
+elseif #beyond > 1 then
+  return beyond
+elseif call then
+  redis.call('SET', once, call, 'EX', keep)
 end
 
 local roots = {live}

@@ -15,6 +15,7 @@
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, lowest, highest, member, change = unpack(ARGV)
+local EXACT = 2 ^ 53
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
 if state[1] ~= generation then
@@ -24,12 +25,21 @@ local refused = refusal(meta, state[3], state[4])
 if refused then
   return refused
 end
+local by = tonumber(change)
+lowest, highest = tonumber(lowest), tonumber(highest)
+-- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
+if math.max(highest, -lowest) + math.abs(by) > EXACT then
+  local before = tonumber(redis.call('ZSCORE', live, member))
+  if before and (by > 0 and by > highest - before or by < 0 and by < lowest - before) then
+    return {'beyond', member}
+  end
+end
 local score = redis.call('ZADD', live, 'XX', 'INCR', change, member)
 if not score then
   return {'missing', member}
 end
-local after, by = tonumber(score), tonumber(change)
-if after > tonumber(highest) and by > 0 or after < tonumber(lowest) and by < 0 then
+local after = tonumber(score)
+if after > highest and by > 0 or after < lowest and by < 0 then
   redis.call('ZADD', live, 'XX', 'INCR', -by, member)
   return {'beyond', member}
 end

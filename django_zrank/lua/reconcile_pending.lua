@@ -4,23 +4,28 @@
 -- KEYS  meta       hash of the index
 --       pending    hash, member -> its pending change
 -- ARGV  server     its identity
+--       term       that it had when it was found, '' for none
 --       rule       'sum', 'max', 'min' or 'last'
 --       flushed    the last flush that the database noted
 --       committed  '1' where the column has what the flush in flight carried
 --       all        '1' to drop all that is pending
 --       …          then members that were carried by flushes which this server doesn't know of: what is pending of them
 --                  is what it was when the server was left, so the column has it
--- Returns 1, or 0 with nothing changed where this is another server.
+-- Returns 1, or 0 with nothing changed where this is another server, or it has been accepted since: then flushes of the
+--         new term may be in flight.
 -- Cost  O(members + members in flight).
 
 local meta, pending = KEYS[1], KEYS[2]
-local server, rule, flushed, committed, all = unpack(ARGV, 1, 5)
-local FIRST = 6
+local server, term, rule, flushed, committed, all = unpack(ARGV, 1, 6)
+local FIRST = 7
 
 if identity() ~= server then
   return 0
 end
-local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building')
+local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term')
+if (state[6] or '') ~= term then
+  return 0
+end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 if settled < taken and committed ~= '1' then
   local carried = redis.call('HGETALL', carried_key(pending, taken))

@@ -20,7 +20,8 @@ class Changed(NamedTuple):
     """The result of a change: nothing was changed unless it is ``done``."""
 
     verdict: str
-    """``done``; ``missing``, members aren't ranked; ``beyond``, scores would leave the column's range."""
+    """``done``; ``missing``, members aren't ranked; ``beyond``, scores would leave the column's range;
+    ``reused``, the key is that of another call."""
 
     texts: list[str]
     """The new scores in units, or the members that it is about."""

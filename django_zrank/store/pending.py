@@ -62,11 +62,12 @@ class Pending(Base):
         self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
     ) -> None:
         """Make what is pending what the column lacks, on a server that is about to be accepted: put back what was in
-        flight unless it is ``committed``, and drop what is pending of ``members``, or ``everything``."""
+        flight unless it is ``committed``, and drop what is pending of ``members``, or ``everything``. Nothing is
+        changed where it has been accepted since it was found in this state."""
         keys, texts = self.keys, list(members)
         for start in range(0, max(len(texts), 1), _PIECE):
             piece = texts[start : start + _PIECE]
-            args = (health.server, self.rule, flushed, int(committed), int(everything), *piece)
+            args = (health.server, health.term, self.rule, flushed, int(committed), int(everything), *piece)
             self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
 
     def waiting(self) -> tuple[int, float]:

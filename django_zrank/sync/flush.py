@@ -16,13 +16,13 @@ from ..notes import noted
 from ..recent import Recent
 from ..store import Flight, Health, Store
 from .flush_statements import add_to_column
-from .patience import PATIENCE, briefly
+from .patience import PATIENCE, briefly, without_waiting
 from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["flush", "flush_soon", "is_due", "reconcile"]
+__all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -72,6 +72,9 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
         refused = _write(index, flight.changes)
         # After the rows: so the row of the generation is locked for two short statements, and no drain waits for it.
         row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
+        if connections[using].vendor == "mysql" and connections[using].features.has_select_for_update_nowait:
+            # With rows locked, nobody waits for a lock of somebody who may have been stopped.
+            list(row.select_for_update(nowait=True).values_list("pk"))
         if not row.update(flushed=flight.number, flushed_term=term):
             raise _Superseded
         # As a batch of marks: a server that lacks the taking lets them wait again.
@@ -122,14 +125,29 @@ def is_due(index: RankIndex) -> bool:
     return _flushed.keep(index.name, True, get_settings().flush_every)
 
 
+def flush_again(index: RankIndex) -> None:
+    """Let the next flush of this process be due at once: more is pending than the last one took."""
+    _flushed.forget(index.name)
+
+
 def flush_soon(index: RankIndex) -> None:
     """Flush a batch, at most every ``FLUSH_EVERY`` seconds: done by whoever has just pushed, who waits for no lock."""
     if index.column is None or connections[index.get_using()].in_atomic_block or not is_due(index):
         return
     try:
-        flush(index, limit=_SHARE, patience=0.0)
+        with without_waiting(connections[index.get_using()]):
+            flush(index, limit=_SHARE, patience=0.0)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not flushed. %s", index.name, error)
+
+
+def are_lost(index: RankIndex, store: Store) -> bool:
+    """Return True if the database lacks flushes that it had noted, on the server that it knows: it was restored, or
+    failed over. No flush can be noted any more, and no row be judged, until another term begins."""
+    if index.column is None:
+        return False
+    _, settled = store.in_flight()  # in this order: a flush is noted before it is settled
+    return noted(index).flushed < settled
 
 
 def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:

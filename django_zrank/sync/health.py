@@ -11,7 +11,7 @@ from ..models import Generation
 from ..notes import has_all, is_accepted, newest_batch, noted
 from ..signals import mended
 from ..store import Health, Store
-from .flush import reconcile
+from .flush import are_lost, reconcile
 from .marks import replay
 from .rebuild import rebuild
 from .triggers import gaps, restore
@@ -123,6 +123,8 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     store, using = Store(index.name, index.layout, index.rule), index.get_using()
     health, row, newest = _look(index)
     verdict = _examine(index, health, row, newest)
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(index, store):
+        verdict = Verdict.FOREIGN
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
         return Verdict.UNCAPTURED if recaptured else verdict
     logger.warning("Index %r: %s", index.name, verdict.value)

@@ -18,7 +18,7 @@ from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
-from .flush import reconcile
+from .flush import are_lost, reconcile
 from .marks import retire, waiting_ids
 from .prefetch import prefetch
 from .push import forget
@@ -116,7 +116,8 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     elif not row.owner or (row.owner == TESTS and not test):
         row.owner = uuid4().hex
         rows.update(owner=row.owner)
-    if is_accepted(health, row) and health.owner in ("", TESTS, row.owner):
+    is_known = is_accepted(health, row) and health.owner in ("", TESTS, row.owner)
+    if is_known and not are_lost(index, store):
         return row.owner, health.server, row.term
     term = max(row.term, int(health.term or 0)) + 1
     if not rows.filter(term=row.term).update(term=term, server=health.server):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["belongs_to", "refuse_transaction"]
+__all__ = ["belongs_to", "is_open", "refuse_transaction"]
 
 
 def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
@@ -15,6 +15,13 @@ def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
     """
     if connection.in_atomic_block or not connection.get_autocommit():
         raise transaction.TransactionManagementError(f"{what} can't be done inside a transaction.")
+
+
+def is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Return True inside a transaction; the outer blocks of a ``TestCase`` are none (see ``belongs_to()``)."""
+    if connection.in_atomic_block:
+        return not all(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
+    return not connection.get_autocommit()
 
 
 def belongs_to(connection: BaseDatabaseWrapper, savepoints: set[str]) -> bool:

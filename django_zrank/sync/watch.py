@@ -14,7 +14,7 @@ from django.db import connections
 from ..exceptions import RebuildSuperseded
 from ..store import Store
 from .drain import drain
-from .flush import flush, is_due
+from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .patience import retry
 
@@ -77,6 +77,8 @@ def sync(
         if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
     flushed = retry(partial(flush, index, limit=limit)) if due(index) else 0
+    if limit is not None and flushed >= limit:
+        flush_again(index)
     marks = retry(partial(drain, index, limit=limit))
     return Synced(marks, Store(index.name).live.generation != before, flushed)
 

@@ -1,0 +1,104 @@
+"""Scores that begin in Redis, where two of a kind are at work, or a call is sent again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_zrank import NotRanked
+from django_zrank.models import Batch, Generation
+from django_zrank.notes import noted
+from django_zrank.recent import Recent
+from django_zrank.sync import flush as flush_module
+from django_zrank.sync.flush import flush, reconcile
+from django_zrank.sync.health import repair
+from django_zrank.sync.marks import replay
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
+from tests.testapp.models import Video
+from tests.testapp.zrank import VideoRank
+
+from .mirror import contents
+from .test_scores import INDEX, STORE, column, pending, restart
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+
+@pytest.fixture
+def video() -> Video:
+    return Video.objects.create(views=10)
+
+
+def test_a_repair_that_was_held_up_counts_nothing_again(video: Video) -> None:
+    VideoRank.scores.increment(video, 5)
+    restart(STORE.client)
+    # One process raises the term, and is held up. Another one repairs the index, and begins a flush.
+    health = STORE.check_health()
+    assert replay(INDEX, health.position, noted=noted(INDEX), server=health.server) is not None
+    repair(INDEX)
+    row = noted(INDEX)
+    flight = STORE.take_pending(row.term, row.flushed, 100)
+    assert flight is not None
+    reconcile(INDEX, STORE, health)  # the first one goes on
+    assert flush_module._carry(INDEX, flight, row.term, 1.0)
+    STORE.settle_flush(row.term, flight.number)
+    flush(INDEX)
+    assert column() == {str(video.pk): 15} == contents(VideoRank)
+
+
+def test_a_row_that_may_yet_be_rolled_back_is_not_ranked() -> None:
+    with pytest.raises(NotRanked), transaction.atomic():
+        VideoRank.scores.increment(Video.objects.create(views=10))
+    assert contents(VideoRank) == {}
+
+
+def test_a_call_that_was_made_is_not_judged_again(video: Video) -> None:
+    _, highest = INDEX.column.limits("default")  # type: ignore[union-attr]
+    for _ in range(2):
+        assert VideoRank.scores.increment(video, highest - 10, key="a") == highest
+
+
+def test_a_key_names_one_change(video: Video) -> None:
+    other = Video.objects.create(views=20)
+    for changes in ({video: 1, other: 2}, {other: 2, video: 1}):
+        assert VideoRank.scores.increment(changes, key="a") == {video: 11, other: 22}
+    with pytest.raises(ValueError, match="key: 'a' was the key of another change"):
+        VideoRank.scores.increment(video, 1, key="a")
+    assert pending() == {str(video.pk): 1, str(other.pk): 2}
+
+
+@pytest.mark.parametrize("key", ["", "a"])
+@pytest.mark.parametrize(("views", "by"), [(5, 2**53), (2**31 - 1, 2**53 - 1), (-6, -(2**53))])
+def test_a_refused_increment_leaves_the_score_as_it_was(views: int, by: int, key: str) -> None:
+    video = Video.objects.create(views=views)
+    with pytest.raises(ValueError, match="would leave the column's range"):
+        VideoRank.scores.increment(video, by, key=key)
+    assert (pending(), contents(VideoRank)) == ({}, {str(video.pk): views})
+
+
+def test_a_watcher_flushes_on_while_more_is_pending(video: Video, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_module, "_flushed", Recent())
+    for _ in range(3):
+        VideoRank.scores.increment(video)
+        assert sync(INDEX, limit=1, due=flush_module.is_due).flushed == 1
+    VideoRank.scores.increment(video)
+    assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 1
+    VideoRank.scores.increment(video)
+    assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 0
+
+
+@pytest.mark.parametrize("mend", [sync, rebuild])
+def test_a_database_that_lost_its_newest_flushes_is_flushed_to_again(video: Video, mend: Any) -> None:
+    for _ in range(10):
+        VideoRank.scores.increment(video)
+        flush(INDEX)
+    Generation.objects.filter(index=INDEX.name).update(flushed=1)
+    Batch.objects.filter(flush__gt=1).delete()
+    Video.objects.update(views=11)
+    VideoRank.scores.increment(video, 5)
+    mend(INDEX)
+    assert contents(VideoRank) == {str(video.pk): 16}
+    sync(INDEX)
+    assert column() == {str(video.pk): 16} == contents(VideoRank)
