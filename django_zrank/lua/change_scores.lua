@@ -126,7 +126,9 @@ for n, member in ipairs(members) do
   end
 end
 for _, root in ipairs(roots) do
-  change_rankings(root, {}, entering[root], 0, dense)
+  if change_rankings(root, {}, entering[root], 0, dense) and root == live then
+    redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
+  end
 end
 if #new > 0 then
   redis.call('HSET', pending, unpack(new))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from django_zrank import NotRanked
+from django_zrank import NotRanked, RankIndex
 from django_zrank.models import Batch, Generation
 from django_zrank.notes import noted
 from django_zrank.recent import Recent
+from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync.flush import flush, reconcile
-from django_zrank.sync.health import repair
+from django_zrank.sync.health import examine, repair
 from django_zrank.sync.marks import replay
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -87,6 +89,16 @@ def test_a_watcher_flushes_on_while_more_is_pending(video: Video, monkeypatch: p
     assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 1
     VideoRank.scores.increment(video)
     assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 0
+
+
+def test_an_evicted_ranking_is_noticed_by_a_change(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(Video, "-views", write_behind="increment", facets=("region",))
+    first, _ = (Video.objects.create(views=views, region="a") for views in (10, 20))
+    rebuild(index.instance())
+    store = Store(index.instance().name)
+    store.client.delete(store.live.ranking("region:a"))
+    index.scores.increment(first)
+    assert examine(index.instance()).wants_rebuild
 
 
 @pytest.mark.parametrize("mend", [sync, rebuild])
