@@ -25,7 +25,7 @@ def health(request: HttpRequest) -> JsonResponse:
 
     It costs what a read costs: one short command for each index, and a look at the server's health once a second.
     """
-    names = request.GET.getlist("index")
+    names = list(dict.fromkeys(request.GET.getlist("index")))
     try:
         states = {index.name: _state(index) for index in registry.named(names)}
     except LookupError:

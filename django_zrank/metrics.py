@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from django.db import DatabaseError
+from django.db import Error, connections
 
 from .registry import registry
 from .signals import drained, drift_found, mended, push_failed, rebuilt
@@ -99,11 +99,19 @@ class Collector:
 
 
 def _gauges_of(index: Any) -> Gauges | None:
-    """The gauges of an index; None where its database can't be asked, which is no reason to hide the others."""
+    """The gauges of an index; None where its database can't be asked, which is no reason to hide the others.
+
+    A connection that is opened for it is closed: nobody closes those of the threads of ``start_http_server()``.
+    """
+    connection = connections[index.get_using()]
+    is_open = connection.connection is not None
     try:
         return read_gauges(index)
-    except DatabaseError:
+    except Error:
         return None
+    finally:
+        if not is_open:
+            connection.close()
 
 
 def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError
+from django.db import Error
 
 from .models import Batch, Generation
 from .recent import Recent
@@ -91,7 +91,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
         if not (health.is_accepted or _began_a_history(index, health)):
             return False
         row = None if health.owner == TESTS else noted(index)
-    except (DatabaseError, SynchronousOnlyOperation):
+    except (Error, SynchronousOnlyOperation):
         return health.is_accepted
     if row is None or (health.term, health.generation) == (str(row.term), row.generation):
         return True
@@ -106,7 +106,7 @@ def may_be_written(index: RankIndex, health: Health) -> bool:
     """
     try:
         row = None if health.owner == TESTS else noted(index)
-    except (DatabaseError, SynchronousOnlyOperation):
+    except (Error, SynchronousOnlyOperation):
         row = None
     is_known = row is None or (
         health.term == str(row.term) and health.generation in (row.generation, row.building)

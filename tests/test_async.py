@@ -18,7 +18,9 @@ from django.urls import path
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex, Ranking
+from django_zrank.cluster import ConnectionFactory
 from django_zrank.engine import loops, reader
+from django_zrank.exceptions import NotBuilt
 from tests.populations import populate
 from tests.servers import RedisServer, free_port
 from tests.sync.conftest import use_redis
@@ -59,7 +61,7 @@ def waiting(zrank: Redis, settings: Any) -> Redis:
 
 async def pool() -> Any:
     loop = await loops.running_loop()
-    return loop.clients["zrank", False][1].redis.connection_pool  # type: ignore[union-attr]
+    return loop.clients["zrank", 0].redis.connection_pool  # type: ignore[union-attr]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -191,6 +193,8 @@ def test_a_forked_process_has_connections_of_its_own() -> None:
         return os.waitstatus_to_exitcode(status)
 
     async def in_child(parent: set[int]) -> int:
+        # A look at the health would wait for asgiref's thread, which no fork of a process that has used it has.
+        (await loops.running_loop()).until[RANKING._reader] = float("inf")
         assert await RANKING.arank(4) == 4
         return int(bool(parent & {id(one) for one in (await pool())._available_connections}))
 
@@ -219,7 +223,58 @@ def test_a_rebuild_is_put_in_place_between_two_reads() -> None:
     asyncio.run(ask())
 
 
+def test_a_loop_looks_at_the_server_of_its_own_connections() -> None:
+    async def ask() -> None:
+        assert [await RANKING.acount() for _ in range(3)] == [100, 100, 100]
+
+    with mock.patch.object(reader, "may_be_believed", side_effect=reader.may_be_believed) as looked:
+        assert RANKING.count() == 100
+        asyncio.run(ask())
+        assert RANKING.count() == 100
+    assert looked.call_count == 2
+
+
+def test_all_replicas_are_asked(settings: Any) -> None:
+    use_redis(settings, "redis://there:1,redis://there:2,redis://there:3")
+
+    async def ports() -> set[int]:
+        loop = await loops.running_loop()
+        found = [await loop.client("zrank", replica=True) for _ in range(200)]
+        return {one.redis.connection_pool.connection_kwargs["port"] for one in found}  # type: ignore[union-attr]
+
+    assert asyncio.run(ports()) == {2, 3}
+
+
 # What goes wrong
+
+
+def test_a_build_of_another_declaration_that_is_put_in_place(waiting: Redis) -> None:
+    async def ask() -> None:
+        assert await RANKING.arank(7) == 7
+        keys = RANKING._reader.keys
+        live, other = RANKING._reader.live, keys.at("00000000-another")
+        waiting.rename(live.root, other.root)
+        waiting.hset(keys.meta, "generation", other.generation)
+        for verb in (RANKING.arank, RANKING.aentry):
+            with pytest.raises(NotBuilt):
+                await verb(7)
+
+    asyncio.run(ask())
+
+
+def test_a_cluster_that_is_down(settings: Any) -> None:
+    factory = "django_zrank.cluster.ConnectionFactory"
+    use_redis(settings, f"redis://127.0.0.1:{free_port()}", CONNECTION_FACTORY=factory)
+    made_in: set[int] = set()
+
+    def make(*args: Any) -> Any:
+        made_in.add(threading.get_ident())
+        return real(*args)
+
+    real = ConnectionFactory._make
+    with mock.patch.object(ConnectionFactory, "_make", make):
+        assert {type(one) for one in refusals(RANKING.acount)} == {IndexUnavailable}
+    assert threading.get_ident() not in made_in  # where a loop runs
 
 
 def refusals(ask: Callable[[], Awaitable[Any]], times: int = 3) -> list[Any]:

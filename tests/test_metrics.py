@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from threading import Thread
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
+from django.db import InterfaceError, connections
 from django.test import Client
 from django.urls import path
 from prometheus_client import CollectorRegistry, generate_latest
@@ -94,6 +97,27 @@ def test_metrics_without_redis() -> None:
     assert scrape('zrank_waiting_marks{index="ascending"}') == 0
 
 
+def test_metrics_without_the_database() -> None:
+    with mock.patch(
+        "django_zrank.metrics.read_gauges", side_effect=InterfaceError("connection already closed")
+    ):
+        assert scrape('zrank_up{index="ascending"}') == 0
+
+
+def test_a_scrape_of_another_thread_leaves_no_connection() -> None:
+    left: list[Any] = []
+
+    def run() -> None:
+        assert scrape('zrank_up{index="ascending"}') == 1
+        left.extend(one.connection for one in connections.all(initialized_only=True))
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    assert left
+    assert not any(left)
+
+
 # The health view
 
 
@@ -109,6 +133,9 @@ def test_healthy(client: Client) -> None:
     assert "no-cache" in response["Cache-Control"]
     assert client.get("/health/", {"index": "nobody"}).status_code == 404
     assert client.post("/health/").status_code == 405
+    with mock.patch("django_zrank.health._state", return_value="ok") as asked:
+        client.get("/health/", {"index": ["ascending"] * 100})
+    assert asked.call_count == 1
 
 
 @pytest.mark.parametrize(

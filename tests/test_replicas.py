@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from django_zrank import RankIndex, Ranking, register
 from django_zrank.engine import replicas
+from django_zrank.engine.replicas import Elsewhere, Replicas
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.keys import Keys
 from django_zrank.registry import registry
 from django_zrank.store import Change, Store
 from django_zrank.sync.breaker import breaker
@@ -307,6 +310,16 @@ class TestAge:
             assert best() == 1
         finally:
             pair.replica.thaw()
+
+
+def test_a_generation_that_no_look_has_found() -> None:
+    mine, others = Replicas(), Keys.of("zrank", "of-another-declaration").at("00000000-another")
+    state = [b"00000000-another", None, b"1", b"9"]
+    mine.note(monotonic(), "11111111-mine", (1, 5))
+    with pytest.raises(Elsewhere):
+        mine._require_fresh(others, state)
+    mine.note(monotonic(), others.generation, (1, 5))
+    mine._require_fresh(others, state)
 
 
 def test_only_two_kinds_of_servers() -> None:

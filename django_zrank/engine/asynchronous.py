@@ -53,6 +53,8 @@ async def _take(step: Step, executor: Executor, loop: Loop) -> Any:
 async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
     """Take the steps, or wait for the coroutine that is taking them, and fail as it fails. Where that was cancelled,
     another one takes them."""
+    if not step.is_due(loop):
+        return
     while taken := loop.together.get(step.key):
         error = await asyncio.shield(taken)
         if error is None:
@@ -62,7 +64,7 @@ async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
     future = loop.together[step.key] = asyncio.get_running_loop().create_future()
     error = None
     try:
-        await adrive(step.begin(), executor)
+        await adrive(step.begin(loop), executor)
     except BaseException as raised:
         error = raised
         raise
@@ -75,11 +77,10 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
     """The replies to a request, after its delay, as :meth:`Executor.send` gets them."""
     if request.delay:
         await asyncio.sleep(request.delay)
-    client = await loop.client(get_settings().redis_alias, replica=request.replica)
-    redis = client.redis
-    if redis is None:
-        return await asyncio.to_thread(executor.send, replace(request, delay=0.0))
     try:
+        client = await loop.client(get_settings().redis_alias, replica=request.replica)
+        if (redis := client.redis) is None:
+            return await asyncio.to_thread(executor.send, replace(request, delay=0.0))
         async with client.free:
             try:
                 return await _send_all(redis, request.calls, atomic=request.atomic)

@@ -9,13 +9,13 @@ from typing import Any
 import redis.asyncio.connection
 import redis.asyncio.sentinel
 from django.conf import settings
-from django_redis import get_redis_connection
+from django.core.cache import caches
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from ..cluster import is_cluster
+from ..cluster import ConnectionFactory, is_cluster
 from ..isolation import require_redis
 
 __all__ = ["Client", "Loop", "running_loop"]
@@ -28,11 +28,11 @@ _OWN_PREFIXES = ("maint_", "maintenance_", "orig_", "oss_")
 class Client:
     """A client of one server, and how many may use it at once."""
 
-    def __init__(self, redis: Redis) -> None:
-        self.redis = None if is_cluster(redis) else copy_client(redis)
+    def __init__(self, redis: Redis | None) -> None:
+        self.redis = None if redis is None or is_cluster(redis) else copy_client(redis)
         """None for a cluster, to which requests are sent from threads."""
 
-        self.free = asyncio.Semaphore(redis.connection_pool.max_connections if self.redis else 1)
+        self.free = asyncio.Semaphore(self.redis.connection_pool.max_connections if self.redis else 1)
         """A coroutine waits for a connection, where a thread is refused."""
 
     async def close(self) -> None:
@@ -48,8 +48,14 @@ class Loop:
     """The clients of one event loop, and the steps that its coroutines take together."""
 
     def __init__(self) -> None:
-        self.clients: dict[tuple[str, bool], tuple[Any, Client]] = {}
-        """By the alias, and True for replicas; with the entry of ``CACHES`` that each was made for."""
+        self.caches: dict[str, tuple[Any, Any]] = {}
+        """By the alias: the entry of ``CACHES``, and the client that django-redis made of it."""
+
+        self.clients: dict[tuple[str, int], Client] = {}
+        """By the alias and the number of the server, as django-redis numbers them: 0 is the primary."""
+
+        self.until: dict[Hashable, float] = {}
+        """By the reader of an index: until when the server that these clients lead to is believed."""
 
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
@@ -57,16 +63,22 @@ class Loop:
         self._life = self._live()
 
     async def client(self, alias: str, *, replica: bool = False) -> Client:
-        """The client for an alias of ``CACHES``, or of its replicas."""
+        """The client for an alias of ``CACHES``, or of one of its replicas, as django-redis chooses."""
         require_redis()
         entry = settings.CACHES.get(alias)
-        made_for, client = self.clients.get((alias, replica), (None, None))
-        if client is None or made_for is not entry:
-            fresh = Client(get_redis_connection(alias, write=not replica))
-            self.clients[alias, replica] = entry, fresh
-            if client is not None:  # other settings, in tests
-                await client.close()
-            return fresh
+        made_for, cache = self.caches.get(alias, (None, None))
+        if cache is None or made_for is not entry:
+            found: Any = caches[alias]
+            cache = found.client
+            self.caches[alias] = entry, cache
+            for key in [key for key in self.clients if key[0] == alias]:  # other settings, in tests
+                await self.clients.pop(key).close()
+        number = cache.get_next_client_index(write=not replica)
+        client = self.clients.get((alias, number))
+        if client is None:
+            # To connect to a cluster blocks: it is left to the threads that ask it.
+            is_direct = not isinstance(cache.connection_factory, ConnectionFactory)
+            client = self.clients[alias, number] = Client(cache.connect(number) if is_direct else None)
         return client
 
     async def _live(self) -> AsyncGenerator[None]:
@@ -75,7 +87,7 @@ class Loop:
             yield
         finally:
             _loops.pop(asyncio.get_running_loop(), None)
-            for _, client in self.clients.values():
+            for client in self.clients.values():
                 await client.close()
             self.clients.clear()
 
@@ -92,7 +104,7 @@ async def running_loop() -> Loop:
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:
-        for other in [other for other in _loops if other.is_closed()]:
+        for other in [other for other in list(_loops) if other.is_closed()]:  # other threads add theirs
             _loops.pop(other, None)
         loop = _loops[running] = Loop()
         await loop.begin()

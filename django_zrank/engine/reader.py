@@ -21,6 +21,7 @@ from .steps import Blocking, Once, Steps, drive
 
 if TYPE_CHECKING:
     from ..index import RankIndex
+    from .loops import Loop
 
 __all__ = ["Reader"]
 
@@ -39,7 +40,8 @@ class Reader(Executor):
         self.store = Store(index.name, index.layout)
 
         self.until = 0.0
-        """Until when the server is believed, by the process's own clock."""
+        """Until when the server of blocking code is believed, by the process's own clock. Each loop has its own time:
+        after a failover its connections may lead to another server for a while."""
 
         self.accepted_until = 0.0
         """Until when it is taken for the accepted one."""
@@ -59,12 +61,23 @@ class Reader(Executor):
         if replica and not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
             with suppress(Elsewhere):
                 return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
-        if monotonic() >= self.until:
-            yield self._health(stale_will_do)
-        return (yield from self.running(ask))
+        yield self._health(stale_will_do, self._is_due)
+        return (yield from self.running(partial(self._ask_declared, ask)))
 
-    def _health(self, stale_will_do: bool) -> Once:
-        return Once((self, stale_will_do), partial(self.requiring_health, stale_will_do=stale_will_do))
+    def _ask_declared(self, ask: Callable[[Keys], Request[Answer]], live: Keys) -> Request[Answer]:
+        """The request about the live generation. Raises ``NotBuilt`` where that was just put in place by processes
+        with another declaration."""
+        if not self.index.declares(live.generation):
+            raise self.declared_otherwise()
+        return ask(live)
+
+    def _health(self, stale_will_do: bool, is_due: Callable[[Loop | None], bool]) -> Once:
+        begin = partial(self.requiring_health, stale_will_do=stale_will_do)
+        return Once((self, stale_will_do), begin, is_due)
+
+    def _is_due(self, loop: Loop | None) -> bool:
+        until = self.until if loop is None else loop.until.get(self, 0.0)
+        return monotonic() >= until
 
     def _asking_replica(
         self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool
@@ -74,7 +87,7 @@ class Reader(Executor):
         if self.replicas.is_due(now):
             self.replicas.looked = now
             try:
-                yield self._health(stale_will_do)
+                yield self._health(stale_will_do, lambda _: True)
             except IndexUnavailable as error:
                 if isinstance(error, (IndexUnhealthy, NotBuilt)):
                     raise
@@ -82,19 +95,16 @@ class Reader(Executor):
 
     def require_health(self, *, stale_will_do: bool) -> None:
         """Take the steps of :meth:`requiring_health`, at most once a second."""
-        if monotonic() >= self.until:
+        if self._is_due(None):
             drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
 
-    def requiring_health(self, *, stale_will_do: bool) -> Steps[None]:
-        """Raise ``IndexUnhealthy`` where the server may have lost writes, ``NotBuilt`` where it holds what another
-        declaration of the index says. Looked up once a second."""
+    def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
+        """Raise ``IndexUnhealthy`` where the server of a loop, or of blocking code, may have lost writes, ``NotBuilt``
+        where it holds what another declaration of the index says. Looked up once a second."""
         now = monotonic()
         health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):
-            raise NotBuilt(
-                f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank "
-                "builds it anew"
-            )
+            raise self.declared_otherwise()
         if not stale_will_do and health.generation:
             # Once more where they don't agree: after Redis has answered, a rebuild may be put in place, and noted.
             is_believed = yield Blocking(partial(may_be_believed, self.index, health))
@@ -105,8 +115,17 @@ class Reader(Executor):
                 raise IndexUnhealthy(
                     f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
                 )
-        self.until = now + _TRUST
+        if loop is None:
+            self.until = now + _TRUST
+        else:
+            loop.until[self] = now + _TRUST
         self.replicas.note(now, health.generation, health.position)
+
+    def declared_otherwise(self) -> NotBuilt:
+        return NotBuilt(
+            f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank builds it "
+            "anew"
+        )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:
         """The answer that steps lead to, in a coroutine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -32,11 +33,14 @@ _STATE: Final = ("generation", "behind", "term", "applied")
 _written: dict[Keys, tuple[Keys, Position]] = {}
 """By the keys of an index: those of the generation that this process wrote to last, and its newest write there."""
 
+_lock: Final = Lock()
+
 
 def wrote(keys: Keys, position: Position) -> None:
     """Note a write of this process to a generation, which its later reads must not miss."""
-    generation, newest = _written.get(keys.at(""), (keys, position))
-    _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
+    with _lock:
+        generation, newest = _written.get(keys.at(""), (keys, position))
+        _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
 
 
 class Elsewhere(Exception):
@@ -106,7 +110,8 @@ class Replicas:
         the primary held ``REPLICA_LAG`` seconds ago."""
         generation, behind, term, applied = ((value or b"").decode() for value in found)
         self._forget(monotonic())
-        if generation != live.generation or behind or not self.seen:
+        # A generation that no look has found may be of another declaration.
+        if not generation == live.generation == self.generation or behind or not self.seen:
             raise Elsewhere
         written, newest = _written.get(live.at(""), (live, (0, 0)))
         least = max(self.seen[0][1], newest) if written == live else self.seen[0][1]

@@ -25,10 +25,14 @@ class Blocking(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Steps without an answer that coroutines which need them at the same time take once, together."""
+    """Steps without an answer that coroutines which need them at the same time take once, together.
+
+    They are about the server that answers: that of a loop's own connections, or, with None, that of blocking ones.
+    """
 
     key: Hashable
-    begin: Callable[[], Steps[None]]
+    begin: Callable[[Any], Steps[None]]
+    is_due: Callable[[Any], bool]
 
 
 Step: TypeAlias = "Request[Any] | Blocking[Any] | Once"
@@ -57,4 +61,6 @@ def drive(steps: Steps[Answer], send: Send) -> Answer:
 def _take(step: Step, send: Send) -> Any:
     if isinstance(step, Request):
         return send(step)
-    return step.call() if isinstance(step, Blocking) else drive(step.begin(), send)
+    if isinstance(step, Blocking):
+        return step.call()
+    return drive(step.begin(None), send) if step.is_due(None) else None
