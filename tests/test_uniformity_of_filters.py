@@ -161,3 +161,19 @@ def test_nobody_is_left_out_where_the_band_is_exhausted(case: Case) -> None:
         case.me - 40,
         case.me - 80,
     ] or (len(near) == 5 and near.band == (130, 130))
+
+
+def test_who_was_found_in_one_band_may_be_drawn_from_the_next(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round that exhausts a band goes on to the next one by itself, with whom the rounds before have found."""
+    me, near, far = 201, 251, 51
+    fill(Filtered, {pk: pk for pk in range(1, 402)})
+    group = Filtered.group("live")
+    group.clear()
+    group.add(near, far)
+    ranking = Filtered.ranking.filter(group="live")
+    monkeypatch.setattr(sampling, "_LOOK_UPS", 2000)  # the first round tests 80
+    for seed in range(10):
+        drawn = ranking.recommend(me, 2, band=100, widen=(200,), seed=seed)
+        assert {entry.pk for entry in drawn} == {near, far}

@@ -14,9 +14,14 @@ local function put_back(draw, before, after)
       chosen, behind, carried[stored] = chosen + 1, behind + (is_behind and 1 or 0), true
     end
   end
-  draw.chosen, draw.put_back = chosen, nil
+  draw.chosen = chosen
   function draw.is_barred(stored)
     return carried[stored] or is_barred(stored)
+  end
+  -- The next band is dealt from its beginning, to those who were carried too.
+  function draw.put_back()
+    draw.is_barred, draw.put_back = is_barred, nil
+    return 0
   end
   return behind
 end
