@@ -134,11 +134,9 @@ local function put_in(stored, scores, skipped)
       end
     end
     call('HSET', stored_as, unpack(forms))
-    call('EXPIRE', stored_as, KEPT)
   end
   if passed[1] then
     call('ZADD', part, unpack(passed))
-    call('EXPIRE', part, KEPT)
   end
 end
 
@@ -194,7 +192,6 @@ local function number()
     for name, members_of in pairs(count_values(live, members, facet, layout)) do
       call('HINCRBY', counts, name, members_of)
     end
-    call('EXPIRE', counts, KEPT)
   else
     local last
     for i = 1, #members, 2 do
@@ -204,7 +201,6 @@ local function number()
         last = value
       end
     end
-    call('EXPIRE', values_key(part), KEPT)
   end
   state.at = state.at + count
   return #members < 2 * count
@@ -221,6 +217,7 @@ local function finish()
   end
   if call('EXISTS', values_key(part)) == 1 then
     call('RENAME', values_key(part), values_key(intersection))
+    call('EXPIRE', values_key(intersection), KEPT)
   end
   call('UNLINK', part, making)
   call('HSET', making, 'size', size, 'kept', kept, 'fresh', integer(now + seconds * SECOND))
@@ -256,5 +253,8 @@ for field, value in pairs(state) do
   fields[#fields + 1] = value
 end
 call('HSET', making, unpack(fields))
-call('EXPIRE', making, KEPT)
+-- Whatever this piece has put in: thousands of pieces may pass before the next one does.
+for _, key in ipairs({making, part, values_key(part), stored_as, counts}) do
+  call('EXPIRE', key, KEPT)
+end
 return {'going', state.step}

@@ -215,6 +215,27 @@ def test_members_move_between_any_two_pieces(
     assert not [key for key in zrank.scan_iter("*:intersection:*") if zrank.ttl(key) < 0]
 
 
+@pytest.mark.parametrize("question", [PageAt(0, 1000), CountFacet(Facet(("region",), (), many=False))])
+def test_what_there_is_of_it_stays_as_long_as_it_is_made(
+    zrank: Redis, question: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by pieces that put nothing in."""
+    monkeypatch.setattr(View, "WORK", 30)
+    rng = random.Random(2)
+    rows = {pk: person(rng) | {"points": pk, "platform": "pc" if pk < 9 else None} for pk in range(1, 61)}
+    store = populate(PiecesDense, rows)
+    view = View(store.layout, SCOPES["two facets"], True, "dense")
+    pieces = 0
+    for pieces, _ in enumerate(steps(store, question, view), 1):  # noqa: B007
+        found = times(zrank)
+        assert min(found.values()) > 50
+        if not any(zrank.hexists(key, "phase") for key in found if key.endswith(b":making")):
+            break  # it is made
+        for key in found:
+            zrank.expire(key, 50)
+    assert pieces > 5
+
+
 @pytest.mark.parametrize("index", [PiecesTied, PiecesDense])
 def test_the_index_is_rebuilt_between_any_two_pieces(
     zrank: Redis, index: type[RankIndex], monkeypatch: pytest.MonkeyPatch
