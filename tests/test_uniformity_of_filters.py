@@ -177,3 +177,45 @@ def test_who_was_found_in_one_band_may_be_drawn_from_the_next(
     for seed in range(10):
         drawn = ranking.recommend(me, 2, band=100, widen=(200,), seed=seed)
         assert {entry.pk for entry in drawn} == {near, far}
+
+
+@pytest.mark.parametrize("narrowed", [False, True])
+@pytest.mark.parametrize("method", ["ordinal", "competition"])
+def test_ranks_count_those_who_are_excluded_by_a_set(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch, narrowed: bool, method: str
+) -> None:
+    fill(Filtered, {pk: pk for pk in range(1, 101)})
+    group = Filtered.group("live")
+    group.clear()
+    group.add(*range(1, 101))
+    ranking = Filtered.ranking.by(method)
+    ranking = ranking.filter(group="live") if narrowed else ranking
+    monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
+    drawn = ranking.recommend(50, 50, ranks=1, widen=(10,), exclude=range(41, 50))
+    assert [entry.pk for entry in drawn] == [*range(60, 50, -1), 40]
+    assert narrowed or [entry.rank for entry in drawn] == [*range(41, 51), 61]
+    assert drawn.band == (10, 10)
+
+
+def test_ranks_are_drawn_until_the_band_is_exhausted(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(Filtered, {pk: pk for pk in range(1, 101)})
+    monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
+    monkeypatch.setattr(sampling, "_LOOK_UPS", 4)  # the first round tests 2
+    excluded = [pk for pk in range(30, 71) if pk not in (35, 50)]
+    assert [entry.pk for entry in Filtered.ranking.recommend(50, 1, ranks=20, exclude=excluded)] == [35]
+    assert not Filtered.ranking.recommend(50, 1, ranks=20, exclude=[*excluded, 35])
+
+
+def test_nobody_is_offered_whose_exclusion_is_gone(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(Filtered, {pk: pk for pk in range(1, 101)})
+    send = Executor.send
+
+    def forgetting(self: Executor, request: Request[Any]) -> list[Any]:
+        if getattr(request.calls[0].command, "name", "") == "sample_anywhere":
+            zrank.delete(*zrank.scan_iter("*:group:excluded:*"))
+        return send(self, request)
+
+    monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
+    with mock.patch.object(Executor, "send", forgetting):
+        drawn = Filtered.ranking.recommend(50, 50, band=10, exclude=range(41, 50))
+    assert [entry.pk for entry in drawn] == [*range(60, 50, -1), 40]

@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from math import inf, nextafter
 from typing import Any, Final, NamedTuple
 
@@ -191,21 +192,57 @@ class Draw(NamedTuple):
             )
             for part in parts
         ]
-        without = replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (name,)))))
+        without = _without(view, name)
         draw = self._replace(excluded=())
 
+        def ending(sample: Sample | None) -> Request[Sample | None]:
+            def parse(replies: list[int]) -> Sample | None:
+                if sample is None or replies[0]:
+                    return sample
+                # It was gone before its time: who was drawn since may be one of those that it held.
+                split, out = view.layout.split, set(members)
+                chosen = [split(stored)[1].decode() not in out for _, stored, _ in sample.drawn]
+                before = sample.before and list(compress(sample.before, chosen))
+                return sample._replace(drawn=list(compress(sample.drawn, chosen)), before=before)
+
+            return Request((Call("UNLINK", (key,)),), parse, writes=True)
+
         def end(sample: Sample | None) -> Request[Sample | None]:
-            ending = Request((Call("UNLINK", (key,)),), lambda replies: sample, writes=True)
             if sample is None or view.ranking is None:
-                return ending
-            return self._located(sample, view, keys).then(
-                lambda sample: replace(ending, parse=lambda replies: sample)
-            )
+                return ending(sample)
+            return self._located(sample, view, keys).then(ending)
 
         def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
+            if self.measure == "ranks":
+                return draw._outside(view, keys, name, _Progress(self.numbers())).then(end)
             return draw.request(without, keys).then(end)
 
         return in_turn(adding).then(follow)
+
+    def _outside(
+        self, view: View, keys: Keys, name: str, progress: _Progress, patience: int = _LOOK_UPS // 2
+    ) -> Request[Sample | None]:
+        """By ranks, which count those in the group too: from the ranking that has them. Each round trip tests twice as
+        many as the one before, until a band is exhausted."""
+        ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
+        plain = replace(view, method="ordinal")
+        call = self._anywhere(plain, keys, ranking, progress, "-g1", patience, (keys.group(name),))
+
+        def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
+            (reply,) = replies
+            if reply[0] == b"moved":
+                return self._outside(view, keys, name, _Progress(progress.numbers))
+            if reply[0] != b"out of patience":
+                sample = parse_sample(reply, plain)
+                return sample and sample._replace(band=sample.band + progress.band)
+            _, score, band, _, _, *found = reply
+            further = _Progress(progress.numbers, progress.band + band - 1, 0, score, found)
+            if patience > _MOST_TESTED * 10:  # most of a large side was shown before: ranks without those do
+                return self._from_intersection(_without(view, name), keys)
+            return self._outside(view, keys, name, further, 2 * patience)
+
+        drawing = Request((call,), parse, writes=bool(self.remember))
+        return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
 
     def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
         """A sample with the ranks of its members in a ranking that knows them."""
@@ -276,3 +313,8 @@ class Draw(NamedTuple):
         low = min(mine - float(below) for below, _ in bands)
         high = max(mine + float(above) for _, above in bands)
         return repr(nextafter(low - abs(low) * 1e-12, -inf)), repr(nextafter(high + abs(high) * 1e-12, inf))
+
+
+def _without(view: View, group: str) -> View:
+    """Those who are in no such group."""
+    return replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (group,)))))
