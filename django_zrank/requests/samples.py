@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from ..codec.units import Number
 from .view import View
 
-__all__ = ["Excluded", "Sample", "packed", "packed_bands", "parse_sample"]
+__all__ = ["Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample"]
 
 Excluded = Sequence[int] | Sequence[str]
 """Primary keys never to offer: integers below 2**53, that of the asking one among them; or any, as text. An empty one
@@ -39,6 +39,25 @@ class Sample(NamedTuple):
 
     before: list[int] | None
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
+
+
+class Progress(NamedTuple):
+    """A draw that takes several round trips."""
+
+    numbers: Callable[[int], bytes]
+    """Random bytes, by their count: the same function for all of them."""
+
+    band: int = 0
+    """The band that is drawn from; those before don't suffice."""
+
+    tested: int = 0
+    """The number of members that were tested."""
+
+    since: bytes = b""
+    """The score of the asking one, on which bands depend: where it changes, the draw begins again."""
+
+    found: Sequence[bytes] = ()
+    """Those drawn so far, as stored."""
 
 
 def parse_sample(reply: Any, view: View) -> Sample | None:

@@ -17,7 +17,7 @@ from ..filters import Clause, Scope
 from ..keys import Keys
 from .positions import Locate, Locations
 from .request import Call, Request, in_turn
-from .samples import Excluded, Sample, packed, packed_bands, parse_sample
+from .samples import Excluded, Progress, Sample, packed, packed_bands, parse_sample
 from .view import EVERY, View
 
 __all__ = ["Draw", "Excluded", "Sample"]
@@ -42,25 +42,6 @@ _MOST_TESTED: Final = 10_000
 
 _MOST_NARROWED: Final = 20_000
 """The most members of a band whose intersection is made for that band alone."""
-
-
-class _Progress(NamedTuple):
-    """A draw that takes several round trips."""
-
-    numbers: Callable[[int], bytes]
-    """Random bytes, by their count: the same function for all of them."""
-
-    band: int = 0
-    """The band that is drawn from; those before don't suffice."""
-
-    tested: int = 0
-    """The number of members that were tested."""
-
-    since: bytes = b""
-    """The score of the asking one, on which bands depend: where it changes, the draw begins again."""
-
-    found: Sequence[bytes] = ()
-    """Those drawn so far, as stored."""
 
 
 class Draw(NamedTuple):
@@ -99,7 +80,7 @@ class Draw(NamedTuple):
         if view.ranking is None and self.measure == "ranks":
             return self._from_intersection(view, keys)  # only this tells ranks
         if view.ranking is None:
-            return self._testing(view, keys, _Progress(self.numbers()))
+            return self._testing(view, keys, Progress(self.numbers()))
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             return self._parse(replies[0], view, keys)
@@ -110,7 +91,7 @@ class Draw(NamedTuple):
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             drawing = self.request(replace(view, method="ordinal"), keys)
             return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
-        call = self._anywhere(view, keys, keys.ranking(view.ranking), _Progress(self.numbers()))
+        call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
         return Request((call,), parse, writes=bool(self.remember))
 
     def _parse(self, reply: Any, view: View, keys: Keys) -> Sample | Request[Sample | None] | None:
@@ -121,7 +102,7 @@ class Draw(NamedTuple):
             else parse_sample(reply, view)
         )
 
-    def _testing(self, view: View, keys: Keys, progress: _Progress) -> Request[Sample | None]:
+    def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
         """Members of the smallest ranking that holds all who pass several filters, tested one by one: some of them a
         round trip, and those found are carried on. Where it takes many, from the intersection.
 
@@ -133,13 +114,13 @@ class Draw(NamedTuple):
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             (reply,) = replies
             if reply[0] == b"moved":
-                return self._testing(view, keys, _Progress(progress.numbers))
+                return self._testing(view, keys, Progress(progress.numbers))
             if reply[0] != b"out of patience":
                 sample = parse_sample(reply, view)
                 return sample and sample._replace(band=sample.band + progress.band)
             _, score, band, candidates, is_there, *found = reply
             tested, at = progress.tested + patience, progress.band + band - 1
-            further = _Progress(progress.numbers, at, tested, score, found)
+            further = Progress(progress.numbers, at, tested, score, found)
             if is_there and self.seed is None:
                 return self._from_intersection(view, keys, further)
             if tested < min(candidates / 2, _MOST_TESTED):
@@ -150,10 +131,10 @@ class Draw(NamedTuple):
         return Request((call,), parse, writes=bool(self.remember))
 
     def _from_intersection(
-        self, view: View, keys: Keys, progress: _Progress | None = None, *, narrow: bool = False
+        self, view: View, keys: Keys, progress: Progress | None = None, *, narrow: bool = False
     ) -> Request[Sample | None]:
         """From all who pass several filters; ``narrow``: only of those in the bands that are left."""
-        progress = (progress or _Progress(self.numbers()))._replace(found=())
+        progress = (progress or Progress(self.numbers()))._replace(found=())
         scores = self._span(progress) if narrow else EVERY
         if not narrow:
             progress = progress._replace(since=b"")
@@ -192,7 +173,6 @@ class Draw(NamedTuple):
             )
             for part in parts
         ]
-        without = _without(view, name)
         draw = self._replace(excluded=())
 
         def ending(sample: Sample | None) -> Request[Sample | None]:
@@ -214,13 +194,13 @@ class Draw(NamedTuple):
 
         def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
             if self.measure == "ranks":
-                return draw._outside(view, keys, name, _Progress(self.numbers())).then(end)
-            return draw.request(without, keys).then(end)
+                return draw._outside(view, keys, name, Progress(self.numbers())).then(end)
+            return draw.request(_without(view, name), keys).then(end)
 
         return in_turn(adding).then(follow)
 
     def _outside(
-        self, view: View, keys: Keys, name: str, progress: _Progress, patience: int = _LOOK_UPS // 2
+        self, view: View, keys: Keys, name: str, progress: Progress, patience: int = _LOOK_UPS // 2
     ) -> Request[Sample | None]:
         """By ranks, which count those in the group too: from the ranking that has them. Each round trip tests twice as
         many as the one before, until a band is exhausted."""
@@ -231,12 +211,12 @@ class Draw(NamedTuple):
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             (reply,) = replies
             if reply[0] == b"moved":
-                return self._outside(view, keys, name, _Progress(progress.numbers))
+                return self._outside(view, keys, name, Progress(progress.numbers))
             if reply[0] != b"out of patience":
                 sample = parse_sample(reply, plain)
                 return sample and sample._replace(band=sample.band + progress.band)
             _, score, band, _, _, *found = reply
-            further = _Progress(progress.numbers, progress.band + band - 1, 0, score, found)
+            further = Progress(progress.numbers, progress.band + band - 1, 0, score, found)
             if patience > _MOST_TESTED * 10:  # most of a large side was shown before: ranks without those do
                 return self._from_intersection(_without(view, name), keys)
             return self._outside(view, keys, name, further, 2 * patience)
@@ -267,7 +247,7 @@ class Draw(NamedTuple):
         view: View,
         keys: Keys,
         ranking: str,
-        progress: _Progress,
+        progress: Progress,
         tests: str = "",
         patience: int = 0,
         tested: Sequence[str] = (),
@@ -307,7 +287,7 @@ class Draw(NamedTuple):
         most = max(20, _LOOK_UPS // (1 + sets))
         return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // sets)) if is_first else most
 
-    def _span(self, progress: _Progress) -> tuple[str, str]:
+    def _span(self, progress: Progress) -> tuple[str, str]:
         """The scores from which the bands that are left are drawn, and some more where these are not exact."""
         mine, bands = float(progress.since), self.bands[progress.band :]
         low = min(mine - float(below) for below, _ in bands)
