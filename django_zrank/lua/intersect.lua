@@ -175,6 +175,9 @@ local function follow()
       gone[i] = gone[i] or member
     end
     call('ZREM', part, unpack(gone))
+    if layout.width == 0 then
+      call('ZREM', part, unpack(members)) -- who came to stand without tie bytes may be there in both forms
+    end
     call('HDEL', stored_as, unpack(members))
     put_in(locate(live, members, layout))
     state.version, state.written = versions[#versions], members[#members]

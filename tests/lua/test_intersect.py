@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.codec.layout import Layout
 from django_zrank.engine.executor import Executor
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.facets import Facet
@@ -22,6 +23,7 @@ from django_zrank.requests.pages import PageAt
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
+from tests.builds import start
 from tests.populations import fill, populate
 from tests.test_ranking import CompetitorRank, Row
 from tests.testapp.zrank import PlayerAscending
@@ -280,4 +282,24 @@ def test_members_that_renew_meanwhile_are_not_missed(zrank: Redis, monkeypatch: 
     for at, answer in enumerate(steps(store, Size(), view), 1):  # noqa: B007
         if at <= 40:
             store.run(lambda keys, at=at: until(keys, "a", [str(41 - at)], 5e15 + at))  # type: ignore[misc]
+    assert answer == 40
+
+
+def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(View, "WORK", 20)
+    store = Store("wide", Layout(0, True))
+    start(store, "a")
+    far = Change("99", -(2.0**60), b"\0" + bytes(8))
+    assert store.load_rows("a", [far, *(Change(str(pk), pk) for pk in range(1, 41))])
+    assert store.swap_rebuilt("a")
+    view = View(store.layout, Scope((Clause(True, "g", ("nobody",)),)))
+    answer = None
+    for at, answer in enumerate(steps(store, Size(), view)):  # noqa: B007
+        if at == 0:
+            store.apply_changes(store.begin_write(), [Change("99", 20.5)])
+        (phase,) = [zrank.hget(key, "phase") for key in zrank.scan_iter("*:making")]
+        if phase == b"written":
+            store.apply_changes(store.begin_write(), [Change("99", None)])
     assert answer == 40
