@@ -195,7 +195,7 @@ def test_one_index_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyP
     rebuild(INDEX)
     Player.objects.bulk_create([Player(level=1)])
 
-    def drain(index: Any, look: bool, limit: int) -> Synced:
+    def drain(index: Any, look: bool, limit: int, due: Any) -> Synced:
         if index is broken:
             raise IndexUnavailable("broken")
         stop.set()
