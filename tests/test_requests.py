@@ -92,4 +92,6 @@ def test_every_question_has_an_answer_by_sql() -> None:
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     questions = {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
-    assert questions - {Several, CountScores, ChangeScores} == set(_ANSWERS)  # the last two are asked of Redis alone
+    assert questions - {Several, CountScores, ChangeScores} == set(
+        _ANSWERS
+    )  # the last two are asked of Redis alone

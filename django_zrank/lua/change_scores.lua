@@ -38,7 +38,7 @@ for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
 end
 
--- What this call changes, in whatever order it names the members.
+-- The digest of the changes of this call, in whatever order it names the members.
 local function digest()
   local pairs_of = {}
   for n, member in ipairs(members) do

@@ -140,29 +140,41 @@ local function put_in(stored, scores, skipped)
   end
 end
 
--- The number of members of a piece.
-local function count_of(look_ups)
+-- The number of members of a piece, of which so many look-ups are spent.
+local function count_of(look_ups, spent)
   look_ups = look_ups + (layout.width > 0 and 3 or 0)
-  return math.max(1, math.min(1000, math.floor(work / look_ups)))
+  return math.max(1, math.min(1000, math.floor((work - (spent or 0)) / look_ups)))
 end
 
-local function scan()
-  local skipped = checks[tonumber(state.driver)]
-  local driver = skipped or {keys = {live}}
+-- Put in the next members of one set; return the look-ups that it took.
+local function scan_set(driver, skipped, spent)
   local from = driver.is_group and integer(now) or low
-  local count = count_of(look_ups_of(checks, skipped) + (driver.is_group and 6 or 3))
+  local look_ups = look_ups_of(checks, skipped) + (driver.is_group and 6 or 3)
+  local count = count_of(look_ups, spent)
   local set = driver.keys[tonumber(state.set)]
   local members, scores = read(set, state.score == '' and from or state.score, state.member, count)
-  local is_over = #members < count or (not driver.is_group and tonumber(scores[#scores]) > tonumber(high))
+  local is_over, read_of = #members < count or (not driver.is_group and tonumber(scores[#scores]) > tonumber(high)), #members
   state.score, state.member = scores[#scores], members[#members]
   if driver.is_group then
     members, scores = locate(live, members, layout)
   end
-  put_in(members, scores, skipped)
+  if members[1] then
+    put_in(members, scores, skipped)
+  end
   if is_over then
     state.set, state.score, state.member = state.set + 1, '', ''
     state.phase = driver.keys[state.set] and 'scan' or 'written'
   end
+  return 3 + read_of * (look_ups + (layout.width > 0 and 3 or 0))
+end
+
+-- A piece of the sets of the smallest test: of thousands of small ones, many.
+local function scan()
+  local skipped, spent = checks[tonumber(state.driver)], 0
+  local driver = skipped or {keys = {live}}
+  repeat
+    spent = spent + scan_set(driver, skipped, spent)
+  until state.phase ~= 'scan' or spent >= tonumber(work)
 end
 
 -- Members that were written meanwhile may have moved to where the scan had been already.

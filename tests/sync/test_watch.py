@@ -90,7 +90,9 @@ def naps(
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(watch_module, "sync", lambda index, look, limit, due: Synced(found(len(pauses)), False))
+    monkeypatch.setattr(
+        watch_module, "sync", lambda index, look, limit, due: Synced(found(len(pauses)), False)
+    )
     watch([INDEX], interval=interval, stop=Stop())
     return pauses
 
