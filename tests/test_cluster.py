@@ -281,6 +281,7 @@ class TestSlotsThatMove:
         assert moved.wrong == []
         assert_mirrors(CompetitorRank)
 
+    @pytest.mark.skipif("'ZRANK_TORTURE' not in os.environ", reason="shows it in most runs, not in all")
     def test_without_the_guard_key(self, moved: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
         """Scripts touch what has moved, or has not arrived."""
         monkeypatch.setattr(sending, "guard_of", lambda key: key)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
+from django.db import connections
 from redis import Redis
 
 from django_zrank.engine import executor
@@ -61,7 +63,11 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
             if isinstance(call.command, Script) and call.command.name == script:
                 calls.append(script)
                 if len(calls) == 1:
-                    happen()
+                    try:
+                        happen()
+                    finally:
+                        if current_thread() is not main_thread():
+                            connections.close_all()  # nobody else closes what this thread has opened
             return reply
 
         monkeypatch.setattr(executor, "send", one)
