@@ -128,14 +128,22 @@ def test_if_the_one_that_looks_is_cancelled_another_looks(waiting: Redis) -> Non
 
 
 def test_cancelled_tasks_leave_no_broken_connection(waiting: Redis) -> None:
+    def blocked() -> int:
+        clients: Any = waiting.info("clients")
+        return int(clients["blocked_clients"])
+
     async def ask() -> None:
         await RANKING.acount()
         connections = await pool()
         for verb in (RANKING.aentry, RANKING.filter(group="none").arank):  # scripts, which are paused
+            await until(lambda: blocked() == 0)
             waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
             tasks = [asyncio.create_task(verb(pk)) for pk in range(1, 11)]
-            await until(lambda: len(connections._in_use_connections) == 10)
-            await asyncio.sleep(0.01)  # some have sent their commands by now
+            # Until then, and the loop has been round, asyncio.wait_for() of Python 3.11 may lose a cancellation.
+            await until(lambda: blocked() == 10)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(connections._in_use_connections) == 10
             for task in tasks:
                 task.cancel()
             waiting.client_unpause()  # type: ignore[no-untyped-call]
