@@ -57,13 +57,7 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return f"must be {getattr(expected, '__name__', expected)}"
     if name == "max_n" and value < 1:
         return "must be at least 1"
-    if name in (
-        "retry_after",
-        "database_timeout",
-        "keep_marks",
-        "replica_lag",
-        "flush_every",
-    ) and not 0 < value < float("inf"):
+    if name in _SECONDS and not 0 < value < float("inf"):
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
