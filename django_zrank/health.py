@@ -11,8 +11,6 @@ from .engine import reader_of
 from .exceptions import IndexUnavailable
 from .index import RankIndex
 from .registry import registry
-from .requests.counts import Size
-from .requests.view import View
 
 __all__ = ["health"]
 
@@ -39,7 +37,7 @@ def _state(index: RankIndex) -> str:
     reader = reader_of(index)
     try:
         reader.require_health(stale_will_do=unhealthy == "serve_stale")
-        reader.answer(Size(), View(index.layout))
+        reader.store.size()
     except IndexUnavailable as error:
         return "by SQL" if unhealthy == "database" else type(error).__name__
     return "ok"

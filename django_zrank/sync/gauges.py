@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 
 from django.db.models.functions import Now
 
-from ..engine import reader_of
 from ..exceptions import IndexUnavailable, NotBuilt
 from ..notes import noted
-from ..requests.counts import Size
-from ..requests.view import View
 from ..store import Store
 from .health import Verdict, examine
 from .marks import waiting_marks
@@ -55,14 +52,15 @@ def read_gauges(index: RankIndex) -> Gauges:
     """Look at an index from both sides. A few small queries, and two round trips to Redis."""
     waiting, row = waiting_marks(index), noted(index)
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
+    store = Store(index.name, index.layout, index.rule)
     members: int | None
     verdict: Verdict | None
     pending: int | None
-    lag, pending = 0.0, 0
+    pending, lag = 0, 0.0
     try:
-        members, verdict = reader_of(index).answer(Size(), View(index.layout)), examine(index)
-        if index.column is not None:
-            pending, lag = Store(index.name, index.layout, index.rule).waiting()
+        members, verdict = store.size(), examine(index)
+        if index.rule:
+            pending, lag = store.waiting()
     except NotBuilt:
         members, verdict = 0, Verdict.EMPTY
     except IndexUnavailable:
