@@ -17,9 +17,6 @@ __all__ = ["progress_bar"]
 class _NoBar:
     """Stands in for a bar that is not shown."""
 
-    disable = True
-    total: int | None = None
-
     def update(self, rows: float) -> None:
         """Show nothing."""
 
