@@ -21,9 +21,8 @@ def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[li
     """The steps to what the hooks exclude for each of ``members``, None for one that has no row to ask them of."""
     if not index.has_excluded:
         return [[] for _ in members]
-    found: list[list[Any] | None] = yield Blocking(
-        partial(_excluded, index, members), partial(_aexcluded, index, members)
-    )
+    coroutine = partial(_aexcluded, index, members) if index.has_async_excluded else None
+    found: list[list[Any] | None] = yield Blocking(partial(_excluded, index, members), coroutine)
     return found
 
 
@@ -34,8 +33,6 @@ def _excluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None
 
 
 async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
-    if not index.has_async_excluded:
-        return await sync_to_async(_excluded)(index, members)
     rows = await sync_to_async(rows_of)(index, members)
     found: Mapping[Any, Any] = await index.aget_excluded_many([row for row in rows if row is not None])
     return [None if row is None else await _alisted(found.get(row.pk, ())) for row in rows]
