@@ -142,8 +142,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
 def _summary(report: Report) -> str:
     if not report.compared:
         return f"Not compared: {report.verdict.value}."
-    kinds = ("missing", "extra", "different", "broken")
-    found = [f"{drift.count:,} {kind}" for kind in kinds if (drift := getattr(report, kind)).count]
+    found = [f"{drift.count:,} {kind}" for kind, drift in report.drifts.items() if drift.count]
     if report.unsettled:
         found.append(f"{report.unsettled:,} changed whenever they were compared")
     if report.verdict is not Verdict.HEALTHY:

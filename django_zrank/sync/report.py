@@ -118,9 +118,19 @@ class Report:
     """Members that were changing whenever they were looked at: not known to be right, nor to be wrong."""
 
     @property
+    def drifts(self) -> dict[str, Drift]:
+        """The errors found, by their kind."""
+        return {
+            "missing": self.missing,
+            "extra": self.extra,
+            "different": self.different,
+            "broken": self.broken,
+        }
+
+    @property
     def drift(self) -> int:
         """The number of errors found."""
-        return self.missing.count + self.extra.count + self.different.count + self.broken.count
+        return sum(drift.count for drift in self.drifts.values())
 
     @property
     def ok(self) -> bool:

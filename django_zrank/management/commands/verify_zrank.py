@@ -109,8 +109,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield "not compared"
     elif not report.drift:
         yield f"{report.members} members, as the database has them"
-    for kind in ("missing", "extra", "different", "broken"):
-        drift: Drift = getattr(report, kind)
+    for kind, drift in report.drifts.items():
         if drift.count:
             examples = ", ".join(
                 f"{member} ({_score(database)} in the database, {_score(redis)} in Redis{why and f'; {why}'})"
@@ -158,10 +157,7 @@ def _document(report: Report) -> dict[str, Any]:
         "compared": report.compared,
         "rows": report.rows,
         "members": report.members,
-        "missing": _drift(report.missing),
-        "extra": _drift(report.extra),
-        "different": _drift(report.different),
-        "broken": _drift(report.broken),
+        **{kind: _drift(drift) for kind, drift in report.drifts.items()},
         "repaired": report.repaired,
         "unsettled": report.unsettled,
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
