@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models
 
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["batched", "members_of", "rows_of"]
+__all__ = ["batched", "halves", "members_of", "rows_of"]
+
+Item = TypeVar("Item")
 
 
 def members_of(parameter: str, given: Any) -> Iterable[Any]:
@@ -26,6 +28,16 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch
+
+
+def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[Item]:
+    """Half of each side, with the odd one from the better; what one side lacks the other gives. No more is read of
+    either than is taken."""
+    first, second = iter(better), iter(worse)
+    chosen = list(islice(first, (wanted + 1) // 2))
+    chosen += islice(second, wanted - len(chosen))
+    chosen += islice(first, wanted - len(chosen))
+    return chosen
 
 
 def rows_of(index: RankIndex, members: Sequence[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -11,7 +11,7 @@ from django.db import connections, models
 
 from .conf import get_settings
 from .engine.steps import Blocking, Steps
-from .members import batched
+from .members import batched, halves
 from .recommendations import Wish, excluding
 from .requests.sampling import Draw, Sample
 
@@ -78,7 +78,7 @@ class Sieve:
             if enough or len(sample.drawn) < size or len(tried) >= _MOST_TRIED:
                 break
             size *= 2
-        chosen = _pick(n, *passed)
+        chosen = halves(n, *passed)
         before = None if sample.before is None else [before for _, before in chosen]
         return sample._replace(band=band, drawn=[card for card, _ in chosen], before=before)
 
@@ -93,9 +93,3 @@ class Sieve:
             found = self.rows.filter(pk__in=chunk).values_list("pk", flat=True)
             good.update(index.to_text(pk).encode() for pk in found)
         return good
-
-
-def _pick(n: int, better: Sequence[Any], worse: Sequence[Any]) -> list[Any]:
-    """Half of each side, with the odd one from the better; what one side lacks the other gives."""
-    first = better[: max((n + 1) // 2, n - len(worse))]
-    return [*first, *worse[: n - len(first)]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, Window
 from django.db.models.functions import RowNumber
 
 from ..codec.units import Number
+from ..members import halves
 from ..requests.sampling import Draw, Sample
 from ..requests.view import View
 from .ranks import number
@@ -71,11 +71,7 @@ def choose(
     before: Side, after: Side, wanted: int, barred: Collection[bytes], chance: random.Random
 ) -> list[Card]:
     """Draw half from before, with the odd one, and half from after; what one side lacks the other gives."""
-    first, second = _deal(before, wanted, barred, chance), _deal(after, wanted, barred, chance)
-    chosen = list(islice(first, (wanted + 1) // 2))
-    chosen += islice(second, wanted - len(chosen))
-    chosen += islice(first, wanted - len(chosen))
-    return chosen
+    return halves(wanted, *(_deal(side, wanted, barred, chance) for side in (before, after)))
 
 
 def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Random) -> Iterator[Card]:
