@@ -20,7 +20,7 @@ from .requests.view import View
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["Wish", "excluding"]
+__all__ = ["Wish", "excluding", "sides"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,12 @@ def _microseconds(span: timedelta | None) -> int | None:
     return span // timedelta(microseconds=1)
 
 
+def sides(band: Any) -> tuple[Any, Any]:
+    """The two sides of a band: below and above. Raises ``ValueError`` where there are not two."""
+    below, above = band if isinstance(band, (tuple, list)) else (band, band)
+    return below, above
+
+
 def _bands(
     index: RankIndex, band: Band | None, ranks: Band | None, widen: Sequence[Band]
 ) -> list[tuple[str, tuple[Any, Any]]]:
@@ -140,12 +146,10 @@ def _bands(
 
 
 def _pair(name: str, band: Band) -> tuple[Any, Any]:
-    if not isinstance(band, (tuple, list)):
-        return band, band
-    if len(band) != 2:
-        raise ValueError(f"{name}: expected a distance, or (below, above), not {band!r}")
-    below, above = band
-    return below, above
+    try:
+        return sides(band)
+    except ValueError:
+        raise ValueError(f"{name}: expected a distance, or (below, above), not {band!r}") from None
 
 
 def _distances(index: RankIndex, name: str, band: tuple[Any, Any]) -> tuple[Number, Number]:

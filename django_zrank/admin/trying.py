@@ -10,6 +10,7 @@ from django import forms
 
 from ..entries import Entry, Recommendations
 from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from ..recommendations import sides
 from .histograms import Histogram, draw_histogram
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class TryForm(forms.Form):
         if band is None:
             self.fields["band"].required = True
         else:
-            self.fields["band"].widget.attrs["placeholder"] = _said(band)
+            self.fields["band"].widget.attrs["placeholder"] = _band_text(band)
         for name, path in self.paths.items():
             self.fields[name] = _facet_field(index.faceting.reading(path).field(path), path)
 
@@ -111,7 +112,7 @@ class TryForm(forms.Form):
         """The whole ranking, and twice the band, both with those drawn."""
         kind, view = self.index.ordering.first.kind, self.ranking.view
         own = kind.encode(me.score)
-        below, above = map(kind.distance, _pair(drawn.band))
+        below, above = map(kind.distance, sides(drawn.band))
         low, high = own - below, own + above
         scores = [kind.encode(entry.score) for entry in drawn]
         found = (
@@ -121,13 +122,9 @@ class TryForm(forms.Form):
         return [one and one.marked(own, scores, (low, high)) for one in found]
 
 
-def _pair(band: Any) -> tuple[Any, Any]:
-    below, above = band if isinstance(band, (tuple, list)) else (band, band)
-    return below, above
-
-
-def _said(band: Any) -> str:
-    below, above = _pair(band)
+def _band_text(band: Any) -> str:
+    """A band as the form takes it."""
+    below, above = sides(band)
     return str(below) if below == above else f"{below},{above}"
 
 

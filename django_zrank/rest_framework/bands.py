@@ -15,10 +15,11 @@ from rest_framework.serializers import ValidationError
 
 from ..codec.units import Distance
 from ..index import Band, RankIndex
+from ..recommendations import sides
 from .parameters import Parameter, Text
 from .schemas import NUMBER, Schema, band_pattern
 
-__all__ = ["BandParameter", "RanksParameter", "StepsParameter", "show_band", "sides"]
+__all__ = ["BandParameter", "RanksParameter", "StepsParameter", "show_band"]
 
 
 class BandParameter(Parameter):
@@ -118,12 +119,6 @@ def _at_most_two(text: str) -> list[str]:
     if len(parts) > 2:
         raise ValueError(_("write one distance, or two as “below,above”"))
     return parts
-
-
-def sides(band: Any) -> tuple[Any, Any]:
-    """The two sides of a band: below and above."""
-    below, above = band if isinstance(band, (tuple, list)) else (band, band)
-    return below, above
 
 
 def show_band(band: Any) -> list[Any]:

@@ -15,7 +15,8 @@ from rest_framework.response import Response
 from ..conf import get_settings
 from ..entries import Entry
 from ..index import Band
-from .bands import show_band, sides
+from ..recommendations import sides
+from .bands import show_band
 from .base import IndexViewSet
 from .exceptions import MemberNotRanked
 from .pagination import Board, get_page_parameters, get_pagination_class
