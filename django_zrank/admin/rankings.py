@@ -17,7 +17,6 @@ from django.urls import URLPattern, path, reverse
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
-from ..notes import noted
 from ..registry import registry
 from ..sync.jobs import LEASE, jobs_of, request_job
 from .histograms import draw_histogram
@@ -101,7 +100,6 @@ class RankingAdmin(_Base):
                 "subtitle": None,
                 "index": index,
                 "state": read_state(index),
-                "noted": noted(index),
                 "server": read_server(index),
                 "triggers": read_triggers(index),
                 "histogram": histogram,
@@ -160,7 +158,6 @@ class RankingAdmin(_Base):
             "is_open": any(job.is_open for job in jobs),
             "jobs_url": self._url("jobs", index),
             "may_request": self.has_rebuild_permission(request),
-            "kinds": Job.Kind.choices,
         }
 
     def _rows(self, request: HttpRequest, index: RankIndex, draw: Draw) -> list[tuple[Any, Any, str]]:
