@@ -91,13 +91,17 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
         raise executor.translated(error) from error
 
 
+async def _send_one(client: Redis, call: Call) -> Any:
+    try:
+        return await client.execute_command(*words(call))  # type: ignore[no-untyped-call]
+    except NoScriptError:
+        return await client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
+
+
 async def _send_all(client: Redis, calls: Sequence[Call], *, atomic: bool) -> list[Any]:
+    if len(calls) == 1:
+        return [await _send_one(client, calls[0])]
     for known in (True, False):
-        if len(calls) == 1:
-            try:
-                return [await client.execute_command(*words(calls[0], known=known))]  # type: ignore[no-untyped-call]
-            except NoScriptError:
-                continue
         pipeline: Any = client.pipeline(transaction=atomic)
         for call in calls:
             pipeline.execute_command(*words(call, known=known))
