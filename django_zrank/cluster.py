@@ -107,7 +107,7 @@ def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:
     replicas = client.replicas
     nodes = replicas.nodes_manager.slots_cache.get(client.keyslot(key)) or []
     if not nodes:
-        raise SlotNotCoveredError(f"Nobody has the slot of {key!r}")
+        raise SlotNotCoveredError(f"No node serves the slot of {key!r}")
     node = choice(nodes[1:] or nodes)  # noqa: S311 - no secret
     try:
         return use(replicas.get_redis_connection(node))
@@ -140,8 +140,8 @@ def pipelined(client: Any, key: str, commands: Iterable[Sequence[Any]], *, atomi
 
 
 def renew(client: Any, error: Exception) -> bool:
-    """Have a client find its server anew after an error. False where that is no reason to try once more: the server may
-    have carried out what it was sent."""
+    """Have a client look up its server again after an error. Return False if the request must not be repeated: the
+    server may have carried it out."""
     if not is_cluster(client):
         if is_replica := isinstance(error, ReadOnlyError):  # other threads close their connections themselves
             client.connection_pool.disconnect(inuse_connections=False)

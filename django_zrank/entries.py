@@ -79,5 +79,5 @@ class Recommendations(Entries[Member]):
         """The band that was used: the one asked for, or the widening step that it took."""
 
         self.candidates = candidates
-        """The number of members in the band, beside the one who asked. Excluded ones are counted, and of several
-        filters that no facet covers those who pass one: telling them apart would cost a look-up each."""
+        """The number of members in the band, without the member itself. Excluded members are counted. With several
+        filters that no facet covers, so are members that pass only one of them: each would cost a look-up."""

@@ -185,16 +185,14 @@ class RankIndex(MemberCodec, Generic[Member]):
         return {member.pk: self.get_excluded(member) for member in members}
 
     async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:
-        """The hook that ``arecommend()`` awaits in place of ``get_excluded()``, which it else calls in a thread.
-
-        Override it beside that, which blocking code goes on calling.
-        """
+        """The asynchronous version of ``get_excluded()``, awaited by ``arecommend()``. If it isn't overridden,
+        ``get_excluded()`` is called in a thread. Override both: blocking code calls ``get_excluded()``."""
         return ()
 
     async def aget_excluded_many(
         self, members: Sequence[Member], /
     ) -> Mapping[Any, Iterable[Any] | AsyncIterable[Any]]:
-        """The hook that ``arecommend_many()`` awaits in place of ``get_excluded_many()``."""
+        """The asynchronous version of ``get_excluded_many()``, awaited by ``arecommend_many()``."""
         return {member.pk: await self.aget_excluded(member) for member in members}
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:

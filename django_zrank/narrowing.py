@@ -1,4 +1,4 @@
-"""Members of an index in an order, and the way of a question to Redis or to the fallback."""
+"""The filters and the order of a ranking, and its queries to Redis or to the SQL fallback."""
 
 from __future__ import annotations
 

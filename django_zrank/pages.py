@@ -1,4 +1,4 @@
-"""Members that stand one after the other, best first."""
+"""Pages of a ranking: consecutive members, best first."""
 
 from __future__ import annotations
 

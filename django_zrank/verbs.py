@@ -1,4 +1,4 @@
-"""Verbs: what can be asked is written once, as steps, and runs in blocking code and, as its twin, in coroutines."""
+"""Verbs: query methods, each written once as steps, that blocking code calls and, as twins, coroutines."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def listed(parameter: str, given: Any) -> Steps[list[Any]]:
 
 
 def _signed(ask: Method, begin: Any, was: str, now: str) -> Method:
-    """A verb whose signature tells the answer, and not the steps to it."""
+    """Give a verb the signature of a method that returns the answer, not the steps to it."""
     opening, closing = was.split("{}")
     signature = inspect.signature(begin)
     answer = signature.return_annotation.removeprefix(opening).removesuffix(closing)

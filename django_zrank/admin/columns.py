@@ -25,8 +25,8 @@ else:
 
 
 class RankedAdminMixin(_Base):
-    """For the ``ModelAdmin`` of a ranked model, to be named before it: a column with each row's rank, by one round trip
-    a page.
+    """A mixin for the ``ModelAdmin`` of a ranked model: a column with each row's rank, by one round trip a page.
+    Name it before ``ModelAdmin``.
 
     The column is ``zrank_rank``, and comes last unless ``list_display`` names it. Without Redis it is empty.
     """

@@ -51,8 +51,8 @@ async def _take(step: Step, executor: Executor, loop: Loop) -> Any:
 
 
 async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
-    """Take the steps, or wait for the coroutine that is taking them, and fail as it fails. Where that was cancelled,
-    another one takes them."""
+    """Take the steps, or wait for the coroutine that is taking them, and raise what it raises. If that one was
+    cancelled, another one takes them."""
     if not step.is_due(loop):
         return
     while taken := loop.together.get(step.key):

@@ -120,8 +120,8 @@ class Executor:
     def guard(self, use: Callable[[Redis], Answer]) -> Answer:
         """Return ``use(client)``, with Redis's errors as ours.
 
-        Once more where the server is found to be another by now: after a planned failover behind one address, open
-        connections lead to what is a replica now; the nodes of a cluster replace each other.
+        Retries once if another server has taken over: after a planned failover behind one address, open connections
+        lead to the former primary, which is a replica now; the nodes of a cluster replace each other.
         """
         try:
             client = self.client
@@ -131,7 +131,7 @@ class Executor:
                 if not renew(client, error):
                     raise
                 return use(self.client)
-        except (RedisError, RedisClusterException) as error:  # the one is no kind of the other
+        except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
             raise self.translated(error) from error
 
     def ask_replica(self, use: Callable[[Redis], Answer]) -> Answer:

@@ -92,7 +92,7 @@ class Loop:
             self.clients.clear()
 
     async def begin(self) -> None:
-        """Be told when the loop ends."""
+        """Start the generator that closes the connections when the loop ends."""
         await anext(self._life)
 
 
@@ -139,8 +139,8 @@ def copy_client(client: Redis) -> AsyncRedis:
 
 
 def _counterpart(kind: type, module: Any) -> Any:
-    """The class of ``redis.asyncio`` that is called as a class of connections is, or as the nearest one that it extends
-    and that has a namesake."""
+    """The class of ``redis.asyncio`` with the name of a class of connections, or of the nearest of its bases for which
+    there is one."""
     return next(getattr(module, one.__name__) for one in kind.__mro__ if hasattr(module, one.__name__))
 
 

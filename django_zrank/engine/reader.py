@@ -40,11 +40,11 @@ class Reader(Executor):
         self.store = Store(index.name, index.layout)
 
         self.until = 0.0
-        """Until when the server of blocking code is believed, by the process's own clock. Each loop has its own time:
-        after a failover its connections may lead to another server for a while."""
+        """The time, by this process's monotonic clock, until which blocking code believes the server. Each event loop
+        has its own: after a failover its connections may lead to another server for a while."""
 
         self.accepted_until = 0.0
-        """Until when it is taken for the accepted one."""
+        """The time until which the server is taken for the accepted one."""
 
         self.replicas = Replicas()
 
@@ -57,7 +57,7 @@ class Reader(Executor):
     ) -> Steps[Answer]:
         """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
         ask = partial(question.request, view)
-        # Nothing tells that a replica lacks what was just added to a group, or a score that was changed in Redis.
+        # The position of a replica says nothing about groups, nor about scores that were changed in Redis.
         if replica and not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
             with suppress(Elsewhere):
                 return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
@@ -99,8 +99,11 @@ class Reader(Executor):
             drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
 
     def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
-        """Raise ``IndexUnhealthy`` where the server of a loop, or of blocking code, may have lost writes, ``NotBuilt``
-        where it holds what another declaration of the index says. Looked up once a second."""
+        """The steps that look the server up, that of a loop or of blocking code, and believe it for a second.
+
+        Raises ``IndexUnhealthy`` if it may have lost writes, ``NotBuilt`` if it holds a build of another declaration
+        of the index.
+        """
         now = monotonic()
         health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):
@@ -132,8 +135,8 @@ class Reader(Executor):
         return await adrive(steps, self)
 
     def require_acceptance(self) -> None:
-        """Raise ``IndexUnhealthy`` where scores may not begin on this server, ``NotBuilt`` where it holds what another
-        declaration of the index says. Looked up once a second."""
+        """Raise ``IndexUnhealthy`` if scores may not begin on this server, ``NotBuilt`` if it holds a build of another
+        declaration of the index. Looked up once a second."""
         now = monotonic()
         if now < self.accepted_until:
             return

@@ -25,9 +25,9 @@ class Blocking(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Steps without an answer that coroutines which need them at the same time take once, together.
+    """Steps without an answer, taken once for all coroutines of a loop that need them at the same time.
 
-    They are about the server that answers: that of a loop's own connections, or, with None, that of blocking ones.
+    ``begin`` and ``is_due`` take the loop whose connections they are about, or None for those of blocking code.
     """
 
     key: Hashable

@@ -78,7 +78,7 @@ class SqlReader:
             raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be believed")
         if isinstance(question, Draw) and question.remember is not None:
             raise IndexUnavailable(
-                f"Index {name!r}: whom somebody was shown is in Redis alone, which can't be believed"
+                f"Index {name!r}: the members shown before are in Redis alone, which can't be believed"
             )
 
 

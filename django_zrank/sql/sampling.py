@@ -96,7 +96,7 @@ def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Ran
 
 
 class _Near(NamedTuple):
-    """The two sides of a band round a member."""
+    """The two sides of a band around a member."""
 
     size: int
     position: int
@@ -124,7 +124,7 @@ def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -
         found = rows.passing.aggregate(**counts)
         position, after = found["position"], found["position"] + found["among"]
         first, last = found["first"], found["end"] - 1
-        # What lies between is said twice: databases find ranges by an index, but seldom out of an OR.
+        # The range is given once more, without an OR: databases rarely use an index for one.
         lower &= from_low & rows.than(key, "lte")
         higher &= to_high & rows.than(key, "gte")
         sides = (

@@ -44,7 +44,7 @@ _LOOK: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 
 _ATTEMPTS: Final = 3
-"""The most times that a job is taken: one that kills whoever takes it is given up."""
+"""The most attempts at a job: one that kills every process that takes it is given up."""
 
 _KEPT: Final = 20
 """Finished jobs of an index that are kept."""
@@ -88,7 +88,7 @@ def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
                 try:
                     while not stop.is_set() and (job := take(using, list(named), runner)):
                         _carry_out(named[job.index], job, stop)
-                except Exception as error:  # noqa: BLE001 - as in watch(): this must outlive all
+                except Exception as error:  # noqa: BLE001 - as in watch(): no error may end this
                     pause = _LONGEST_PAUSE
                     logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
                     disconnect(using)

@@ -29,8 +29,8 @@ __all__ = ["LIMIT", "Route", "Touched"]
 logger = logging.getLogger("django_zrank.sync")
 
 LIMIT: Final = 1000
-"""The most members of an index that a transaction pushes, whoever waits for it. The marks of all others wait for a
-drain."""
+"""The most members of an index that a transaction pushes, since its caller waits for that. The marks of all others wait
+for a drain."""
 
 
 @dataclass(frozen=True)
