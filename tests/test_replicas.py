@@ -200,6 +200,16 @@ def test_what_writes_is_asked_of_the_primary(pair: Pair, ask: Callable[[Ranking]
 
 
 @on_a_pair
+def test_scores_that_begin_in_redis_are_read_from_the_primary(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking = PlayerAscending.ranking.using("replica")
+    assert pair.answers(lambda: ranking.top(3))[1]
+    monkeypatch.setitem(vars(PlayerAscending.instance()), "rule", "sum")
+    assert not pair.answers(lambda: ranking.top(3))[1]
+
+
+@on_a_pair
 def test_the_setting_says_who_is_asked(pair: Pair, settings: Any) -> None:
     settings.ZRANK = {**settings.ZRANK, "READS": "replica"}
     assert pair.answers(lambda: Replicated.ranking.top(3))[1]
