@@ -78,16 +78,13 @@ class View:
         script: scripts.Script,
         arguments: Sequence[Any],
         parse: Callable[[Any], Answer | Request[Answer]],
-        *others: str,
-        writes: bool = False,
     ) -> Request[Answer]:
-        """A request for what a script says of these members; ``others``: further keys of it."""
+        """A request that runs a script on the ranking of these members."""
         if self.ranking is None:
-            made = self.intersection(keys)
-            second = Call(script, (made, keys.root, keys.meta, *others), arguments)
-            return self.of_made(keys, second, parse)
-        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments)
-        return Request((call,), lambda replies: parse(replies[0]), writes)
+            call = Call(script, (self.intersection(keys), keys.root, keys.meta), arguments)
+            return self.of_made(keys, call, parse)
+        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta), arguments)
+        return Request((call,), lambda replies: parse(replies[0]))
 
     def bare(
         self,
