@@ -60,16 +60,18 @@ class Progress(NamedTuple):
     """Those drawn so far, as stored."""
 
 
-def parse_sample(reply: Any, view: View) -> Sample | None:
+def parse_sample(reply: Any, view: View, first: int = 0) -> Sample | None:
+    """The sample that a script has drawn; ``first``: the number of the first band that it was given."""
     word = reply[0]
     if word == b"not ranked":
         return None
     _, size, position, band, candidates, *drawn = reply
+    band += first - 1  # scripts count from 1
     step = 4 if word == b"ranked" else 3
     found = list(zip(drawn[::step], drawn[1::step], map(float, drawn[2::step]), strict=True))
     if view.ranking is None:
-        return Sample(None, position, band - 1, candidates, found, None)
-    return Sample(size, position, band - 1, candidates, found, drawn[3::4] if step == 4 else None)
+        return Sample(None, position, band, candidates, found, None)
+    return Sample(size, position, band, candidates, found, drawn[3::4] if step == 4 else None)
 
 
 def packed_bands(bands: Sequence[tuple[Number, Number]], measure: str) -> bytes:

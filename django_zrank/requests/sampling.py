@@ -94,13 +94,13 @@ class Draw(NamedTuple):
         call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
         return Request((call,), parse, writes=bool(self.remember))
 
-    def _parse(self, reply: Any, view: View, keys: Keys) -> Sample | Request[Sample | None] | None:
-        """The sample; or what to ask where most of a large side is excluded."""
-        return (
-            self._excluding_by_set(view, keys)
-            if reply[0] == b"out of patience"
-            else parse_sample(reply, view)
-        )
+    def _parse(
+        self, reply: Any, view: View, keys: Keys, first: int = 0
+    ) -> Sample | Request[Sample | None] | None:
+        """The sample; or the next request, where most of a large side is excluded."""
+        if reply[0] == b"out of patience":
+            return self._excluding_by_set(view, keys)
+        return parse_sample(reply, view, first)
 
     def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
         """Members of the smallest ranking that holds all who pass several filters, tested one by one: some of them a
@@ -116,8 +116,7 @@ class Draw(NamedTuple):
             if reply[0] == b"moved":
                 return self._testing(view, keys, Progress(progress.numbers))
             if reply[0] != b"out of patience":
-                sample = parse_sample(reply, view)
-                return sample and sample._replace(band=sample.band + progress.band)
+                return parse_sample(reply, view, progress.band)
             _, score, band, candidates, is_there, *found = reply
             tested, at = progress.tested + patience, progress.band + band - 1
             further = Progress(progress.numbers, at, tested, score, found)
@@ -147,8 +146,7 @@ class Draw(NamedTuple):
         def parse(reply: Any) -> Sample | Request[Sample | None] | None:
             if reply[0] == b"moved":
                 return self.request(view, keys)
-            sample = self._parse(reply, view, keys)
-            return sample._replace(band=sample.band + progress.band) if isinstance(sample, Sample) else sample
+            return self._parse(reply, view, keys, progress.band)
 
         if self.remember:
             # What is drawn from one that is being made again would be remembered, and not seen.
@@ -213,8 +211,7 @@ class Draw(NamedTuple):
             if reply[0] == b"moved":
                 return self._outside(view, keys, name, Progress(progress.numbers))
             if reply[0] != b"out of patience":
-                sample = parse_sample(reply, plain)
-                return sample and sample._replace(band=sample.band + progress.band)
+                return parse_sample(reply, plain, progress.band)
             _, score, band, _, _, *found = reply
             further = Progress(progress.numbers, progress.band + band - 1, 0, score, found)
             if patience > _MOST_TESTED * 10:  # most of a large side was shown before: ranks without those do
