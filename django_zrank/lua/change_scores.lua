@@ -1,4 +1,4 @@
--- uses: clock, identity, built, memberships, pending
+-- uses: clock, refusal, keys, ties, memberships, pending
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -15,8 +15,8 @@
 --       …           then pairs: member, change in units; 1,000 at most, each member once
 -- Returns {'done', score…}; {'missing', member…} with nothing changed where some aren't ranked; {'beyond', member…} with
 --         nothing changed where a score would leave the column's range; {'reused'} with nothing changed where another
---         call was made under this name. The error UNHEALTHY where the server is not the
---         one that was accepted, READONLY on a replica, SWAPPED, NOTBUILT.
+--         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, READONLY
+--         on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -24,11 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
-if state[1] ~= generation then
-  return not_live(meta, generation)
-end
-local refused = refusal(meta, state[3], state[4])
+local refused, building = refusal(meta, generation)
 if refused then
   return refused
 end
@@ -95,8 +91,8 @@ elseif call then
 end
 
 local roots = {live}
-if state[2] then
-  roots[2] = string.sub(live, 1, -#generation - 1) .. state[2]
+if building then
+  roots[2] = string.sub(live, 1, -#generation - 1) .. building
 end
 local HOW = {sum = 'INCR', max = 'GT', min = 'LT'}
 local new, entering = {}, {}

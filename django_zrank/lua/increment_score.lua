@@ -1,4 +1,4 @@
--- uses: clock, identity, built
+-- uses: clock, refusal
 -- Add to the score of one member, where it stands in one ranking only: change_scores.lua in a fraction of its time.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -17,11 +17,7 @@ local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, lowest, highest, member, change = unpack(ARGV)
 local EXACT = 2 ^ 53
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
-if state[1] ~= generation then
-  return not_live(meta, generation)
-end
-local refused = refusal(meta, state[3], state[4])
+local refused, building = refusal(meta, generation)
 if refused then
   return refused
 end
@@ -44,7 +40,7 @@ if after > highest and by > 0 or after < lowest and by < 0 then
   return {'beyond', member}
 end
 redis.call('HINCRBY', pending, member, change)
-if state[2] then
-  redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. state[2], 'XX', 'INCR', change, member)
+if building then
+  redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
 end
 return {'done', integer(after)}

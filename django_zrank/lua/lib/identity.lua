@@ -10,21 +10,3 @@ local function identity()
   return run .. '/' .. history, string.find(info, 'role:slave', 1, true) ~= nil,
     string.find(info, 'master_replid2:0+\r') ~= nil
 end
-
--- The error that keeps scores from beginning on this server, or nothing. INFO takes longer than all else of a change: so
--- it is asked when a millisecond has passed since it was ('identified'). No server starts, and none is promoted, within
--- a millisecond of its last write.
-local function refusal(meta, accepted, identified)
-  local now = clock()
-  if math.abs(now - (identified or 0)) <= 1000 then
-    return nil
-  end
-  local server, is_replica = identity()
-  if is_replica then
-    return redis.error_reply('READONLY the server is a replica')
-  elseif server ~= accepted then
-    return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
-  end
-  redis.call('HSET', meta, 'identified', integer(now))
-  redis.call('HSETNX', meta, 'waiting', integer(now))
-end

@@ -1,0 +1,26 @@
+-- uses: clock, identity, built
+-- The state in which an index takes scores ahead of their column.
+
+-- The error that keeps scores from beginning on this server, or nothing; and the generation that is being built, if
+-- any. INFO takes longer than all else of a change: so it is called when a millisecond has passed since the last time
+-- ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
+local function refusal(meta, generation)
+  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
+  local live, building, accepted, identified = unpack(state)
+  if live ~= generation then
+    return not_live(meta, generation)
+  end
+  local now = clock()
+  if math.abs(now - (identified or 0)) <= 1000 then
+    return nil, building
+  end
+  local server, is_replica = identity()
+  if is_replica then
+    return redis.error_reply('READONLY the server is a replica')
+  elseif server ~= accepted then
+    return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
+  end
+  redis.call('HSET', meta, 'identified', integer(now))
+  redis.call('HSETNX', meta, 'waiting', integer(now))
+  return nil, building
+end
