@@ -12,9 +12,11 @@ from django_zrank import requests
 from django_zrank.codec.layout import PLAIN
 from django_zrank.engine import executor
 from django_zrank.engine.executor import Executor
+from django_zrank.filters import Clause, Scope
 from django_zrank.keys import Keys
 from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.request import Call, Request, Several, merge
+from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores
 from django_zrank.requests.view import View
 from django_zrank.sql.reader import _ANSWERS
@@ -95,3 +97,10 @@ def test_every_question_has_an_answer_by_sql() -> None:
     assert questions - {Several, CountScores, ChangeScores} == set(
         _ANSWERS
     )  # the last two are asked of Redis alone
+
+
+def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
+    tested = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
+    request: Any = Draw("1", 2, [(1, 1), (2, 2), (3, 3)]).request(View(PLAIN, tested), KEYS)
+    request = request.parse([[b"out of patience", b"5", 2, 1000, 0]])
+    assert request.parse([[b"drawn", 9, 4, 2, 3]]).band == 2
