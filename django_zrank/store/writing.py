@@ -96,9 +96,8 @@ class Writing(Base):
         names: tuple[str, ...] = (*roots, keys.recent, keys.meta, keys.doomed)
         ends: tuple[Any, ...] = ()
         if self.rule:
-            at, flushed = len(begins) + 1, "" if self.flushed is None else self.flushed
-            ends = (len(names) + 1, at, 2 + self.layout.memberships, self.rule, flushed)
-            script, names = _APPLY_WITH_PENDING, (*names, keys.meta, keys.pending)
+            script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
+            ends = (self.rule, "" if self.flushed is None else self.flushed)
 
         def apply(piece: list[tuple[str | bytes, Number | None, bytes]]) -> Any:
             texts: Iterable[tuple[Any, ...]]
@@ -148,10 +147,8 @@ class Writing(Base):
         names: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
         ends: tuple[Any, ...] = ()
         if self.rule:
-            # Before it come the generation, the layout, and the memberships.
-            at, stride = len(self._layout) + 2, 2 + self.layout.memberships
-            ends = (len(names) + 1, at, stride, self.rule, self.flushed or 0)
-            script, names = _LOAD_WITH_PENDING, (*names, keys.meta, keys.pending)
+            script, names = _LOAD_WITH_PENDING, (*names, keys.pending)
+            ends = (self.rule, self.flushed or 0)
 
         def load(piece: list[tuple[str, Number, bytes]]) -> Any:
             packed = b""
