@@ -135,6 +135,24 @@ def test_every_ranking_of_a_member_moves(declare: Declare) -> None:
     assert everything(store.client, store.live.root) == must
 
 
+@pytest.mark.parametrize("facets", [(), ("region",)])
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_what_is_pending_is_added_unless_tie_bytes_make_the_score_exact(
+    declare: Declare, facets: tuple[str, ...], rebuilds: bool
+) -> None:
+    index = declare(Video, "-total", write_behind="increment", facets=facets)
+    videos = [Video.objects.create(total=n, region="a") for n in range(3)]
+    index.scores.increment(dict.fromkeys(videos, 1000))
+    for video, total in zip(videos, (100, 2**60, 200), strict=True):
+        Video.objects.filter(pk=video.pk).update(total=total)
+    if rebuilds:
+        rebuild(index.instance())
+    else:
+        push(index.instance(), [video.pk for video in videos])
+    assert [index.ranking.score(video) for video in videos] == [1100, 2**60, 1200]
+    assert not verify(index.instance()).drift
+
+
 def test_a_key_counts_once(videos: list[Video]) -> None:
     for score in (11, 11):
         assert VideoRank.scores.increment(videos[0], key="abc") == score
