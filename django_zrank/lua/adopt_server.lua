@@ -1,4 +1,4 @@
--- uses: server
+-- uses: identity
 -- Accept a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
 -- KEYS  meta        hash of the index

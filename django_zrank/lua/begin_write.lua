@@ -1,4 +1,4 @@
--- uses: server
+-- uses: server, identity
 -- Return the state that a write refers to, before it reads its rows.
 --
 -- KEYS  meta    hash of the index

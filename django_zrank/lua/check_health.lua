@@ -1,4 +1,4 @@
--- uses: server, keys
+-- uses: server, keys, identity
 -- Return the state by which the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live

@@ -1,4 +1,4 @@
--- uses: clock, server, pending
+-- uses: server, pending
 -- Read which scores members should have: those of their rows, with what these lack.
 --
 -- KEYS  live        sorted set of all members

@@ -1,4 +1,4 @@
--- uses: clock, server, pending
+-- uses: clock, identity, pending
 -- Make what is pending on a server that is about to be accepted what its column lacks. Nothing is in flight afterwards.
 --
 -- KEYS  meta       hash of the index

@@ -1,4 +1,4 @@
--- uses: clock, server
+-- uses: identity
 -- Note that the column has what a flush carried: the next one may begin.
 --
 -- KEYS  meta    hash of the index

@@ -1,4 +1,4 @@
--- uses: clock, server
+-- uses: clock, server, identity
 -- Begin a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
 --
 -- KEYS  recent    sorted set, member -> version of its newest write

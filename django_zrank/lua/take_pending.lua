@@ -1,4 +1,4 @@
--- uses: clock, server, pending
+-- uses: clock, server, identity, pending
 -- Begin a flush: take changes that are pending, or those of the flush that has not been settled yet.
 --
 -- KEYS  meta     hash of the index

@@ -98,6 +98,11 @@ def code(script: Script) -> str:
     return script.text.split("\n\n", 1)[1]
 
 
+def functions_of(library: str) -> list[str]:
+    text = (FOLDER / "lib" / f"{library}.lua").read_text()
+    return re.findall(r"^local function (\w+)", text, re.MULTILINE)
+
+
 def test_every_file_has_its_constant() -> None:
     assert {path.stem for path in FOLDER.glob("*.lua")} == {script.name for script in SCRIPTS} == set(CALLS)
 
@@ -124,10 +129,21 @@ def test_a_library_holds_nothing_but_functions_that_say_what_they_do(library: st
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_a_script_uses_its_libraries(script: Script) -> None:
     for library in script.libraries:
-        functions = re.findall(
-            r"^local function (\w+)", (FOLDER / "lib" / f"{library}.lua").read_text(), re.MULTILINE
+        assert any(
+            len(re.findall(rf"\b{function}\b", script.source)) > 1 for function in functions_of(library)
         )
-        assert any(len(re.findall(rf"\b{function}\b", script.source)) > 1 for function in functions)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.lua")), ids=lambda path: path.stem)
+def test_the_first_line_names_the_libraries_whose_functions_are_called(path: Path) -> None:
+    text = path.read_text()
+    named = re.match(r"-- uses: (.+)\n", text)
+    body = re.sub(r"--.*", "", text)
+    own = set(re.findall(r"\blocal (?:function )?(\w+)", body))
+    calls = set(re.findall(r"(?<![\w.])\w+(?=\()", body)) - own
+    called = {library for library in LIBRARIES if calls & set(functions_of(library))}
+    passed = {library for library in LIBRARIES if set(re.findall(r"\w+", body)) & set(functions_of(library))}
+    assert called - {path.stem} <= set(named[1].split(", ") if named else ()) <= passed
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)

@@ -1,4 +1,3 @@
--- uses: clock
 -- The server that answers, and its history.
 
 -- The identity of the server: its process and its replication history, 'run_id/master_replid'. A restart changes the
