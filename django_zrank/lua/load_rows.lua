@@ -26,14 +26,13 @@ if not holds(meta, 'building', building) then
 end
 -- Keys that were evicted would not be missed after this: rows that were loaded, or the versions that later rows give
 -- way to.
-local state = redis.call('HMGET', meta, 'filled', 'guarded')
-if is_evicted(shadow, state[1]) or state[2] == '1' and redis.call('EXISTS', recent) == 0 then
+local state, is_guarded = redis.call('HMGET', meta, 'filled', 'guarded'), redis.call('EXISTS', recent) == 1
+if is_evicted(shadow, state[1]) or state[2] == '1' and not is_guarded then
   return 0
 end
 redis.call('HSET', meta, 'seen', integer(clock()))
 
 rows = cjson.decode(rows)
-local is_guarded = redis.call('EXISTS', recent) == 1
 if not is_guarded and not memberships and not dense then
   redis.call('ZADD', shadow, unpack(rows))
   redis.call('HSET', meta, 'filled', present(shadow))
