@@ -132,10 +132,11 @@ def flush_again(index: RankIndex) -> None:
 
 def flush_soon(index: RankIndex) -> None:
     """Flush a batch, at most every ``FLUSH_EVERY`` seconds: done by whoever has just pushed, who waits for no lock."""
-    if index.column is None or connections[index.get_using()].in_atomic_block or not is_due(index):
+    connection = connections[index.get_using()]
+    if connection.in_atomic_block or not is_due(index):
         return
     try:
-        with without_waiting(connections[index.get_using()]):
+        with without_waiting(connection):
             flush(index, limit=_SHARE, patience=0.0)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not flushed. %s", index.name, error)
