@@ -43,9 +43,13 @@ class Keys(NamedTuple):
 
     @property
     def pending(self) -> str:
-        """Hash: member -> its change, in units, that no flush has taken yet. What flush 7 carried is ``<pending>:7``,
-        kept for a few flushes."""
+        """Hash: member -> its change, in units, that no flush has taken yet."""
         return f"{self.tag}:pending"
+
+    def carried(self, flush: int) -> str:
+        """Hash: member -> its change, of those that a flush carried; kept for a few flushes. Scripts spell it from
+        ``pending``."""
+        return f"{self.pending}:{flush}"
 
     def once(self, key: str) -> str:
         """Text, for a while: a call of this name has changed scores."""

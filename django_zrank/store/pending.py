@@ -18,6 +18,9 @@ _MANY: Final = 64
 """Flushes whose contents are kept: a push whose rows are older reads them again; while a rebuild runs, whose rows may
 be older than all of them, no flush begins beyond ``_MANY``."""
 
+_PIECE: Final = 1000
+"""Members that are reconciled in one round trip."""
+
 
 class Flight(NamedTuple):
     """A flush on its way."""
@@ -78,11 +81,8 @@ class Pending(Base):
         taken, settled = self.in_flight()
         members = self._call(Redis.hlen, keys.pending)
         if settled < taken:
-            members += self._call(Redis.hlen, f"{keys.pending}:{taken}")
+            members += self._call(Redis.hlen, keys.carried(taken))
         if not (members and since):
             return members, 0.0
         seconds, micros = self._call(Redis.time)
         return members, max(0.0, seconds + (micros - int(since)) / 1e6)
-
-
-_PIECE: Final = 1000
