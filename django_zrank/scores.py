@@ -23,7 +23,7 @@ _KEPT: Final = 24 * 60 * 60
 class Scores:
     """The scores of an index that declares ``write_behind``.
 
-    A change is ranked when the call returns, and follows into the column within seconds. It is no part of a
+    A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` where Redis can't
     be reached: if the connection broke before the reply came, the change may have been made.
     """
@@ -38,7 +38,7 @@ class Scores:
         """Add ``by`` to the score of a member and return the new one; or to those of several, ``{member: by, …}``,
         all or none, and return the new ones by member.
 
-        ``key``: a name of this very change, remembered for a day: if it has been made, nothing is added. Raises
+        ``key``: an idempotency key, remembered for a day: if this change has been made, nothing is added. Raises
         :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range, or the key was
         that of another change.
         """

@@ -1,4 +1,4 @@
-"""Work in pieces: each a round trip of its own, short enough that nobody has to wait long behind it."""
+"""Work in pieces: each is a round trip short enough not to hold up other clients."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TARGET: Final = 0.002
 
 LEAST: Final = 1000
 MOST: Final = 2500
-"""Bounds of a call's cost, whatever was measured. Where processes wait for a processor every call is slow, and smaller
-pieces only make more of them; and a server that was quick while it held little would be held for too long."""
+"""Bounds of a call's cost, whatever was measured. On a busy host every call is slow, and smaller pieces only make more
+of them; and a server that was fast while it was nearly empty would later be blocked for too long."""
 
 _DECAY: Final = 0.8
 
@@ -27,7 +27,7 @@ class Pace:
     """The cost of one call, adapted to the time that the calls before it have taken.
 
     Cost is counted in look-ups and writes: about a microsecond each. A busy client, and other clients, only ever add
-    to the time of a round trip: so it is the fastest of the last calls that tells what the server can do.
+    to the time of a round trip, so the fastest of the last calls shows what the server can do.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Pace:
         return max(LEAST, min(MOST, int(self._rate * TARGET)))
 
     def note(self, cost: float, seconds: float) -> None:
-        """Learn from a call. One of a small cost tells of the round trip, not of the work."""
+        """Learn from a call. A small one is ignored: its time is that of the round trip, not of the work."""
         if cost >= LEAST / 2:
             self._rate = max(cost / seconds, self._rate * _DECAY)
 
@@ -52,8 +52,8 @@ class Pace:
     ) -> Iterator[Reply]:
         """Make one call for each piece of ``items``, with the piece as its argument, and yield the replies.
 
-        ``cost``: of an item. What costs more than the budget by itself goes alone. Without any items, one call is made
-        with none.
+        ``cost``: of an item. An item that costs more than the budget makes a piece of its own. Without items, one call
+        is made with an empty piece.
         """
         for number, (piece, spent) in enumerate(self._pieces(iter(items), cost)):
             if piece or not number:

@@ -5,10 +5,10 @@
 --       meta        hash of the index
 -- ARGV  generation  that generation, '' for none
 --       lease       seconds after which a silent rebuild counts as dead, and as none
--- Returns {generation, building, behind, applied, the server that was accepted, its term, the
---         owner, this server, '1' where its history has no predecessor, is the root intact}; '' for what there is not. The last is '1', '0' where keys
---         are missing that nobody removed (they were evicted), '' where another generation is live. The error READONLY on
---         a replica.
+-- Returns {generation, building, behind, applied, the server that was accepted, its term, the owner, this server, '1'
+--         where its history has no predecessor, is the root intact}; '' for what there is not. The last is '1', '0'
+--         where keys are missing that nobody removed (they were evicted), '' where another generation is live. The error
+--         READONLY on a replica.
 -- Cost  O(1).
 
 local root, meta = KEYS[1], KEYS[2]

@@ -111,7 +111,7 @@ local function read(set, score, member, count)
   return members, scores
 end
 
--- Put in those who pass all tests but 'skipped'.
+-- Add to the part the members that pass all tests but 'skipped'.
 local function put_in(stored, scores, skipped)
   local passed, tied, forms = {}, {}, {}
   for _, i in ipairs(passing(checks, stored, layout, live, now, skipped)) do
@@ -188,7 +188,7 @@ local function follow()
     end
     call('ZREM', part, unpack(gone))
     if layout.width == 0 then
-      call('ZREM', part, unpack(members)) -- who came to stand without tie bytes may be there in both forms
+      call('ZREM', part, unpack(members)) -- one that has lost its tie bytes may be there in both forms
     end
     call('HDEL', stored_as, unpack(members))
     put_in(locate(live, members, layout))
@@ -268,7 +268,7 @@ for field, value in pairs(state) do
   fields[#fields + 1] = value
 end
 call('HSET', making, unpack(fields))
--- Whatever this piece has put in: thousands of pieces may pass before the next one does.
+-- Every key, whether this piece has written it or not: thousands of pieces may pass until it is written again.
 for _, key in ipairs({making, part, values_key(part), stored_as, counts}) do
   call('EXPIRE', key, KEPT)
 end

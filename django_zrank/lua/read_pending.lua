@@ -8,8 +8,8 @@
 --       rule        'sum', 'max', 'min' or 'last'
 --       flushed     the last flush that the database noted when the rows were read
 --       …           then pairs: member, score of its row in units; 250 at most
--- Returns the score of each in turn, as text, after a '=' where the member has it. Nil where the server holds another generation, or is not the one that was
---         written to, or the rows are too old to tell what they lack.
+-- Returns the score of each in turn, as text, after a '=' where the member has it. Nil where the server holds another
+--         generation, or is not the one that was written to, or the rows are too old to tell what they lack.
 -- Cost  O(members), for each flush that the rows lack.
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]

@@ -1,8 +1,8 @@
 -- uses: server
 -- Make the generation that was built the live one: all rankings in one step, whatever their number.
 --
--- KEYS  live        root of the live generation. It goes in this step, so that whoever still believes in that generation
---                   finds nobody in it
+-- KEYS  live        root of the live generation. Unlinked in this step, so that clients that still read that generation
+--                   find it empty
 --       shadow      root of the generation that was built; missing where no row is ranked
 --       meta        hash of the index
 --       doomed      set of the generations whose keys are to be unlinked: the old one is added

@@ -1,4 +1,4 @@
-"""Groups, and what is remembered of whom a member was shown."""
+"""Groups, and the members that a member was shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clear_group(keys: Keys, group: str) -> Request[int]:
 
 
 def forget_seen(keys: Keys, member: str) -> Request[int]:
-    """Drop whom a member was shown."""
+    """Forget the members that a member was shown."""
     return Request((Call("UNLINK", (keys.seen(member),)),), _last, writes=True)
 
 

@@ -1,4 +1,4 @@
-"""The ranking that a question is about, as scripts are told of it."""
+"""The members that a question is about, their order, and the requests that read them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class View:
         otherwise: Question[Any],
         then: Callable[[Any], Answer],
     ) -> Request[Answer]:
-        """A request for what a plain command says of a ranking.
+        """A request that sends a plain command to a ranking.
 
         The key of all members goes with its generation, so what is found there is live. Where nothing is, the answer is
         what ``then`` makes of the answer to another question. Rankings of facets go a moment later than their

@@ -49,5 +49,5 @@ class Base(Executor):
 
     @property
     def _layout(self) -> tuple[int, int, int]:
-        """The layout as scripts take it; those that only read are not told the last."""
+        """The layout as scripts take it; those that only read don't take the last."""
         return self.layout.width, int(self.layout.memberships), int(self.layout.dense)

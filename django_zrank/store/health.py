@@ -76,7 +76,7 @@ class Serving(Base):
             live = self.believe(health.generation)
 
     def server_info(self) -> dict[str, Any]:
-        """Return what the server that holds the index says of itself, as INFO does."""
+        """Return the reply to INFO of the server that holds the index."""
         return self.guard(lambda client: node_of(client, self.keys.meta).info())
 
     def memory(self) -> int:

@@ -176,7 +176,7 @@ def _purge(index: RankIndex, store: Store) -> None:
 
 
 def drain_soon(index: RankIndex) -> None:
-    """Work off a batch, at most once a second: done by whoever has just pushed, who waits for no lock.
+    """Work off a batch, at most once a second: called after a push, and never waits for a lock.
 
     It may take long where millions of marks of another index, which nobody drains, must be walked past. Then the
     next time comes later.

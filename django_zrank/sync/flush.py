@@ -41,8 +41,8 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     """Write what is pending to the column, or about ``limit`` members of it. Returns how many.
 
     Taken, written and noted, settled: Redis hands out what is pending as the flush *n* and keeps it; one transaction
-    adds it to the column and notes *n*, if the database still notes *n - 1* under this term; then Redis is told. A
-    flush that was killed anywhere is gone on with, under its own number, by the next one. Any number may run at once.
+    adds it to the column and notes *n*, if the database still notes *n - 1* under this term; then Redis settles it. A
+    flush that was killed at any point is completed by the next one, under its own number. Any number may run at once.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for
     longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
@@ -131,7 +131,7 @@ def flush_again(index: RankIndex) -> None:
 
 
 def flush_soon(index: RankIndex) -> None:
-    """Flush a batch, at most every ``FLUSH_EVERY`` seconds: done by whoever has just pushed, who waits for no lock."""
+    """Flush a batch, at most every ``FLUSH_EVERY`` seconds: called after a push, and never waits for a lock."""
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not is_due(index):
         return
@@ -156,7 +156,7 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
 
     To be called when the database notes a term above the server's: no flush is written under that one any more. Each
     flush took all that was pending of a member: so where this server lacks a flush, what is pending here of its members
-    is part of what that has written. ``everything``: more was lost than is kept, so that nothing tells.
+    is part of what that has written. ``everything``: drop all that is pending: more was lost than is kept.
     """
     if index.column is None:
         return

@@ -64,7 +64,7 @@ def _postgresql(
     )
     keys, changes = (list(part) for part in zip(*pairs, strict=True))
     with connection.cursor() as cursor:
-        # Below deadlock_timeout: whoever is in each other's way, this gives way.
+        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails.
         cursor.execute("SET LOCAL lock_timeout = '400ms'")
         cursor.execute(sql, [keys, changes])
 

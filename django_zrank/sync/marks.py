@@ -82,8 +82,8 @@ def unmark(
 ) -> bool:
     """Take away ``marks``, which the write ``version`` has worked off, and keep what they said.
 
-    False, with nothing changed, where the database knows of another build or term by now: what a server took that
-    was cut off and replaced must take away no mark that its successor needs. The row of the generation is locked:
+    False, with nothing changed, where the database knows of another build or term by now: a write to a server that
+    was cut off and replaced must not take away a mark that its successor needs. The row of the generation is locked:
     either ``replay()`` finds the batch, or this finds that row changed, and the marks wait on.
 
     Raises :exc:`~django_zrank.sync.patience.Busy` where somebody else keeps it locked.
@@ -196,8 +196,8 @@ def _newest_id(index: RankIndex) -> int:
 
 
 def _lock(index: RankIndex, generation: str, term: int) -> bool:
-    """Lock what is noted, till the transaction ends; fail where somebody else has. Whether it is this build, under this
-    term."""
+    """Lock the row of the generation until the transaction ends; fail where it is locked. Return true if it is of this
+    build, under this term."""
     using = index.get_using()
     noted = Generation.objects.using(using).filter(index=index.name)
     if _can_refuse(using):

@@ -114,9 +114,9 @@ class Suspects:
             self.strays.pop(member, None)
 
     def repair(self, confirmed: Mapping[bytes, Any]) -> None:
-        """Leave a mark for each; but what no row can have is taken out: no mark could tell of it.
+        """Leave a mark for each; a member that no row can have is removed: no mark could name it.
 
-        Once the marks are worked off, memberships are right: who stands elsewhere is taken out of there.
+        Once the marks are worked off, memberships are right, and strays are removed where these don't name them.
         """
         texts = (self.index.to_text(pk) for pk in confirmed.values() if pk is not None)
         Mark.objects.using(self.sides.using).bulk_create(

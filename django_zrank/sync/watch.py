@@ -68,7 +68,7 @@ def sync(
     ``look``: at its triggers, too. ``limit``: work off so many marks at most. ``due``: tells if scores that begin in
     Redis are to be flushed to their column.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where somebody else is at it; and
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another process is repairing it; and
     ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()

@@ -2,7 +2,7 @@
 -- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
 -- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
 -- position, stored member and score of each that is chosen are added, and 'chosen', how many were; 'most', how many
--- members of a side may be read at once. What may be missing are functions of a stored member: 'is_barred', true if it
+-- members of a side may be read at once. Optional are functions of a stored member: 'is_barred', true if it
 -- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those who don't, up to 'patience'.
 -- 'put_back' chooses again those of the calls before (see lib/carried.lua). 'gave_up' is true where patience ran out, or
 -- a side that is too large to be read seems to be mostly excluded.

@@ -1,6 +1,6 @@
 -- Members that must not be drawn.
 
--- A function that tells of a primary key whether it is excluded. 'excluded' is text: a NUL byte before, between and
+-- A function from a primary key to true if it is excluded. 'excluded' is text: a NUL byte before, between and
 -- after primary keys; or 'q' and then integers, 64 bits each, little-endian, none beyond 2^53.
 local function exclusions(excluded)
   local is_packed, table_of = string.sub(excluded, 1, 1) == 'q', nil

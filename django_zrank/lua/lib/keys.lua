@@ -1,4 +1,4 @@
--- The keys beside a ranking: what they hold is told by keys.py.
+-- The keys beside a ranking: keys.py describes what they hold.
 
 -- The hash of memberships of a generation, by its root.
 local function memberships_key(root)

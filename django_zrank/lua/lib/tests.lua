@@ -1,7 +1,7 @@
 -- uses: keys, ties
 -- Tests of members: to be, or not to be, in one of several sets.
 
--- The tests that a text such as '+r2-g1' tells of; their sets are the keys from 'first' on, in turn.
+-- Parse the tests in a text such as '+r2-g1'; their sets are the keys from 'first' on, in turn.
 local function parse_tests(text, keys, first)
   local tests = {}
   for sign, kind, count in string.gmatch(text, '([+-])([rg])(%d+)') do
