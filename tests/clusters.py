@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import redis
 
 from tests.servers import RedisServer, free_port, wait_for
+from tests.startable import Startable
 
 __all__ = ["Cluster"]
 
 _SLOTS: Final = 16384
 
 
-class Cluster:
+class Cluster(Startable):
     """``primaries`` servers of ``binary`` that share the slots, each with so many replicas.
 
     It can be used as the server of the fixture ``zrank``.
@@ -174,19 +174,3 @@ class Cluster:
             raise
         wait_for(lambda: self.owner(slot) is target, 30)
         return True
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()

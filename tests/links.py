@@ -14,15 +14,15 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from tests.startable import Startable
 
 __all__ = ["Link"]
 
 _ROOT = Path(__file__).parents[1]
 
 
-class Link:
+class Link(Startable):
     """A port of 127.0.0.1 that leads to another one."""
 
     def __init__(self, target: int) -> None:
@@ -79,17 +79,6 @@ class Link:
         """End it for good."""
         self.cut()
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 async def _forward(listening: socket.socket, file: Path) -> None:

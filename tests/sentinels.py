@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import redis
 
 from tests.servers import ONCE, free_port, wait_for
+from tests.startable import Startable
 
 __all__ = ["NAME", "Sentinels", "client_options"]
 
@@ -19,7 +19,7 @@ NAME: Final = "main"
 """What the Sentinels call the primary."""
 
 
-class Sentinels:
+class Sentinels(Startable):
     """Processes of ``binary --sentinel``: two of them agree on a failover."""
 
     def __init__(self, binary: str | Path, primary: int, *, down_after: int = 500) -> None:
@@ -98,18 +98,6 @@ class Sentinels:
             process.wait()
         self.processes.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def client_options(ports: list[int]) -> dict[str, Any]:

@@ -10,12 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from tests.startable import Startable
 
 __all__ = ["ONCE", "RedisServer", "free_port", "wait_for"]
 
@@ -23,7 +24,7 @@ ONCE: Final = Retry(NoBackoff(), retries=0)
 """Let a client try a command once, and say at once what is wrong."""
 
 
-class RedisServer:
+class RedisServer(Startable):
     """A ``redis-server`` or ``valkey-server`` started from ``binary``: no persistence, loopback only.
 
     The port is kept over :meth:`stop`, :meth:`kill` and :meth:`start`, so that a client can meet the same
@@ -131,18 +132,6 @@ class RedisServer:
         """Go on after :meth:`freeze`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _answers(self) -> bool:
         """Whether it answers PING before the time is up; False at once if it has ended."""
