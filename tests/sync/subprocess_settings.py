@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from threading import Event
 from typing import Any
 
 from django.apps import AppConfig
@@ -23,11 +24,13 @@ ZRANK = json.loads(os.environ.get("ZRANK_TEST_SETTINGS", "{}"))
 
 
 class Pausing(AppConfig):
-    """Makes a rebuild say ``loaded`` after each batch, and wait for a line."""
+    """Makes a rebuild say ``loaded`` after each batch, and wait for a line; and a watcher say ``stopping`` when it has
+    received its signal."""
 
     name = "tests.sync"
 
     def ready(self) -> None:
+        from django_zrank.management.commands import sync_zrank
         from django_zrank.store import Store
 
         load_rows = Store.load_rows
@@ -39,6 +42,13 @@ class Pausing(AppConfig):
             return loaded
 
         Store.load_rows = pause  # type: ignore[method-assign]
+
+        class Stop(Event):
+            def set(self) -> None:
+                super().set()
+                os.write(1, b"stopping\n")  # in a signal handler, which may interrupt a print()
+
+        sync_zrank.Event = Stop  # type: ignore[misc]
 
 
 class Freezing(AppConfig):

@@ -185,6 +185,8 @@ def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
         wait_until(lambda: jobs_of(INDEX).exclude(runner="").exists())
         watcher.send_signal(signal.SIGTERM)
         assert watcher.stdin is not None
+        assert watcher.stdout is not None
+        assert "stopping\n" in iter(watcher.stdout.readline, "")  # before it may go on
         watcher.stdin.write("\n" * 9)
         watcher.stdin.close()
         assert watcher.wait(20) == 0
