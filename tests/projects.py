@@ -8,17 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from copy import copy
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 
-import redis
-
-from tests.keyspace import whole
-
-__all__ = ["ROOT", "Project", "documented", "dump", "is_closed", "wait_until"]
+__all__ = ["ROOT", "Project", "documented", "is_closed"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -141,17 +134,6 @@ class Project:
         return {int(pid): int(port) for pid, port in pairs}
 
 
-def dump(client: redis.Redis) -> dict[str, Any]:
-    return whole(client)
-
-
 def is_closed(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + 20
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.02)

@@ -163,10 +163,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    """Ask until it is so; RuntimeError if it isn't in time. For what tells nobody when it happens."""
+def wait_for(condition: Callable[[], bool], seconds: float = 20, *, pause: float = 0.01) -> None:
+    """Poll until the condition holds; RuntimeError if it doesn't in time. For what notifies nobody."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"Not so after {seconds} s: {condition}")
-        time.sleep(0.01)
+        time.sleep(pause)

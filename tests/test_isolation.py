@@ -17,7 +17,9 @@ from django_zrank import IndexUnavailable, isolation
 from django_zrank.exceptions import NotIsolated
 from django_zrank.models import Generation
 from django_zrank.testing import ZRankTestMixin, own_redis, reset, sync_now
-from tests.projects import ROOT, dump, is_closed, wait_until
+from tests.keyspace import whole
+from tests.projects import ROOT, is_closed
+from tests.servers import wait_for
 from tests.sync.mirror import contents
 from tests.testapp.models import Nickname
 from tests.testapp.zrank import NicknameRank, PlayerRank
@@ -194,7 +196,7 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
         port = int(process.stdout.readline().rsplit(":")[-1].split("/")[0])
         assert not is_closed(port)
         process.kill()
-    wait_until(lambda: is_closed(port))
+    wait_for(lambda: is_closed(port))
 
 
 # A database that is not the one that Redis mirrors
@@ -209,8 +211,8 @@ def unknown(zrank: Any, db: None, request: pytest.FixtureRequest) -> Any:
 
 
 def test_what_another_database_commits_does_not_reach_redis(unknown: Any) -> None:
-    before = dump(unknown)
+    before = whole(unknown)
     with TestCase.captureOnCommitCallbacks(execute=True):
         Nickname.objects.create(nick="a", score=1)
     assert contents(NicknameRank) == {}
-    assert dump(unknown) == before
+    assert whole(unknown) == before

@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from django_zrank.testing import EmbeddedServer
-from tests.projects import Project, documented, dump, is_closed, wait_until
+from tests.keyspace import whole
+from tests.projects import Project, documented, is_closed
+from tests.servers import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -110,10 +112,10 @@ def site(live: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Proj
 def project(site: Project, live: EmbeddedServer, tmp_path: Path) -> Iterator[Project]:
     """A copy of the site's folder, to run tests in. Its Redis must hold at the end what it held at the beginning."""
     with redis.Redis.from_url(live.url) as client:
-        before = dump(client)
+        before = whole(client)
         assert len(before) >= 2
         yield site.copy(tmp_path / "copy")
-        assert dump(client) == before
+        assert whole(client) == before
 
 
 # By Django's own runner
@@ -130,7 +132,7 @@ def test_the_mixin(project: Project) -> None:
     assert "Ran 5 tests" in said
     assert "zrank.W0" not in said
     (port,) = set(project.servers().values())
-    wait_until(lambda: is_closed(port))
+    wait_for(lambda: is_closed(port))
 
 
 def test_every_process_has_a_server_of_its_own_that_ends_with_it(project: Project) -> None:
@@ -139,7 +141,7 @@ def test_every_process_has_a_server_of_its_own_that_ends_with_it(project: Projec
     project.test(MIXED + copies, "--parallel=2")
     servers = project.servers()
     assert len(servers) == len(set(servers.values())) == 2
-    wait_until(lambda: all(map(is_closed, servers.values())))
+    wait_for(lambda: all(map(is_closed, servers.values())))
 
 
 def test_a_redis_that_the_settings_name_for_tests(project: Project, live: EmbeddedServer) -> None:
@@ -181,7 +183,7 @@ def test_the_mixin_by_pytest(project: Project) -> None:
     assert "5 passed" in project.pytest("-n2")
     servers = project.servers()
     assert len(servers) == len(set(servers.values()))
-    wait_until(lambda: all(map(is_closed, servers.values())))
+    wait_for(lambda: all(map(is_closed, servers.values())))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/testing.md"])

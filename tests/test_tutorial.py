@@ -19,8 +19,8 @@ import pytest
 
 from django_zrank.testing import EmbeddedServer
 from tests.pages import ROOT
-from tests.projects import is_closed, wait_until
-from tests.servers import free_port
+from tests.projects import is_closed
+from tests.servers import free_port, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_the_endpoint(reader: Reader) -> None:
     assert len(asked) == 2
     port = free_port()
     with reader.started("runserver", "--noreload", str(port)):
-        wait_until(lambda: not is_closed(port))
+        wait_for(lambda: not is_closed(port))
         for account, path in asked:
             request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
             request.add_header("Authorization", f"Basic {base64.b64encode(account.encode()).decode()}")
@@ -143,4 +143,4 @@ def test_the_watcher(reader: Reader) -> None:
     )
     with reader.started("sync_zrank", "--watch"):
         reader.shell(f"{ask}Player.objects.filter(pk=ann.pk).update(level=9999)")
-        wait_until(lambda: reader.shell(f"{ask}print(PlayerRank.ranking.rank(ann))").split()[-1] == "1")
+        wait_for(lambda: reader.shell(f"{ask}print(PlayerRank.ranking.rank(ann))").split()[-1] == "1")

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 import django_zrank
+from tests.servers import ONCE, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = ROOT / "example_project" / "manage.py"
@@ -62,8 +61,7 @@ class Arena:
 
     def valkey_answers(self, port: int | str | None = None) -> bool:
         """Whether a Valkey listens there, by default where the arena would have its own."""
-        once = Retry(NoBackoff(), retries=0)
-        with redis.Redis(port=int(port or self.environment["ARENA_VALKEY_PORT"]), retry=once) as client:
+        with redis.Redis(port=int(port or self.environment["ARENA_VALKEY_PORT"]), retry=ONCE) as client:
             try:
                 return client.ping()
             except redis.ConnectionError:
@@ -165,10 +163,3 @@ def wait_for(site: Site, seconds: float = 60) -> None:
         else:
             return
     pytest.fail(f"The demo did not serve: {(site.arena.var / 'err').read_text()}")
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

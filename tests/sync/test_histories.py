@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
@@ -22,7 +21,7 @@ from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor, Player
@@ -77,7 +76,9 @@ class TestIsolation:
                 result = execute(sql, params, many, context)
                 if "INSERT" in sql and "zrank_batch" in sql:
                     replaying.append(threads.submit(replay_and_close))
-                    wait_until(somebody_waits)
+                    wait_for(
+                        somebody_waits, 10, pause=0.15
+                    )  # InnoDB renews the table once nobody has read it for 0.1 s
                 return result
 
             with connection.execute_wrapper(pause):
@@ -94,13 +95,6 @@ class TestIsolation:
             assert unmark_while_another_waits()
             assert replaying[0].result(30) == 10
         assert waiting_marks(INDEX).count() == 10
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.15)  # InnoDB looks anew only where nobody has asked for 0.1 seconds
 
 
 def somebody_waits() -> bool:
@@ -123,17 +117,15 @@ class TestRebuilds:
         with RedisServer(binary) as a, RedisServer(binary) as b:
             use_redis(settings, a.url)
             rebuild(INDEX)
-            replica = Redis.from_url(b.url)
-            replica.replicaof("127.0.0.1", a.port)
-            wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+            b.follow(a.port)
             call_command("sync_zrank", "ascending", stdout=StringIO())
             assert examine(INDEX) is Verdict.HEALTHY
             term = noted(INDEX).term
 
             def start_elsewhere(store: Store, building: str, **options: Any) -> bool:
                 monkeypatch.setattr(Store, "start_rebuild", start_rebuild)
-                assert Redis.from_url(a.url).wait(1, 5000) == 1
-                replica.replicaof("NO", "ONE")
+                assert a.ask("WAIT", 1, 5000) == 1
+                b.promote()
                 use_redis(settings, b.url)
                 return start_rebuild(store, building, **options)
 
@@ -271,7 +263,7 @@ def test_a_planned_failover_leaves_the_connections_of_other_threads_alone(own_se
 
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(block)
-        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        wait_for(lambda: client.info("clients")["blocked_clients"] == 1, 10)
         with pytest.raises(IndexUnavailable):
             store.begin_write()
         assert not waiting.result(10)

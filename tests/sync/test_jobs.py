@@ -17,7 +17,7 @@ from django_zrank.models import Job
 from django_zrank.sync import jobs as jobs_module
 from django_zrank.sync.jobs import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.sync.rebuild import rebuild
-from tests.projects import wait_until
+from tests.servers import wait_for
 from tests.sync.mirror import assert_mirrors
 from tests.sync.processes import manage
 from tests.testapp.models import Player
@@ -49,7 +49,7 @@ def carrying_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], threa
 
 def finished(job: Job) -> Job:
     """The job when it is finished."""
-    wait_until(lambda: not jobs_of(INDEX).filter(pk=job.pk, is_open=True).exists())
+    wait_for(lambda: not jobs_of(INDEX).filter(pk=job.pk, is_open=True).exists())
     return jobs_of(INDEX).get(pk=job.pk)
 
 
@@ -153,7 +153,7 @@ def test_a_runner_whose_job_was_taken_gives_way(
     assert entered.wait(20)
     Job.objects.filter(pk=job.pk).update(runner="other", seen_at=Now())
     proceed.set()
-    wait_until(lambda: not any(thread.name == "zrank-job-pulse" for thread in threading.enumerate()))
+    wait_for(lambda: not any(thread.name == "zrank-job-pulse" for thread in threading.enumerate()))
     stop.set()
     job.refresh_from_db()
     assert (job.runner, job.is_open, job.outcome) == ("other", True, "")
@@ -182,7 +182,7 @@ def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
     job, _ = request_job(INDEX, "rebuild", "ann")
     with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
-        wait_until(lambda: jobs_of(INDEX).exclude(runner="").exists())
+        wait_for(lambda: jobs_of(INDEX).exclude(runner="").exists())
         watcher.send_signal(signal.SIGTERM)
         assert watcher.stdin is not None
         assert watcher.stdout is not None
@@ -199,7 +199,7 @@ def test_a_watcher_that_is_killed_leaves_its_job_to_the_next(carrying_out: Calla
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
     job, _ = request_job(INDEX, "rebuild", "ann")
     with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
-        wait_until(lambda: jobs_of(INDEX).filter(seen_at__isnull=False, total=4001).exists())
+        wait_for(lambda: jobs_of(INDEX).filter(seen_at__isnull=False, total=4001).exists())
         watcher.kill()
     job.refresh_from_db()
     assert job.is_open
