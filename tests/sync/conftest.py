@@ -7,6 +7,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from django.db import connection
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -15,6 +16,7 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.registry import registry
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
+from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers, touched
 from django_zrank.sync.breaker import breaker
@@ -75,6 +77,37 @@ def declare(zrank: Redis) -> Iterator[Callable[..., type[RankIndex]]]:
     for index in declared:
         signal_handlers.disconnect(index.instance())
         registry.unregister(index)
+
+
+@pytest.fixture
+def rebuilds() -> Iterator[list[str]]:
+    """The names of indexes that are rebuilt from now on."""
+    heard: list[str] = []
+
+    def hear(sender: Any, **kwargs: Any) -> None:
+        heard.append(sender.name)
+
+    rebuilt.connect(hear)
+    yield heard
+    rebuilt.disconnect(hear)
+
+
+@pytest.fixture
+def isolated(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The isolation level, given by its name, of all connections that are opened from now on."""
+    level: Any = request.param.lower().replace("_", " ")
+    if connection.vendor == "postgresql":
+        from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+        level = getattr(IsolationLevel, request.param)
+    options = connection.settings_dict["OPTIONS"]
+    before = dict(options)
+    options["isolation_level"] = level
+    connection.close()
+    yield
+    options.clear()
+    options.update(before)
+    connection.close()
 
 
 class Clock:

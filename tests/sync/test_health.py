@@ -12,7 +12,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
-from django_zrank.signals import mended, rebuilt
+from django_zrank.signals import mended
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
@@ -37,18 +37,6 @@ def built(zrank: Redis) -> None:
     Player.objects.bulk_create([Player(level=level) for level in range(10)])
     Mark.objects.all().delete()
     rebuild(INDEX)
-
-
-@pytest.fixture
-def rebuilds() -> Any:
-    heard: list[str] = []
-
-    def hear(sender: Any, **kwargs: Any) -> None:
-        heard.append(sender.name)
-
-    rebuilt.connect(hear)
-    yield heard
-    rebuilt.disconnect(hear)
 
 
 def change(level: int) -> None:

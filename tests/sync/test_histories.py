@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
@@ -47,24 +46,8 @@ def change(level: int) -> None:
 class TestIsolation:
     """What a replay reads was committed before it had the lock, whatever level the connection is at."""
 
-    @pytest.fixture(params=["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"])
-    def isolated(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        """The level of all connections that are opened from now on."""
-        level: Any = request.param.lower().replace("_", " ")
-        if connection.vendor == "postgresql":
-            from django.db.backends.postgresql.psycopg_any import IsolationLevel
-
-            level = getattr(IsolationLevel, request.param)
-        options = connection.settings_dict["OPTIONS"]
-        before = dict(options)
-        options["isolation_level"] = level
-        connection.close()
-        yield
-        options.clear()
-        options.update(before)
-        connection.close()
-
-    @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="it has one writer")
+    @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer")
+    @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)
     def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
         change(50)
         epoch, version = push(INDEX, [])

@@ -159,7 +159,7 @@ def _is_stopped(process: subprocess.Popen[str], seconds: float) -> bool:
     return False
 
 
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time: a frozen one stops all")
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time: a frozen one stops all")
 class TestFrozen:
     """A drain that was stopped in the middle of a transaction: a paused VM, SIGSTOP."""
 
@@ -197,30 +197,9 @@ class TestFrozen:
         assert_mirrors(PlayerAscending)
 
 
-def isolation(level: str) -> Any:
-    """An isolation level as the database's driver names it."""
-    if connection.vendor == "postgresql":
-        from django.db.backends.postgresql.psycopg_any import IsolationLevel
-
-        return getattr(IsolationLevel, level)
-    return level.lower().replace("_", " ")
-
-
-@pytest.fixture(params=["SERIALIZABLE", "REPEATABLE_READ"])
-def isolated(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The level of all connections that are opened from now on."""
-    options = connection.settings_dict["OPTIONS"]
-    before = dict(options)
-    options["isolation_level"] = isolation(request.param)
-    connection.close()
-    yield request.param
-    options.clear()
-    options.update(before)
-    connection.close()
-
-
-@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="it has one level")
-def test_conflicting_transactions_are_tried_again(isolated: str) -> None:
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one level")
+@pytest.mark.parametrize("isolated", ["SERIALIZABLE", "REPEATABLE_READ"], indirect=True)
+def test_conflicting_transactions_are_tried_again(isolated: None) -> None:
     """Several ``sync_zrank`` and writers at once, at a level where a conflict is an error and no wait."""
     stop, failures = threading.Event(), []
 

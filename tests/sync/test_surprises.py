@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from io import StringIO
 from typing import Any
@@ -14,7 +14,6 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Mark
-from django_zrank.signals import rebuilt
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.marks import waiting_marks
@@ -41,19 +40,6 @@ def built(zrank: Redis) -> None:
     Mark.objects.all().delete()
     rebuild(INDEX)
     rebuild(FACETED)
-
-
-@pytest.fixture
-def rebuilds() -> Iterator[list[str]]:
-    """The indexes that were built anew."""
-    heard: list[str] = []
-
-    def hear(sender: Any, **kwargs: Any) -> None:
-        heard.append(sender.name)
-
-    rebuilt.connect(hear)
-    yield heard
-    rebuilt.disconnect(hear)
 
 
 def sync(index: str) -> None:
