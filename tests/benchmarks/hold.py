@@ -13,17 +13,15 @@ and of one with two criteria, two facets and their composite.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import django
 from django.db import connection
 from redis import Redis
 
@@ -31,7 +29,7 @@ from tests.benchmarks.beside import declare, end, start
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS, stream
 from tests.benchmarks.rounds import save
-from tests.benchmarks.servers import postgresql_server, redis_server
+from tests.benchmarks.servers import django_on_postgresql, redis_server
 
 MOVED = 50_000
 """Members that a drain writes, at most half of all."""
@@ -62,13 +60,9 @@ def main() -> int:
     if find_spec("psycopg") is None:
         print("Needs pip install psycopg[binary]")
         return 0
-    with ExitStack() as stack:
-        server = stack.enter_context(postgresql_server(private=False))
-        if server is None:
-            print("Needs a PostgreSQL server")
+    with django_on_postgresql() as is_ready:
+        if not is_ready:
             return 0
-        os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
-        django.setup()
         model, indexes = declare()
         measured = {}
         for size in map(int, options.members.split(",")):

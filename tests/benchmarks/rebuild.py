@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -43,7 +43,7 @@ from tests.benchmarks.hold import population as population_of_both
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
-from tests.benchmarks.servers import PATIENT, postgresql_server, redis_server
+from tests.benchmarks.servers import PATIENT, django_on_postgresql, redis_server
 
 INDEX = "ascending"
 PIPE = "redis-cli --pipe"
@@ -87,13 +87,9 @@ def main() -> int:
     if (client is None and not options.facets) or find_spec("psycopg") is None:
         print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
         return 0
-    with ExitStack() as stack:
-        server = stack.enter_context(postgresql_server(private=False))
-        if server is None:
-            print("Needs a PostgreSQL server")
+    with django_on_postgresql() as is_ready:
+        if not is_ready:
             return 0
-        os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
-        django.setup()
         sizes = list(map(int, options.members.split(",")))
         if options.facets:
             measured = {size: over_plain(size, options) for size in sizes}

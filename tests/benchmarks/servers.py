@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import django
 from django.conf import settings
 from django.test.utils import override_settings
 from redis import Redis
@@ -18,7 +19,7 @@ from tests.servers import RedisServer
 if TYPE_CHECKING:
     from tests.torture.databases import PostgreSQL
 
-__all__ = ["PATIENT", "postgresql_server", "redis_server"]
+__all__ = ["PATIENT", "django_on_postgresql", "postgresql_server", "redis_server"]
 
 PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
@@ -64,3 +65,16 @@ def postgresql_server(*, private: bool) -> Iterator[PostgreSQL | None]:
         finally:
             with suppress(OSError):
                 server.stop()
+
+
+@contextmanager
+def django_on_postgresql() -> Iterator[bool]:
+    """Set up Django on the PostgreSQL server that the environment names, or on a private one. False where none is
+    installed."""
+    with postgresql_server(private=False) as server:
+        if server is None:
+            print("Needs a PostgreSQL server")
+        else:
+            os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
+            django.setup()
+        yield server is not None
