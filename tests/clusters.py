@@ -52,7 +52,7 @@ class Cluster(Startable):
                 "cluster-enabled": "yes",
                 "cluster-node-timeout": 1000,
                 "cluster-require-full-coverage": "no",
-                # Beside its own port, which is what it takes by default, another server may listen.
+                # By default 10,000 above its own port, where another server may listen.
                 "cluster-port": self.buses[node.port],
                 **settings,
             }
@@ -130,7 +130,7 @@ class Cluster(Startable):
         return [node for node in self.nodes if node.is_running and node.ask("ROLE")[0] == "master"]
 
     def owner(self, slot: int) -> RedisServer:
-        """The primary that a slot belongs to by its own word."""
+        """The primary that reports a slot as its own."""
         for node in self.primaries():
             for first, last, primary, *_ in node.ask("CLUSTER", "SLOTS"):
                 if first <= slot <= last and primary[1] == node.port:

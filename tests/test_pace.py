@@ -63,7 +63,7 @@ def test_pieces_are_cut_by_cost() -> None:
 
 
 def test_a_piece_is_sent_when_it_is_asked_for() -> None:
-    """So whoever stops in the middle has sent no more."""
+    """A consumer that stops in the middle has sent no more."""
     calls: list[list[int]] = []
     replies = slow(Pace()).run(calls.append, range(10 * LEAST))
     next(replies)

@@ -94,7 +94,7 @@ def level_up(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def match(request: HttpRequest, pk: int) -> HttpResponse:
-    """A match against somebody: whoever wins gains levels, whoever loses drops one."""
+    """A match against another player: the winner gains levels, the loser drops one."""
     player = get_object_or_404(Player, user=request.user)
     return _done(request, play_match(player, get_object_or_404(Player.objects.exclude(pk=player.pk), pk=pk)))
 
@@ -173,7 +173,7 @@ def _player(request: HttpRequest) -> Player | None:
 
 
 def _stand_in(request: HttpRequest) -> Player | None:
-    """Whose opponents a visitor sees who has not signed in."""
+    """The player whose opponents a visitor sees before signing in."""
     if request.user.is_authenticated or not settings.DEBUG:
         return None
     return Player.objects.filter(user__username=NEWCOMER).first()

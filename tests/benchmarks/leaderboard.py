@@ -198,7 +198,7 @@ def postgresql(people: list[Person]) -> Iterator[list[Rival]]:
         print("Without the rival PostgreSQL: pip install psycopg[binary]")
         yield []
         return
-    # Not the one that the suite is told of: tables are made in it.
+    # Not the server that the environment names: tables are created in it.
     with postgresql_server(private=True) as server:
         if server is None:
             print("Without the rival PostgreSQL: its server is not installed")

@@ -109,7 +109,7 @@ def contents() -> Iterator[tuple[str, Load]]:
 
 
 def zadd(people: list[Person], client: redis.Redis) -> None:
-    """The sorted set as anybody would fill it."""
+    """A plain sorted set, filled with ZADD."""
     pairs = ((str(person.pk), person.points) for person in people)
     while batch := dict(islice(pairs, 2000)):
         client.zadd("bare", batch)

@@ -312,8 +312,8 @@ def step(what: str, name: str, batch_size: int | None) -> None:
 
 
 def peak() -> float:
-    """The most memory that this process ever held, in MB. What ``getrusage()`` tells may be its parent's, who was
-    there before the program was."""
+    """The most memory that this process ever held, in MB. ``getrusage()`` may return its parent's, from before
+    exec()."""
     (line,) = (
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
     )

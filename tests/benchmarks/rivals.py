@@ -442,7 +442,7 @@ def connected() -> Iterator[Any]:
 
 
 def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequence[bytes]) -> dict[str, Ask]:
-    """F. It is told the score of who asks, as of an instance at hand."""
+    """F. It is given the score of the member that asks, as from an instance at hand."""
     connection.execute("CREATE TABLE player (id bigint PRIMARY KEY, level int NOT NULL)")
     with connection.cursor().copy("COPY player (id, level) FROM STDIN (FORMAT BINARY)") as copy:
         copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))

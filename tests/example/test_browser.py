@@ -166,7 +166,7 @@ class Page:
 
 @pytest.fixture
 def page(browser, site):
-    """A visitor who has not been here. Nothing goes wrong behind the pages."""
+    """A new visitor. Fails if the browser logs an error."""
     page = Page(browser, site)
     page.view()
     page.open()

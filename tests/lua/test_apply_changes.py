@@ -54,7 +54,7 @@ def test_what_is_refused_counts_as_no_write(store: Store, live: Live) -> None:
 
 
 def test_a_write_of_which_all_is_refused_has_a_version_that_the_server_knows(store: Store) -> None:
-    """It may be a token, and what a drain notes: whoever is replayed to must not believe that it lacks nothing."""
+    """It may be a token, and what a drain notes: a server that needs a replay must not seem up to date."""
     epoch = store.begin_write()
     assert store.apply_changes(epoch, [Change("1", 10)])
     first = int(epoch.token) + 1

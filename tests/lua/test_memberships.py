@@ -127,7 +127,7 @@ class Model:
         self.snapshot, self.shadow = None, {}
 
     def dead(self) -> None:
-        """A rebuild that was silent for long is cleared by whoever begins to write."""
+        """A rebuild that was silent for long is cleared by the next write that begins."""
         if self.snapshot is not None:
             self.client.hincrby(self.store.keys.meta, "seen", -601 * 10**6)
             self.store.begin_write()

@@ -84,7 +84,7 @@ tricky = st.one_of(
 @given(pks=st.sets(tricky, min_size=3, max_size=300), kept=st.randoms(use_true_random=False))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_integers_are_told_apart(zrank: Redis, pks: set[int], kept: random.Random) -> None:
-    """All are excluded but two, of whom neither may be."""
+    """All but two candidates are excluded, and these two are drawn."""
     me, *two = kept.sample(sorted(pks), 3)
     store = fill(PlayerAscending, dict.fromkeys(pks, 1))
     excluded = [pk for pk in pks if pk not in two]

@@ -54,7 +54,7 @@ def test_as_myself(client: APIClient, me: Player, django_assert_num_queries: Any
 
 @pytest.mark.parametrize("url", [URL, "/api/player/recommendations/", "/api/opponents/", "/even/"])
 def test_as_somebody_else(client: APIClient, me: Player, other: Player, url: str) -> None:
-    for member in (other, Player.objects.get(level=95)):  # Whether or not it is anybody's
+    for member in (other, Player.objects.get(level=95)):  # Whether or not a user owns it
         response = client.get(url, {"member": member.pk})
         assert response.status_code == 403
         assert response.json() == {"detail": "You can't ask as somebody else."}
@@ -93,7 +93,7 @@ def test_nobody_there(client: APIClient, staff: APIClient, me: Player) -> None:
 def test_permission_classes_open_nothing_to_who_asks_as_another(
     client: APIClient, staff: APIClient, me: Player, other: Player, url: str
 ) -> None:
-    """``permission_classes = [IsAuthenticated]`` used to let everybody ask as anybody."""
+    """``permission_classes = [IsAuthenticated]`` used to let every user ask as any member."""
     assert client.get(url).status_code == 200
     assert client.get(url, {"member": me.pk}).status_code == 200
     assert client.get(url, {"member": other.pk}).status_code == 403

@@ -192,7 +192,7 @@ class TestEviction:
     """Keys that go in the middle of something, and would be made anew by what comes next."""
 
     def test_versions(self, zrank: Redis) -> None:
-        """A write that has read before another one was written is refused, though nothing says of whom that was."""
+        """A write that read before another was written is refused, although nothing says whose row that one wrote."""
         store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
         early, late = store.begin_write(), store.begin_write()
         assert store.apply_changes(late, [("1", 2, b"")])

@@ -129,7 +129,7 @@ def test_a_job_whose_runner_is_silent_is_taken_up_again() -> None:
         taken = take("default", NAMES, runner)
         assert taken is not None
         assert taken.runner == runner
-    # A job that ends whoever takes it is given up.
+    # A job whose every runner dies is given up.
     Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
     assert take("default", NAMES, "fourth") is None
     assert finished(job).outcome == "Given up: 3 processes took it, and none finished it."

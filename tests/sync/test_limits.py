@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 INDEX = PlayerAscending.instance()
 
 _TOO_MANY = 50
-"""Batches after which whoever goes on writing gives up, so that a test fails in place of never ending."""
+"""Batches after which a steady writer gives up, so that a test fails instead of never ending."""
 
 
 @pytest.fixture(autouse=True)

@@ -214,7 +214,7 @@ def test_redis_killed_between_two_calls(own_server: RedisServer, at: float) -> N
 def test_a_rebuild_that_another_one_is_at_is_superseded(
     monkeypatch: pytest.MonkeyPatch, zrank: Redis
 ) -> None:
-    """Rankings were evicted: one rebuild repairs that, and the caller is told that it isn't this one."""
+    """Rankings were evicted: another rebuild is repairing that, so this one raises."""
     populate(5)
     store, sync = Store(INDEX.name, INDEX.layout), verification.sync
 

@@ -26,5 +26,5 @@ def pin(url: str) -> None:
 
 
 def disconnect() -> None:
-    """Let the next command go to whoever is the primary now."""
+    """Send the next command to the server that is the primary now."""
     caches["zrank"].client.do_close_clients()

@@ -62,7 +62,8 @@ class Clustered(Single):
         return None
 
     def fail_over(self, chance: random.Random) -> bool:
-        """To the replica, which is told nothing more just before. The old primary follows it, and forgets the rest."""
+        """Promote the replica, often after cutting its connection to the primary. The old primary then follows it, and
+        loses the writes that the replica had not received."""
         found = self.pair(chance)
         if found is None:
             return False

@@ -46,7 +46,7 @@ class Single:
         self.primary.kill()
 
     def cache(self) -> dict[str, Any]:
-        """What ``CACHES["zrank"]`` is told: LOCATION, and OPTIONS where more are needed."""
+        """The entries of ``CACHES["zrank"]``: LOCATION, and OPTIONS where needed."""
         return {"LOCATION": self.primary.url}
 
     def save(self) -> None:
