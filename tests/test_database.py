@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 from unittest import mock
@@ -23,13 +22,11 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
-from django_zrank.engine import reader_of
-from django_zrank.engine.steps import Blocking
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.ranking import Ranking
 from django_zrank.sql import sampling
-from django_zrank.sql.reader import SqlReader
 from django_zrank.testing import sync_now
+from tests.rankings import ByRedis, BySql, by_sql
 from tests.test_deadline import SLOW
 from tests.test_recommendations import Descending, Oracle, assert_agrees, mostly_excluded, questions
 from tests.test_uniformity import (
@@ -45,24 +42,6 @@ from tests.test_uniformity import (
 )
 from tests.testapp import zrank as indexes
 from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Ticket
-
-
-class BySql(Ranking):
-    """A ranking that asks nobody but the database."""
-
-    def _answer(self, question: Any, view: Any) -> Any:
-        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
-
-
-def by_sql(index: type[RankIndex]) -> BySql:
-    return BySql(index.instance())
-
-
-class ByRedis(Ranking):
-    """A ranking that asks nobody but Redis."""
-
-    def _answer(self, question: Any, view: Any) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.request, view)))
 
 
 def populate(scores: dict[int, Any]) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,11 +18,9 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
-from django_zrank.engine import reader_of
-from django_zrank.engine.steps import Blocking
 from django_zrank.ranking import Ranking
-from django_zrank.sql.reader import SqlReader
 from tests.populations import populate
+from tests.rankings import ByRedis, by_sql
 from tests.test_ranking import (
     FACETED,
     FILTERS,
@@ -47,24 +44,6 @@ examples = settings(
 )
 
 pytestmark = pytest.mark.django_db
-
-
-class BySql(Ranking):
-    """A ranking that asks nobody but the database."""
-
-    def _answer(self, question: Any, view: Any) -> Any:
-        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
-
-
-class ByRedis(Ranking):
-    """A ranking that asks nobody but Redis."""
-
-    def _answer(self, question: Any, view: Any) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.request, view)))
-
-
-def by_sql(index: type[RankIndex]) -> BySql:
-    return BySql(index.instance())
 
 
 def write(rows: Mapping[int, Row]) -> None:

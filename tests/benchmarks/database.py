@@ -10,10 +10,8 @@ import os
 import random
 import statistics
 import tempfile
-from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import django
 from django.db import connection
@@ -32,10 +30,8 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
     from django_zrank import RankIndex
-    from django_zrank.engine.steps import Blocking
-    from django_zrank.ranking import Ranking
-    from django_zrank.sql.reader import SqlReader
     from tests.benchmarks.rounds import save
+    from tests.rankings import BySql
     from tests.testapp.models import Player
 
     class Bench(RankIndex):
@@ -44,10 +40,6 @@ def main() -> None:
         name = "bench"
         band = 10
         facets = ("is_active",)
-
-    class BySql(Ranking):
-        def _answer(self, question: Any, view: Any) -> Any:
-            return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
     def run(sql: str) -> None:
         with connection.cursor() as cursor:

@@ -1,0 +1,31 @@
+"""Rankings that always ask the same side: the database, or Redis."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django_zrank import RankIndex, Ranking
+from django_zrank.engine import reader_of
+from django_zrank.engine.steps import Blocking
+from django_zrank.sql.reader import SqlReader
+
+__all__ = ["ByRedis", "BySql", "by_sql"]
+
+
+class BySql(Ranking):
+    """A ranking that only queries the database."""
+
+    def _answer(self, question: Any, view: Any) -> Any:
+        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
+
+
+def by_sql(index: type[RankIndex]) -> BySql:
+    return BySql(index.instance())
+
+
+class ByRedis(Ranking):
+    """A ranking that only queries Redis."""
+
+    def _answer(self, question: Any, view: Any) -> Any:
+        return (yield from reader_of(self.index).running(partial(question.request, view)))
