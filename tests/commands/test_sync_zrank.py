@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from django_zrank.management.commands.sync_zrank import set_by_signals
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from tests.builds import start
@@ -83,3 +84,12 @@ def test_watches_until_it_is_told_to_stop(number: signal.Signals) -> None:
     assert "marks worked off" in said
     Nickname.objects.update(score=5)
     assert waiting_marks(INDEX).count() == 3
+
+
+def test_a_signal_in_the_middle_of_a_wait() -> None:
+    """A handler that called ``set()`` would wait for the lock that the interrupted ``wait()`` holds."""
+    with set_by_signals(signal.SIGUSR1) as stop:
+        with stop._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGUSR1)
+        assert stop.wait(20)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL

@@ -30,7 +30,7 @@ from tests.sync.processes import manage
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 INDEX = PlayerAscending.instance()
 

@@ -29,7 +29,7 @@ def _token_after_read() -> None:
 
 def _no_guard() -> None:
     """Write a member even if it was written since the token was taken."""
-    _rewrite(scripts.APPLY_CHANGES, "if written and tonumber(written) > token then", "if false then")
+    _rewrite(scripts.APPLY_CHANGES, "if versions[n] and tonumber(versions[n]) > token then", "if false then")
     _apply_late()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from threading import Event
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -54,13 +57,29 @@ class Command(IndexCommand):
         self.say(f"{index.name}: {done}")
 
     def watch(self, indexes: list[RankIndex], interval: float) -> None:
-        stop = Event()
-        before = {
-            number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            with running_jobs(indexes, stop):
-                watch(indexes, interval=interval, stop=stop, report=self.report)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, running_jobs(indexes, stop):
+            watch(indexes, interval=interval, stop=stop, report=self.report)
+
+
+@contextmanager
+def set_by_signals(*numbers: int) -> Iterator[Event]:
+    """An event that each of these signals sets."""
+    # A handler runs in the middle of whatever the main thread does. Inside of wait(), that holds the lock that set()
+    # takes: the process would hang. put() may be called at any moment.
+    received: SimpleQueue[int | None] = SimpleQueue()
+    event = Event()
+
+    def pass_on() -> None:
+        while received.get() is not None:
+            event.set()
+
+    thread = Thread(target=pass_on, name="zrank-signals")
+    thread.start()
+    before = {number: signal.signal(number, lambda number, _: received.put(number)) for number in numbers}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        received.put(None)
+        thread.join()
