@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -98,6 +99,8 @@ def ask() -> list[tuple[str, float, float]]:
     model, indexes = declare()
     rng, rankings, pks = random.Random(2), [index.ranking for index in indexes], ends(model)
     client = Redis.from_url(settings.CACHES["zrank"]["LOCATION"])
+    with suppress(PermissionError):
+        os.nice(-20)
     waits: list[tuple[str, float, float]] = []
     questions: list[tuple[str, Callable[[], Any]]] = [
         ("PING", client.ping),
