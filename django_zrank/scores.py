@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .codec.units import EXACT, EXACT_LOW
 from .engine import reader_of
+from .engine.steps import Blocking, Steps
 from .exceptions import NotRanked
 from .requests.scores import LIMIT, ChangeScores
 from .signals import unranked
+from .verbs import twin, verb
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -34,7 +37,8 @@ class Scores:
     def __repr__(self) -> str:
         return f"<Scores of {self.index!r}>"
 
-    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Any:
+    @verb
+    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member and return the new one; or to those of several, ``{member: by, …}``,
         all or none, and return the new ones by member.
 
@@ -46,26 +50,31 @@ class Scores:
         if isinstance(member, Mapping):
             if by != 1:
                 raise ValueError("by: several members are given with their own numbers, {member: by, …}")
-            return dict(zip(member, self._change(member.items(), "by", key), strict=True))
-        (score,) = self._change([(member, by)], "by", key)
+            return dict(zip(member, (yield from self._change(member.items(), "by", key)), strict=True))
+        (score,) = yield from self._change([(member, by)], "by", key)
         return score
 
-    def submit(self, member: Any, value: Any, *, key: str = "") -> Any:
+    aincrement = twin(increment)
+
+    @verb
+    def submit(self, member: Any, value: Any, *, key: str = "") -> Steps[Any]:
         """Give a member a score: with ``write_behind = "best"`` the better of this and its own, with ``"latest"`` this.
         Return the score that it has now.
 
         ``key`` and errors: as ``increment()``.
         """
         self._require("submit", "max", "min", "last")
-        (score,) = self._change([(member, value)], "value", key)
+        (score,) = yield from self._change([(member, value)], "value", key)
         return score
+
+    asubmit = twin(submit)
 
     def _require(self, method: str, *rules: str) -> None:
         if self.index.rule not in rules:
             declared = self.index.get_write_behind()
             raise TypeError(f"{method}(): the index {self.index.name!r} declares write_behind = {declared!r}")
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> list[Any]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
         index, column = self.index, self.index.column
         changes: dict[str, int] = {}
         if not isinstance(key, str):
@@ -82,11 +91,11 @@ class Scores:
         limits = column.limits(index.get_using())  # type: ignore[union-attr]
         ask = ChangeScores(index.layout, index.rule, limits, list(changes.items()), key, _KEPT)
         reader = reader_of(index)
-        reader.require_acceptance()
-        found = reader.run(ask.request)
+        yield reader.acceptance
+        found = yield from reader.running(ask.request)
         if found.verdict == "missing":
-            unranked.send(index, members=list(map(index.from_text, found.texts)))
-            found = reader.run(ask.request)
+            yield Blocking(partial(unranked.send, index, members=list(map(index.from_text, found.texts))))
+            found = yield from reader.running(ask.request)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.texts[:5])} is not ranked in {index.name!r}")
         if found.verdict == "reused":

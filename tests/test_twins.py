@@ -16,6 +16,7 @@ from django_zrank import Entries, NotRanked, RankIndex, Ranking
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.groups import Group
 from django_zrank.requests.view import View
+from django_zrank.scores import Scores
 from tests.populations import populate
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same
 from tests.testapp.models import Competitor, Player
@@ -108,7 +109,7 @@ async def answer(ask: Callable[[], Any]) -> Any:
     return await asked if inspect.isawaitable(asked) else [one async for one in asked]
 
 
-@pytest.mark.parametrize("cls", [Ranking, Group])
+@pytest.mark.parametrize("cls", [Ranking, Group, Scores])
 def test_every_verb_has_its_twin(cls: type) -> None:
     for name in verbs(cls):
         aname = OPERATORS.get(name, f"a{name}")

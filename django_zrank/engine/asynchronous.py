@@ -83,12 +83,33 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
             return await asyncio.to_thread(executor.send, replace(request, delay=0.0))
         async with client.free:
             try:
-                return await _send_all(redis, request.calls, atomic=request.atomic)
+                return await _send_request(redis, request)
             except ReadOnlyError:  # as in Executor.guard()
                 await redis.connection_pool.disconnect(inuse_connections=False)
-                return await _send_all(redis, request.calls, atomic=request.atomic)
+                return await _send_request(redis, request)
     except (RedisError, RedisClusterException) as error:
         raise executor.translated(error) from error
+
+
+async def _send_request(client: Redis, request: Request[Any]) -> list[Any]:
+    if request.once:
+        return [await _send_once(client, request.calls[0])]
+    return await _send_all(client, request.calls, atomic=request.atomic)
+
+
+async def _send_once(client: Redis, call: Call) -> Any:
+    """As :func:`~django_zrank.engine.sending.send_once`: never sent again after an error of the connection."""
+    pool: Any = client.connection_pool
+    connection = await pool.get_connection()
+    try:
+        try:
+            await connection.send_command(*words(call))
+            return await connection.read_response()
+        except NoScriptError:
+            await connection.send_command(*words(call, known=False))
+            return await connection.read_response()
+    finally:
+        await pool.release(connection)
 
 
 async def _send_one(client: Redis, call: Call) -> Any:

@@ -57,6 +57,9 @@ class Loop:
         self.until: dict[Hashable, float] = {}
         """By the reader of an index: until when the server that these clients lead to is believed."""
 
+        self.accepted_until: dict[Hashable, float] = {}
+        """The same, for the server on which scores begin."""
+
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
 

@@ -44,7 +44,10 @@ class Reader(Executor):
         has its own: after a failover its connections may lead to another server for a while."""
 
         self.accepted_until = 0.0
-        """The time until which the server is taken for the accepted one."""
+        """The time until which blocking code takes the server for the accepted one."""
+
+        self.acceptance = Once((self, "acceptance"), self._requiring_acceptance, self._is_acceptance_due)
+        """The step that makes sure, once a second, that scores may begin on the server."""
 
         self.replicas = Replicas()
 
@@ -134,15 +137,20 @@ class Reader(Executor):
         """The answer that steps lead to, in a coroutine."""
         return await adrive(steps, self)
 
-    def require_acceptance(self) -> None:
-        """Raise ``IndexUnhealthy`` if scores may not begin on this server, ``NotBuilt`` if it holds a build of another
-        declaration of the index. Looked up once a second."""
+    def _is_acceptance_due(self, loop: Loop | None) -> bool:
+        until = self.accepted_until if loop is None else loop.accepted_until.get(self, 0.0)
+        return monotonic() >= until
+
+    def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:
+        """Look the server up. Raises ``IndexUnhealthy`` if scores may not begin on it, ``NotBuilt`` if it
+        holds a build of another declaration of the index."""
         now = monotonic()
-        if now < self.accepted_until:
-            return
-        health = self.store.check_health()
+        health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):
             raise self.not_built()
-        if health.generation and not may_be_written(self.index, health):
+        if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
             raise self.not_accepted()
-        self.accepted_until = now + _TRUST
+        if loop is None:
+            self.accepted_until = now + _TRUST
+        else:
+            loop.accepted_until[self] = now + _TRUST

@@ -44,7 +44,7 @@ class ChangeScores(NamedTuple):
     """Seconds for which that is remembered."""
 
     def request(self, keys: Keys) -> Request[Changed]:
-        """The request. Sent once: a second time, it would change scores twice."""
+        """The request. Without a key it is sent once: a second time, it would change scores twice."""
         if self.rule == "sum" and self.layout == PLAIN and len(self.changes) == 1 and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
             call = Call(INCREMENT_SCORE, names, (keys.generation, *self.limits, *self.changes[0]))
@@ -60,7 +60,8 @@ class ChangeScores(NamedTuple):
         for change in self.changes:
             arguments += change
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
-        return Request((Call(CHANGE_SCORES, names, arguments),), _parse, writes=True, once=True)
+        call = Call(CHANGE_SCORES, names, arguments)
+        return Request((call,), _parse, writes=True, once=not self.key)
 
 
 def _parse(replies: list[list[bytes]]) -> Changed:
