@@ -94,18 +94,18 @@ class Scores:
         yield reader.acceptance
         found = yield from reader.running(ask.request)
         if found.verdict == "missing":
-            yield Blocking(partial(unranked.send, index, members=list(map(index.from_text, found.texts))))
+            yield Blocking(partial(unranked.send, index, members=list(map(index.from_text, found.results))))
             found = yield from reader.running(ask.request)
         if found.verdict == "missing":
-            raise NotRanked(f"{', '.join(found.texts[:5])} is not ranked in {index.name!r}")
+            raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
         if found.verdict == "reused":
             raise ValueError(f"key: {key!r} was the key of another change")
         if found.verdict == "beyond":
             raise ValueError(
-                f"{parameter}: the score of {', '.join(found.texts[:5])} would leave the column's range"
+                f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )
         decode = index.ordering.first.kind.decode
-        return [decode(int(text)) for text in found.texts]
+        return list(map(decode, found.results))
 
     def _units(self, change: Any, parameter: str) -> int:
         kind = self.index.ordering.first.kind

@@ -25,7 +25,7 @@ __all__ = [
     "COUNT_FACET",
     "FIND_STRAYS",
     "FINISH_REPLAY",
-    "INCREMENT_SCORE",
+    "INCREMENT_SCORES",
     "INTERSECT",
     "LOAD_ROWS",
     "READ_MEMBERS",
@@ -89,7 +89,7 @@ COUNT_FACET: Final = Script("count_facet")
 FIND_STRAYS: Final = Script("find_strays")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
-INCREMENT_SCORE: Final = Script("increment_score")
+INCREMENT_SCORES: Final = Script("increment_scores")
 INTERSECT: Final = Script("intersect")
 READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")

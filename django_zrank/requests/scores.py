@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from ..codec.layout import PLAIN, Layout
 from ..keys import Keys
-from ..scripts import CHANGE_SCORES, INCREMENT_SCORE
+from ..scripts import CHANGE_SCORES, INCREMENT_SCORES
 from .request import Call, Request
 
 __all__ = ["LIMIT", "ChangeScores", "Changed"]
@@ -23,8 +24,8 @@ class Changed(NamedTuple):
     """``done``; ``missing``, members aren't ranked; ``beyond``, scores would leave the column's range;
     ``reused``, the key is that of another call."""
 
-    texts: list[str]
-    """The new scores in units, or the members that it is about."""
+    results: list[Any]
+    """The new scores in units, or the members that it is about, as text."""
 
 
 class ChangeScores(NamedTuple):
@@ -45,25 +46,32 @@ class ChangeScores(NamedTuple):
 
     def request(self, keys: Keys) -> Request[Changed]:
         """The request. Without a key it is sent once: a second time, it would change scores twice."""
-        if self.rule == "sum" and self.layout == PLAIN and len(self.changes) == 1 and not self.key:
+        changes = chain.from_iterable(self.changes)
+        if self.rule == "sum" and self.layout == PLAIN and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
-            call = Call(INCREMENT_SCORE, names, (keys.generation, *self.limits, *self.changes[0]))
+            call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
             return Request((call,), _parse, writes=True, once=True)
         layout = int(self.layout.memberships), int(self.layout.dense)
-        arguments: list[str | int] = [
+        arguments: list[Any] = [
             keys.generation,
             *layout,
             self.rule,
             *self.limits,
             self.keep if self.key else "",
+            *changes,
         ]
-        for change in self.changes:
-            arguments += change
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
         call = Call(CHANGE_SCORES, names, arguments)
         return Request((call,), _parse, writes=True, once=not self.key)
 
 
-def _parse(replies: list[list[bytes]]) -> Changed:
-    verdict, *texts = (part.decode() for part in replies[0])
-    return Changed(verdict, texts)
+def _parse(replies: list[Any]) -> Changed:
+    reply = replies[0]
+    if type(reply) is bytes:
+        return Changed("done", [int(reply)])
+    if type(reply[0]) is int:
+        return Changed("done", reply)
+    verdict, *found = reply
+    if verdict == b"done":
+        return Changed("done", list(map(int, found)))
+    return Changed(verdict.decode(), [text.decode() for text in found])

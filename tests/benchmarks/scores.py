@@ -29,7 +29,7 @@ def main() -> None:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
-    from django_zrank.scripts import INCREMENT_SCORE
+    from django_zrank.scripts import INCREMENT_SCORES
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
     from django_zrank.sync.flush import flush
@@ -86,9 +86,9 @@ def main() -> None:
             bare = server_time("zincrby", lambda: same.zincrby("bare", 1, str(random.choice(pks))))
             own = server_time("evalsha", lambda: scores.increment(random.choice(pks)))
             print(
-                f"server: ZINCRBY {bare:.2f} µs, {INCREMENT_SCORE.name}.lua {own:.2f} µs, ratio {own / bare:.1f}"
+                f"server: ZINCRBY {bare:.2f} µs, {INCREMENT_SCORES.name}.lua {own:.2f} µs, ratio {own / bare:.1f}"
             )
-            measured |= {"many": many, "server": {"zincrby": bare, "increment_score": own}}
+            measured |= {"many": many, "server": {"zincrby": bare, "increment_scores": own}}
 
             rates = []
             for _ in range(3):

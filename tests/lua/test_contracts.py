@@ -55,7 +55,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "change_scores": lambda store: store.run(
         ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).request
     ),
-    "increment_score": lambda store: store.run(ChangeScores(PLAIN, "sum", (0, 9), [("1", 1)]).request),
+    "increment_scores": lambda store: store.run(ChangeScores(PLAIN, "sum", (0, 9), [("1", 1)]).request),
     "reconcile_pending": lambda store: store.reconcile_pending(
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
