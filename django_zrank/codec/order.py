@@ -133,7 +133,7 @@ class Order:
 
         def encode(values: Sequence[Any]) -> tuple[Number, bytes]:
             try:
-                score, tie = first(values[0])
+                score, tie = first(values)
                 for code, value in zip(codes, values[1:], strict=True):
                     tie += code(value)
             except (AttributeError, TypeError) as error:

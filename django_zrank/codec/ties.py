@@ -76,15 +76,12 @@ def encoder_of_one(kind: Kind) -> Callable[[Sequence[Any]], tuple[Number, bytes]
     return encode_wide if kind.is_wide else encode
 
 
-def encoder_of_first(kind: Kind) -> Callable[[Any], tuple[Number, bytes]]:
-    """A function from the first of several criteria to the score and where the tie bytes begin."""
-    units_of, score_of = kind.units, kind.encode
+def encoder_of_first(kind: Kind) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
+    """A function from several criteria to the score and where the tie bytes begin, both of the first one."""
+    units_of = kind.units
 
-    def encode(value: Any) -> tuple[Number, bytes]:
-        return score_of(value), b""
-
-    def encode_wide(value: Any) -> tuple[Number, bytes]:
-        units = units_of(value)
+    def encode_wide(values: Sequence[Any]) -> tuple[Number, bytes]:
+        units = units_of(values[0])
         return (units if EXACT_LOW < units < EXACT else float(units)), pack(units)
 
-    return encode_wide if kind.is_wide else encode
+    return encode_wide if kind.is_wide else encoder_of_one(kind)

@@ -1,4 +1,4 @@
--- uses: clock, server, memberships
+-- uses: clock, keys, server, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -9,10 +9,10 @@
 --       width     of the tie bytes
 --       memberships  '1' where members have memberships
 --       dense     '1' where distinct values are counted
---       rows      JSON, score and member of each row in turn, as texts; where members have memberships, also how
---                 many bytes of 'packed' are its membership. 3,500 rows at most. One text costs the server and its client
---                 less than thousands of arguments do
---       packed    all memberships, one after the other
+--       rows      JSON: groups of rows that stand in the same facet rankings, each a list of the names of these as a
+--                 membership has them, the number of tie bytes of each row, and score and member of each in turn, as
+--                 texts. 3,500 rows at most. One text costs the server and its client less than thousands of arguments
+--       packed    the tie bytes of all rows, one after the other
 -- Returns 1, or 0 with nothing written where another rebuild began, this one was taken for dead, or the server
 --         restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
@@ -34,34 +34,45 @@ redis.call('HSET', meta, 'seen', integer(clock()))
 
 rows = cjson.decode(rows)
 if not is_guarded and not memberships and not dense then
-  redis.call('ZADD', shadow, unpack(rows))
+  redis.call('ZADD', shadow, unpack(rows[1], 3))
   redis.call('HSET', meta, 'filled', present(shadow))
   return 1
 end
 
-local stride = memberships and 3 or 2
 local members = {}
-for i = 2, #rows, stride do
-  members[#members + 1] = rows[i]
+for _, group in ipairs(rows) do
+  for i = 4, #group, 2 do
+    members[#members + 1] = group[i]
+  end
 end
 local written = is_guarded and read_all('ZMSCORE', recent, members) or {}
-local kept, scores, stands, at = {}, {}, memberships and {}, 1
-for n, member in ipairs(members) do
-  local i = (n - 1) * stride + 1
-  if not written[n] then
-    kept[#kept + 1] = member
-    scores[#kept] = rows[i]
+-- A member that was not written since the rebuild began stands nowhere yet, unless the query has returned its row twice.
+local entering, stands, number, at = {[''] = {}}, {}, 0, 1
+for _, group in ipairs(rows) do
+  local names, tied, lists = group[1], group[2], {entering['']}
+  for name in string.gmatch(names, '%Z+') do
+    lists[#lists + 1] = list_of(entering, name)
   end
-  if memberships then
-    local length = rows[i + 2]
-    if not written[n] then
-      stands[#kept] = string.sub(packed, at, at + length - 1)
+  for i = 3, #group, 2 do
+    number = number + 1
+    if not written[number] then
+      local score, member, tie = group[i], group[i + 1], string.sub(packed, at, at + tied - 1)
+      local stored, membership = tie .. member, tie .. names
+      for _, list in ipairs(lists) do
+        local count = #list
+        list[count + 1], list[count + 2] = score, stored
+      end
+      if membership ~= '' then
+        local count = #stands
+        stands[count + 1], stands[count + 2] = member, membership
+      end
     end
-    at = at + length
+    at = at + tied
   end
 end
-if write_members(shadow, kept, scores, stands, width, dense) then
+if change_rankings(shadow, {}, entering, width, dense) then
   return 0
 end
+write_all('HSET', memberships_key(shadow), stands)
 redis.call('HSET', meta, 'filled', present(shadow))
 return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
 from redis import Redis
@@ -109,7 +109,7 @@ class Writing(Base):
 
         refused: list[bytes] = []
         for reply in _pace(self.name, "apply").run(
-            apply, first.values(), self._cost(3, bool(epoch.building))
+            apply, first.values(), self._cost(3, 6 if epoch.building else 3)
         ):
             if reply is None:
                 return None
@@ -118,10 +118,10 @@ class Writing(Base):
             refused += others
         return Applied(int(version), refused)
 
-    def _cost(self, fixed: int, twice: bool = False) -> int | Callable[[tuple[Any, Any, bytes]], int]:
-        """The look-ups and writes that one member takes: so many of its own, and some for each ranking it stands in.
+    def _cost(self, fixed: int, each: int) -> int | Callable[[tuple[Any, Any, bytes]], int]:
+        """The look-ups and writes that one member takes: so many of its own, and ``each`` for a ranking it stands in.
         Those that one leaves are unknown here, and are learnt as time."""
-        each = (3 + 6 * self.layout.dense) * (1 + twice)
+        each += 2 * each * self.layout.dense
         if not self.layout.memberships:
             return fixed if not self.layout.dense else fixed + each
         width = self.layout.width
@@ -144,28 +144,34 @@ class Writing(Base):
         superseded."""
         keys = self.keys
         script = scripts.LOAD_ROWS
-        names: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
+        touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
         ends: tuple[Any, ...] = ()
         if self.rule:
-            script, names = _LOAD_WITH_PENDING, (*names, keys.pending)
+            script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
 
-        def load(piece: list[tuple[str, Number, bytes]]) -> Any:
-            packed = b""
-            texts: list[str | int]
-            if self.layout.memberships:
-                texts = [
-                    part
-                    for member, score, membership in piece
-                    for part in (repr(score), member, len(membership))
-                ]
-                packed = b"".join([membership for _, _, membership in piece])
-            else:
-                texts = [part for member, score, _ in piece for part in (repr(score), member)]
-            args = (building, *self._layout, json.dumps(texts, separators=(",", ":")), packed, *ends)
-            return self._call(script, names, args)
+        width, has_memberships = self.layout.width, self.layout.memberships
 
-        return all(_pace(self.name, "load").run(load, rows, self._cost(2)))
+        def names(change: tuple[str, Number, bytes]) -> bytes:
+            """The names of its facet rankings; tie bytes come first where other members have none."""
+            return change[2][width:]
+
+        def load(piece: list[tuple[str, Number, bytes]]) -> Any:
+            groups, ties = [], []
+            for same, group in groupby(piece, names) if has_memberships else ((b"", piece),):
+                tied = width or len(self.layout.split(same)[0])
+                texts: list[str | int] = [same[tied - width :].decode(), tied]
+                for member, score, membership in group:
+                    texts += repr(score), member
+                    if tied:
+                        ties.append(membership[:tied])
+                groups.append(texts)
+            packed = json.dumps(groups, separators=(",", ":"))
+            return self._call(script, touched, (building, *self._layout, packed, b"".join(ties), *ends))
+
+        # One command writes what stands in the same ranking.
+        ordered = sorted(rows, key=names) if has_memberships else rows
+        return all(_pace(self.name, "load").run(load, ordered, self._cost(2, each=2)))
 
     def swap_rebuilt(self, building: str) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -160,8 +160,9 @@ def _name(
     values = _pick(columns, paths)
 
     @lru_cache(_NAMES)
-    def names(values: tuple[Collection[Any], ...]) -> bytes:
-        return "\0".join(facets.rankings(dict(zip(paths, values, strict=True)))).encode()
+    def names(values: tuple[Any, ...]) -> bytes:
+        each = values if facets.many else [(value,) for value in values]
+        return "\0".join(facets.rankings(dict(zip(paths, each, strict=True)))).encode()
 
     if facets.many:
         for _, group in groupby(rows, itemgetter(0)):
@@ -170,4 +171,4 @@ def _name(
             yield first, names(tuple(map(frozenset, each)))
     else:
         for row in rows:
-            yield row, names(tuple((value,) for value in values(row)))
+            yield row, names(tuple(values(row)))

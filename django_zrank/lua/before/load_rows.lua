@@ -12,24 +12,30 @@
 do
   local meta, pending = KEYS[3], KEYS[4]
   local ROWS = 5
-  local memberships, packed, rule, flushed = ARGV[3] == '1', unpack(ARGV, 6, 8)
+  local packed, rule, flushed = unpack(ARGV, 6, 8)
   local hashes = unflushed(pending, meta, tonumber(flushed))
   if not hashes then
     return 0
   end
   if redis.call('EXISTS', unpack(hashes)) > 0 then
-    local texts = cjson.decode(ARGV[ROWS])
-    local members, positions, from = {}, {}, 1
-    for i = 1, #texts, memberships and 3 or 2 do
-      local length = memberships and texts[i + 2] or 0
-      -- A score that tie bytes make exact lies beyond what a change may lead to.
-      if length == 0 or string.byte(packed, from) ~= 0 then
-        members[#members + 1], positions[#positions + 1] = texts[i + 1], i
+    local groups = cjson.decode(ARGV[ROWS])
+    local members, scores, at, places, from = {}, {}, {}, {}, 1
+    for _, group in ipairs(groups) do
+      local tied = group[2]
+      for i = 3, #group, 2 do
+        -- A score that tie bytes make exact lies beyond what a change may lead to.
+        if tied == 0 or string.byte(packed, from) ~= 0 then
+          local count = #members + 1
+          members[count], scores[count], at[count], places[count] = group[i + 1], group[i], count, {group, i}
+        end
+        from = from + tied
       end
-      from = from + length
     end
-    if apply_pending(hashes, rule, members, texts, positions) > 0 then
-      ARGV[ROWS] = cjson.encode(texts)
+    if apply_pending(hashes, rule, members, scores, at) > 0 then
+      for count, place in ipairs(places) do
+        place[1][place[2]] = scores[count]
+      end
+      ARGV[ROWS] = cjson.encode(groups)
     end
   end
 end
