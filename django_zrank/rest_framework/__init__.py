@@ -1,7 +1,8 @@
 """The REST API, on Django REST framework.
 
 ``path("api/", include("django_zrank.rest_framework.urls"))`` serves recommendations and leaderboards. Views of your own
-subclass :class:`RecommendationViewSet` and :class:`LeaderboardViewSet`.
+subclass :class:`RecommendationViewSet` and :class:`LeaderboardViewSet`. :class:`ScoreViewSet` changes scores where a
+project gives it a path.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .permissions import IsOwner
+    from .scores import ScoreViewSet
     from .serializers import EntrySerializer
     from .viewsets import LeaderboardViewSet, RecommendationViewSet
 
-__all__ = ["EntrySerializer", "IsOwner", "LeaderboardViewSet", "RecommendationViewSet"]
+__all__ = ["EntrySerializer", "IsOwner", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
 _MODULES: Final = {
     "EntrySerializer": "serializers",
     "IsOwner": "permissions",
     "LeaderboardViewSet": "viewsets",
     "RecommendationViewSet": "viewsets",
+    "ScoreViewSet": "scores",
 }
 
 

@@ -10,7 +10,15 @@ from rest_framework.exceptions import APIException, NotFound
 
 from ..conf import get_settings
 
-__all__ = ["MemberNotRanked", "NoOwner", "RankingUnavailable"]
+__all__ = ["KeyReused", "MemberNotRanked", "NoOwner", "RankingUnavailable"]
+
+
+class KeyReused(APIException):
+    """422: the idempotency key of a change is that of another one."""
+
+    status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
+    default_detail = _("This idempotency key was used for another change.")
+    default_code = "key_reused"
 
 
 class MemberNotRanked(NotFound):

@@ -6,7 +6,6 @@ view serves, or, where a variable in the path names one, of all of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,13 +26,16 @@ from .parameters import Parameter
 from .query import RecommendationQuery
 from .schemas import (
     Schema,
+    component_name,
     distance_schema,
     enumeration,
     facet_schema,
     key_schema,
     object_schema,
     one_of,
+    score_schema,
 )
+from .scores import IDEMPOTENCY_KEY, LONGEST_KEY, get_change_serializer
 from .serializers import EntrySerializer
 
 if TYPE_CHECKING:
@@ -55,9 +57,9 @@ class IndexAutoSchema(AutoSchema):
     # Of which index
 
     def get_indexes(self) -> list[RankIndex]:
-        """The index that the view serves, or all that the path may name; to count by a facet, those that have one."""
-        indexes = self._get_indexes()
-        return [one for one in indexes if one.faceting] if self.viewset.action == "counts" else indexes
+        """The index that the view serves, or all that the path may name, of those that the action is for."""
+        needed = {"counts": "faceting", "change": "rule"}.get(self.viewset.action or "")
+        return [one for one in self._get_indexes() if not needed or getattr(one, needed)]
 
     def _get_indexes(self) -> list[RankIndex]:
         if self.viewset.index is None and "index" in uritemplate.variables(self.path):
@@ -83,6 +85,7 @@ class IndexAutoSchema(AutoSchema):
             *super().get_override_parameters(),
             *self._get_path_parameters(),
             *self._get_query_parameters(),
+            *self._get_headers(),
             OpenApiParameter(
                 "Retry-After",
                 int,
@@ -106,6 +109,15 @@ class IndexAutoSchema(AutoSchema):
             else:
                 continue
             yield OpenApiParameter(name, schema, OpenApiParameter.PATH, description=str(description))
+
+    def _get_headers(self) -> Iterable[OpenApiParameter]:
+        if self.viewset.action == "change":
+            yield OpenApiParameter(
+                IDEMPOTENCY_KEY,
+                {"type": "string", "maxLength": LONGEST_KEY},
+                OpenApiParameter.HEADER,
+                description=str(_("A name of this very change: sent again with it, the change counts once.")),
+            )
 
     def _get_query_parameters(self) -> Iterable[OpenApiParameter]:
         if self.viewset.action not in _ACTIONS:
@@ -146,10 +158,18 @@ class IndexAutoSchema(AutoSchema):
     def get_filter_backends(self) -> list[Any]:
         view = self.viewset
         return (
-            list(view.filter_backends) if view.shows_rows() and view.action in view.filtered_actions else []
+            list(view.filter_backends) if view.action in view.filtered_actions and view.shows_rows() else []
         )
 
-    # Responses
+    # Requests and responses
+
+    def get_request_serializer(self) -> Any:
+        if self.viewset.action != "change":
+            return super().get_request_serializer()
+        changes = [get_change_serializer(index) for index in self.get_indexes()]
+        if len(changes) == 1:
+            return changes[0]
+        return {"application/json": one_of(self.resolve_serializer(one(), "request").ref for one in changes)}
 
     def get_response_serializers(self) -> Any:
         if self.viewset.action not in _ACTIONS:  # One that the project has added
@@ -158,6 +178,7 @@ class IndexAutoSchema(AutoSchema):
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
         failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+        failures = (*_FAILURES, *(_OF_CHANGES if self.viewset.action == "change" else ()))
         return {
             "200": OpenApiResponse(schema, examples=[example]),
             "400": self._get_error(
@@ -168,7 +189,7 @@ class IndexAutoSchema(AutoSchema):
             ),
             **{
                 status: self._get_error("RankingError", failed, description, {"detail": detail})
-                for status, description, detail in _FAILURES
+                for status, description, detail in failures
             },
         }
 
@@ -195,8 +216,7 @@ class IndexAutoSchema(AutoSchema):
     def _get_prefix(self) -> str:
         """Return the name that distinguishes the components of an index."""
         indexes = self.get_indexes()
-        name = indexes[0].name if len(indexes) == 1 else "any index"
-        return "".join(word[:1].upper() + word[1:] for word in re.split(r"\W+", name))
+        return component_name(indexes[0].name if len(indexes) == 1 else "any index")
 
     def _get_result_schema(self) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` shows it."""
@@ -220,6 +240,10 @@ class IndexAutoSchema(AutoSchema):
 
     def _get_around_schema(self) -> Schema:
         return object_schema(results={"type": "array", "items": self._get_result_schema()})
+
+    def _get_change_schema(self) -> Schema:
+        of = self.get_indexes()
+        return object_schema(pk=one_of(map(key_schema, of)), score=one_of(map(score_schema, of)))
 
     def _get_counts_schema(self) -> Schema:
         values: dict[str, list[Schema]] = {}
@@ -255,6 +279,7 @@ _ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
     "me": IndexAutoSchema._get_result_schema,
     "around": IndexAutoSchema._get_around_schema,
     "counts": IndexAutoSchema._get_counts_schema,
+    "change": IndexAutoSchema._get_change_schema,
 }
 """The description of each action's response."""
 
@@ -263,4 +288,9 @@ _FAILURES: Final = (
     ("403", _("Not allowed."), "You do not have permission to perform this action."),
     ("404", _("No such ranked member, page or index."), "This member is not in the ranking."),
     ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
+)
+
+_OF_CHANGES: Final = (
+    ("415", _("The body is not JSON."), 'Unsupported media type "text/plain" in request.'),
+    ("422", _("The key was used for another change."), "This idempotency key was used for another change."),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ __all__ = [
     "Schema",
     "band_pattern",
     "choices_of",
+    "component_name",
     "distance_schema",
     "enumeration",
     "facet_schema",
@@ -98,6 +100,11 @@ def choices_of(field: Any) -> list[Any]:
     if values and "" not in values and getattr(field, "blank", False) and isinstance(values[0], str):
         values.append("")
     return values
+
+
+def component_name(text: str) -> str:
+    """The words of ``text`` as the name of a component."""
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"\W+", text))
 
 
 def enumeration(words: Iterable[str]) -> Schema:

@@ -1,0 +1,120 @@
+"""The view that changes scores which begin in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, ParseError, ValidationError
+from rest_framework.parsers import JSONParser
+from rest_framework.permissions import IsAdminUser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.settings import api_settings
+
+from ..codec.units import EXACT, EXACT_LOW
+from ..index import RankIndex
+from .base import IndexViewSet
+from .exceptions import KeyReused
+from .schemas import component_name
+
+__all__ = ["IDEMPOTENCY_KEY", "LONGEST_KEY", "ScoreViewSet", "get_change_serializer"]
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+LONGEST_KEY: Final = 255
+
+
+class _Change(serializers.Serializer[Any]):
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = [name for name in data if name not in self.fields] if isinstance(data, Mapping) else []
+        if unknown:
+            raise ValidationError({str(name): [_("There is no such field.")] for name in unknown})
+        return super().to_internal_value(data)
+
+
+@lru_cache(maxsize=1024)
+def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]:
+    """The serializer of a request: ``by`` where scores are incremented, else ``value``."""
+    own: Any = index.column.field  # type: ignore[union-attr]
+    options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
+    kind: Any = serializers.IntegerField
+    if isinstance(own, models.DecimalField):
+        kind = serializers.DecimalField
+        options = {
+            "max_digits": own.max_digits,
+            "decimal_places": own.decimal_places,
+            "coerce_to_string": False,
+        }
+    name, help_text = "value", _("The score submitted.")
+    if index.rule == "sum":
+        name, help_text = "by", _("What to add to the score.")
+        options["default"] = 1
+    return type(
+        f"{component_name(index.name)}Change", (_Change,), {name: kind(help_text=help_text, **options)}
+    )
+
+
+class ScoreViewSet(IndexViewSet):
+    """Change the score of a member, which is ranked at once.
+
+    Give each change an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
+    lost answer or a 503, it counts once.
+    """
+
+    permission_classes = [IsAdminUser]
+    """The permissions, checked for the request and for the member. Whoever passes them sets scores: ``[IsOwner]`` lets
+    players report their own."""
+
+    parser_classes = [JSONParser]
+    pagination_class = None
+
+    def get_filters(self) -> Mapping[str, str]:
+        return {}
+
+    def get_serializer_class(self) -> Any:
+        return get_change_serializer(self._get_changed_index())
+
+    def get_idempotency_key(self) -> str:
+        """The name of this change, ``""`` for none. Default: the header, of each user apart."""
+        key = self.request.headers.get(IDEMPOTENCY_KEY, "")
+        if len(key) > LONGEST_KEY:
+            message = _("Ensure this field has no more than {max_length} characters.")
+            raise ValidationError(
+                {IDEMPOTENCY_KEY: [message.format(max_length=LONGEST_KEY)]}, code="max_length"
+            )
+        return f"{self.request.user.pk or ''}:{key}" if key else ""
+
+    def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Change the score of one member."""
+        self.get_asked()
+        index, key = self._get_changed_index(), self.get_idempotency_key()
+        try:
+            given = request.data
+        except ParseError as error:
+            raise ValidationError(
+                {api_settings.NON_FIELD_ERRORS_KEY: [error.detail]}, code="parse_error"
+            ) from None
+        serializer = self.get_serializer(data=given)
+        serializer.is_valid(raise_exception=True)
+        ((_name, change),) = serializer.validated_data.items()
+        member = self.get_member(
+            kwargs[self.lookup_url_kwarg or self.lookup_field], lookup_field=self.lookup_field
+        )
+        make = index.scores.increment if index.rule == "sum" else index.scores.submit
+        try:
+            score = make(member, change, key=key)
+        except ValueError as error:
+            parameter, _colon, message = str(error).partition(": ")
+            if parameter == "key":
+                raise KeyReused from error
+            raise ValidationError({parameter: [message]}, code="invalid") from error
+        return Response({"pk": member.pk, "score": score})
+
+    def _get_changed_index(self) -> RankIndex:
+        if not self.served.rule:
+            raise NotFound(_("The scores of this index can't be changed here."))
+        return self.served
