@@ -61,6 +61,10 @@ class Pending(Base):
         taken, settled = self._call(Redis.hmget, self.keys.meta, ["taken", "settled"])
         return int(taken or 0), int(settled or 0)
 
+    def took(self) -> int:
+        """The version of the write that took the last flush out of what was pending."""
+        return int(self._call(Redis.hget, self.keys.meta, "took") or 0)
+
     def reconcile_pending(
         self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
     ) -> None:

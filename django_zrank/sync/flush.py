@@ -165,9 +165,11 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
     members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
     taken, _ = store.in_flight()
-    committed = (row.flushed_term == term and row.flushed >= taken) or flushes.filter(
-        term=term, flush=taken
-    ).exists()
+    committed = row.flushed_term == term and row.flushed >= taken
+    if not committed:
+        # A batch that is kept no more tells nothing: to count again what the column may have is the greater wrong.
+        is_purged = row.flushed_term > term and (term, store.took()) <= (row.purged_term, row.purged)
+        committed = is_purged or flushes.filter(term=term, flush=taken).exists()
     lost = everything or health.position < (row.purged_term, row.purged)
     store.reconcile_pending(
         health, row.flushed, committed=committed, everything=lost, members=() if lost else members

@@ -516,3 +516,27 @@ def test_a_server_that_lost_all_counts_nothing_again(videos: list[Video], zrank:
     VideoRank.scores.increment(videos[0], 5)
     sync(INDEX)
     assert column()[str(videos[0].pk)] == 20
+
+
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_took_it(
+    videos: list[Video], zrank: Redis, interrupted: Callable[..., None], purged: bool
+) -> None:
+    rebuild(INDEX)
+    first, second, _ = videos
+    VideoRank.scores.increment(first, 5)
+    interrupted(Store, "settle_flush")  # committed
+    image = dump(zrank)
+    restart(zrank)
+    sync(INDEX)  # another server
+    VideoRank.scores.increment(second)
+    sync(INDEX)
+    if purged:
+        batch = Batch.objects.filter(flush__isnull=False).earliest("term", "version")
+        Generation.objects.update(purged_term=batch.term, purged=batch.version)
+        batch.delete()
+    restore(zrank, image)
+    restart(zrank)
+    sync(INDEX)
+    assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 21)
+    assert contents(VideoRank) == column()
