@@ -39,8 +39,9 @@ def remember() -> None:
 
 def is_testing() -> bool:
     """Return True if a test environment is set up in this process."""
-    utils = sys.modules.get("django.test.utils")  # nobody has set it up where it isn't even imported
-    return utils is not None and hasattr(utils._TestState, "saved_data")
+    # Nobody has set it up where it isn't even imported; another thread may be importing it now.
+    state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
+    return hasattr(state, "saved_data")
 
 
 def is_isolated() -> bool:

@@ -54,14 +54,15 @@ class RedisServer(Startable):
         """Whether it was started, and not ended since."""
         return self._process is not None
 
-    def start(self, dump: bytes | None = None) -> None:
+    def start(self, dump: bytes | None = None, *, nodes: bytes | None = None) -> None:
         """Start it, empty or with a dump, and wait until it answers PING; RuntimeError, with its log, if it does not in
-        time."""
+        time. ``nodes``: what a node of a cluster knew of the others and of its own slots."""
         if self._process is not None:
             raise RuntimeError("already running")
         self._folder = Path(tempfile.mkdtemp(prefix="zrank-redis-"))
-        if dump is not None:
-            (self._folder / "dump.rdb").write_bytes(dump)
+        for name, held in (("dump.rdb", dump), ("nodes.conf", nodes)):
+            if held is not None:
+                (self._folder / name).write_bytes(held)
         settings = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -91,6 +92,11 @@ class RedisServer(Startable):
         if self._process is not None:
             self._process.kill()
             self._clear()
+
+    def nodes(self) -> bytes:
+        """Return what a node of a cluster has noted of the others and of its own slots."""
+        assert self._folder is not None
+        return (self._folder / "nodes.conf").read_bytes()
 
     def restart(self) -> None:
         """Stop it and start it again, empty, on the same port."""

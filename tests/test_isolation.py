@@ -6,6 +6,7 @@ import subprocess
 import sys
 import unittest
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -166,6 +167,13 @@ def test_a_run_of_tests_without_a_redis_is_told_so(settings: Any, monkeypatch: p
         assert warnings() == []
     isolation.offer()
     assert warnings() == []
+
+
+def test_a_thread_that_imports_what_tests_set_up_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halfway, that module has nothing in it yet."""
+    assert isolation.is_testing()
+    monkeypatch.setitem(sys.modules, "django.test.utils", ModuleType("django.test.utils"))
+    assert not isolation.is_testing()
 
 
 def test_a_site_that_gives_its_redis_to_tests_is_told_so(

@@ -9,6 +9,8 @@ from hashlib import sha1
 from typing import Any, Final
 
 from django_zrank import scripts
+from django_zrank.engine import sending
+from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.store import Health, Store
 from django_zrank.sync import drain, health, marks, push
@@ -79,6 +81,31 @@ def _no_replid() -> None:
             _rewrite(script, "return run .. '/' .. history", "return run")
 
 
+def _no_replay() -> None:
+    """Accept a server without replaying what it has not received."""
+
+    def nothing(index: Any, position: Any, *, noted: Any, server: str) -> int | None:
+        return replay(index, (2**31, 0), noted=noted, server=server)
+
+    replay = health.replay
+    health.replay = nothing  # type: ignore[assignment]
+
+
+def _no_guard_key() -> None:
+    """Declare no key that does not exist: scripts run while their slot moves. Beside the guard, that is what a write
+    declares of a rebuild, where none is running, and of what it would give up."""
+    words = sending.words
+
+    def unguarded(call: Call, *, known: bool = True) -> tuple[Any, ...]:
+        if call.command is scripts.APPLY_CHANGES:
+            live, shadow, recent, meta, _ = call.keys
+            call = call._replace(keys=(live, live if shadow.endswith(":") else shadow, recent, meta, meta))
+        return words(call, known=known)
+
+    sending.guard_of = lambda key: key  # type: ignore[assignment]
+    sending.words = unguarded
+
+
 def _no_capture() -> None:
     """Take it for granted that the triggers are there."""
     health.restore = lambda index: []  # type: ignore[assignment]
@@ -98,6 +125,8 @@ BREAKS: Final[dict[str, Callable[[], None]]] = {
     "one_refusal": _one_refusal,
     "no_term": _no_term,
     "no_replid": _no_replid,
+    "no_replay": _no_replay,
+    "no_guard_key": _no_guard_key,
     "no_capture": _no_capture,
 }
 """By the names that ``--break`` takes. What they lose is nothing but order, or what one condition guards against."""

@@ -28,6 +28,8 @@ class Clustered(Single):
             "back": self.outlive,
             "slot": self.move,
             "freeze": self.freeze,
+            "redis-empty": self.lose_all,
+            "kill": self.lose_primary,
         }
 
     def start(self) -> None:
@@ -91,6 +93,41 @@ class Clustered(Single):
             wait_for(primary.is_in_step, 5)
         return True
 
+    def lose_all(self, chance: random.Random) -> bool:
+        """A primary without persistence is killed and comes back, empty, before anybody has missed it: it keeps its
+        slots, and its replica becomes as empty. What it does to the other deployments, too."""
+        found = self.pair(chance)
+        if found is None:
+            return False
+        primary, replica = found
+        nodes = primary.nodes()
+        primary.kill()
+        primary.start(nodes=nodes)
+        with suppress(RuntimeError, redis.RedisError):
+            wait_for(replica.is_in_step, 5)
+        return True
+
+    def lose_primary(self, chance: random.Random) -> bool:
+        """A primary is killed, half the time after its replica has stopped hearing from it. The nodes agree on the
+        replica as its successor; the old one comes back as the replica of that one."""
+        found = self.pair(chance)
+        if found is None:
+            return False
+        primary, replica = found
+        nodes, is_behind = primary.nodes(), chance.random() < 0.5
+        if is_behind:
+            replica.freeze()
+            time.sleep(0.5 * chance.random())
+        primary.kill()
+        if is_behind:
+            replica.thaw()
+        with suppress(RuntimeError):
+            wait_for(lambda: replica.ask("ROLE")[0] == "master", 6)
+        primary.start(nodes=nodes)
+        with suppress(RuntimeError, redis.RedisError):
+            wait_for(primary.is_in_step, 5)
+        return True
+
     def freeze(self, chance: random.Random) -> bool:
         """A primary answers nobody for a while, too short for a failover."""
         primary = self.cluster.owner(self.slot(chance))
@@ -106,9 +143,10 @@ class Clustered(Single):
             if chance.random() < 0.5 and self.cluster.move_atomically(slot):
                 return True
             with self.cluster.moving(slot) as (source, target):
-                keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 3)
-                if keys:
-                    self.cluster.migrate(source, target, *keys)
-                time.sleep(0.3 * chance.random())
+                keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+                chance.shuffle(keys)
+                for piece in filter(None, (keys[at::4] for at in range(4))):
+                    self.cluster.migrate(source, target, *piece)
+                    time.sleep(0.3 * chance.random())
             return True
         return False

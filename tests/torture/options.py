@@ -28,6 +28,7 @@ KINDS: Final = {
     "triggers": 0.3,
     "redis-dump": 2.0,
     "redis-empty": 0.4,
+    "kill": 1.5,
     "failover": 2.0,
     "back": 1.5,
     "split": 2.0,
@@ -41,7 +42,16 @@ KINDS: Final = {
 REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
 """What leads to a new build, which repairs what is wrong."""
 
-BREAKS: Final = ("token_after_read", "no_guard", "one_refusal", "no_term", "no_replid", "no_capture")
+BREAKS: Final = (
+    "token_after_read",
+    "no_guard",
+    "one_refusal",
+    "no_term",
+    "no_replid",
+    "no_replay",
+    "no_guard_key",
+    "no_capture",
+)
 """How the protocol can be broken: see ``breaks.py``."""
 
 

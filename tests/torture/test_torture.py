@@ -22,6 +22,8 @@ _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migra
 """What repairs, by a rebuild, what is wrong."""
 
 _RUNS: Final = {
+    "no_replay": ["--redis", "pair", "--without", *_REBUILDING],
+    "no_guard_key": ["--redis", "cluster", "--without", *_REBUILDING, "failover", "back", "kill", "freeze"],
     "no_term": ["--redis", "pair", "--without", *_REBUILDING],
     "no_replid": ["--redis", "pair", "--without", *_REBUILDING],
     "no_capture": ["--without", *_REBUILDING[:4], "writer", "drainer", "pause", "interrupt", "connection"],
@@ -51,7 +53,9 @@ def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
 
 
 @_LONG
-@pytest.mark.parametrize(("redis", "seconds"), [("single", 8), ("pair", 16), ("sentinel", 16)])
+@pytest.mark.parametrize(
+    ("redis", "seconds"), [("single", 8), ("pair", 16), ("sentinel", 16), ("cluster", 16)]
+)
 def test_nothing_is_wrong_for_longer(pytestconfig: pytest.Config, redis: str, seconds: int) -> None:
     run = ["--redis", redis, "--seconds", seconds, "--round", 8, "--kills", 3 * seconds, "--seed", 2]
     assert_nothing_is_wrong(torture(pytestconfig, *run), 3 * seconds)
