@@ -23,6 +23,9 @@ class Clustered(Single):
     def __init__(self, binary: str) -> None:
         super().__init__(binary)
         self.cluster = Cluster(binary, 3, 1)
+        self.indexes: set[str] = set()
+        """A key of each index that was found, though its node may be empty now."""
+
         self.strikes = {
             "failover": self.fail_over,
             "back": self.outlive,
@@ -49,10 +52,9 @@ class Clustered(Single):
 
     def slot(self, chance: random.Random) -> int:
         """The slot of an index."""
-        names = {
-            key.rpartition(":")[0] for node in self.cluster.primaries() for key in node.ask("KEYS", "*:meta")
-        }
-        return key_slot(f"{chance.choice(sorted(names))}:meta".encode())
+        for node in self.cluster.primaries():
+            self.indexes |= {*node.ask("KEYS", "*:meta")}
+        return key_slot(chance.choice(sorted(self.indexes)).encode())
 
     def pair(self, chance: random.Random) -> tuple[RedisServer, RedisServer] | None:
         """The primary of an index and its replica in step; None where there is none now."""
