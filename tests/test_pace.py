@@ -12,6 +12,10 @@ def slow(pace: Pace) -> Pace:
     return pace
 
 
+def test_the_first_call_is_a_small_one() -> None:
+    assert Pace().budget == LEAST
+
+
 def test_the_budget_stays_within_its_bounds() -> None:
     pace = slow(Pace())
     assert pace.budget == LEAST

@@ -31,8 +31,8 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._rate = (LEAST + MOST) / 2 / TARGET
-        """Cost a second."""
+        self._rate = LEAST / TARGET
+        """Cost a second. The first call is a small one."""
 
     @property
     def budget(self) -> int:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from itertools import chain, groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from redis import Redis
 
@@ -67,6 +67,9 @@ class Change(NamedTuple):
     """See :class:`~django_zrank.codec.layout.Layout`."""
 
 
+_Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
+
+
 class Writing(Base):
     """The writes of a store."""
 
@@ -109,7 +112,7 @@ class Writing(Base):
 
         refused: list[bytes] = []
         for reply in _pace(self.name, "apply").run(
-            apply, first.values(), self._cost(3, 6 if epoch.building else 3)
+            apply, self._grouped(first.values()), self._cost(3, 6 if epoch.building else 3)
         ):
             if reply is None:
                 return None
@@ -117,6 +120,15 @@ class Writing(Base):
             wrote(keys.at(epoch.generation), (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
+
+    def _grouped(self, changes: Collection[_Written]) -> Collection[_Written]:
+        """Those who stand in the same facet rankings one after the other: a piece writes few of these, with one command
+        each."""
+        return sorted(changes, key=self._names) if self.layout.memberships else changes
+
+    def _names(self, change: tuple[Any, Any, bytes]) -> bytes:
+        """The names of its facet rankings; tie bytes come first where other members have none."""
+        return change[2][self.layout.width :]
 
     def _cost(self, fixed: int, each: int) -> int | Callable[[tuple[Any, Any, bytes]], int]:
         """The look-ups and writes that one member takes: so many of its own, and ``each`` for a ranking it stands in.
@@ -152,13 +164,9 @@ class Writing(Base):
 
         width, has_memberships = self.layout.width, self.layout.memberships
 
-        def names(change: tuple[str, Number, bytes]) -> bytes:
-            """The names of its facet rankings; tie bytes come first where other members have none."""
-            return change[2][width:]
-
         def load(piece: list[tuple[str, Number, bytes]]) -> Any:
             groups, ties = [], []
-            for same, group in groupby(piece, names) if has_memberships else ((b"", piece),):
+            for same, group in groupby(piece, self._names) if has_memberships else ((b"", piece),):
                 tied = width or len(self.layout.split(same)[0])
                 texts: list[str | int] = [same[tied - width :].decode(), tied]
                 for member, score, membership in group:
@@ -169,9 +177,7 @@ class Writing(Base):
             packed = json.dumps(groups, separators=(",", ":"))
             return self._call(script, touched, (building, *self._layout, packed, b"".join(ties), *ends))
 
-        # One command writes what stands in the same ranking.
-        ordered = sorted(rows, key=names) if has_memberships else rows
-        return all(_pace(self.name, "load").run(load, ordered, self._cost(2, each=2)))
+        return all(_pace(self.name, "load").run(load, self._grouped(rows), self._cost(2, each=2)))
 
     def swap_rebuilt(self, building: str) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded."""
