@@ -131,3 +131,22 @@ def test_what_is_not_cut_is_noticed(
     with watched(zrank) as costs:
         run()
     assert max(costs) > CEILING
+
+
+@pytest.mark.parametrize("operation", [load, write], ids=lambda operation: operation.__name__)
+def test_members_of_the_same_facets_are_written_together(
+    zrank: Redis, operation: Callable[[Layout], Operation]
+) -> None:
+    """Not with a command for each member and ranking, however the rows come."""
+    run = operation(FACETS)
+    before = zrank.info("commandstats")
+    run()
+    after: Any = zrank.info("commandstats")
+    commands, calls = (
+        after[name]["calls"] - before.get(name, {"calls": 0})["calls"]  # type: ignore[union-attr]
+        for name in ("cmdstat_zadd", "cmdstat_evalsha")
+    )
+    # Members of one large ranking are of two platforms, so these are written twice; those of the others in each piece.
+    others = 1 + 6 + 8
+    assert calls > 2
+    assert commands <= MANY // 2 + (1 + others) * (calls + 1)
