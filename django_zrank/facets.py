@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -110,7 +111,7 @@ class Facets:
     def __bool__(self) -> bool:
         return bool(self.all)
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """Every path that a facet reads, once."""
         return tuple(dict.fromkeys(path for facet in self.all for path in facet.paths))

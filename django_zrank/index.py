@@ -200,11 +200,13 @@ class RankIndex(MemberCodec, Generic[Member]):
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self._scored(self.get_queryset(), (owner or "pk", user.pk))
+        first = self.ordering.first
+        is_ranked = {f"{first.path}__isnull": False} if first.nullable else {}
+        rows = self.get_queryset().filter((owner or "pk", user.pk), **is_ranked)
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
-        return member  # type: ignore[no-any-return]
+        return member
 
     async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """The twin of :meth:`get_member`."""
@@ -280,10 +282,8 @@ class RankIndex(MemberCodec, Generic[Member]):
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
         """The rows that have a rank, in the writer database: the queryset without null scores. Of those, the
         ones that meet the ``conditions``, which name no column of another table."""
-        return self._scored(self.get_queryset().using(self.get_using()), *conditions)
-
-    def _scored(self, queryset: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
-        return queryset.filter(*conditions, **{f"{self.ordering.first.path}__isnull": False})
+        is_ranked = {f"{self.ordering.first.path}__isnull": False}
+        return self.get_queryset().using(self.get_using()).filter(*conditions, **is_ranked)
 
     @cached_property
     def to_entries(self) -> Callable[[Iterable[Ranked]], list[Entry]]:

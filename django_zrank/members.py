@@ -42,7 +42,8 @@ def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[I
 
 def rows_of(index: RankIndex, members: Sequence[Any]) -> list[Any]:
     """The row of each member, instances as they are and others by one query; None where there is none."""
-    pks = [None if isinstance(one, models.Model) else index.parse_pk(one) for one in members]
-    asked = [pk for pk in pks if pk is not None]
-    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=asked)} if asked else {}
-    return [one if pk is None else rows.get(pk) for one, pk in zip(members, pks, strict=True)]
+    pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
+    if not pks:
+        return list(members)
+    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=pks.values())}
+    return [rows.get(pks[at]) if at in pks else one for at, one in enumerate(members)]

@@ -135,15 +135,17 @@ class Narrowing(Generic[Member]):
         return reader_of(self.index)
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
-        return self._answer(question, self.view if method is None else replace(self.view, method=method))
-
-    def _answer(self, question: Question[Answer], view: View) -> Steps[Answer]:
-        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed."""
-        unhealthy, replica = get_settings().unhealthy, (self.server or get_settings().reads) == "replica"
-        stale_will_do = unhealthy == "serve_stale"
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed; ``method``: the
+        ranking method, where it is not that of this ranking."""
+        view = self.view if method is None else replace(self.view, method=method)
+        settings = get_settings()
+        replica = (self.server or settings.reads) == "replica"
+        stale_will_do = settings.unhealthy == "serve_stale"
         try:
             return (
-                yield from self._reader.asking(question, view, stale_will_do=stale_will_do, replica=replica)
+                yield from reader_of(self.index).asking(
+                    question, view, stale_will_do=stale_will_do, replica=replica
+                )
             )
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
@@ -151,7 +153,7 @@ class Narrowing(Generic[Member]):
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
-            if unhealthy != "database":
+            if settings.unhealthy != "database":
                 raise
             # All of it in a thread, where coroutines ask: connections belong to threads.
             answer: Answer = yield Blocking(

@@ -57,29 +57,44 @@ class Wish:
             raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
         if ranks is not None and band is not None:
             raise ValueError("ranks: give a band of scores, or one of ranks, not both")
-        bands = _bands(index, band, ranks, widen)
-        if ranks is None:
-            measure = "exact" if index.ordering.is_wide else "score"
-            distances = [_distances(index, name, band) for name, band in bands]
+        if ranks is not None:
+            given, measure = [("ranks", ranks)], "ranks"
         else:
-            measure, distances = "ranks", [_ranks(name, band, view.reverse) for name, band in bands]
-        draw = Draw("", n, distances, measure, (), _microseconds(remember), seed)
-        return cls(index, view, draw, [band for _, band in bands], exclude)
+            band = index.get_band() if band is None else band
+            if band is None:
+                raise ValueError(f"band: {type(index).__name__} has no default band, so one must be given")
+            given, measure = [("band", band)], "exact" if index.ordering.is_wide else "score"
+        if widen:
+            if isinstance(widen, str) or not isinstance(widen, Sequence):
+                raise ValueError(f"widen: expected a sequence of bands, not {widen!r}")
+            given += [("widen", step) for step in widen]
+        bands, distances = [], []
+        for name, one in given:
+            try:
+                band = sides(one)
+            except ValueError:
+                raise ValueError(f"{name}: expected a distance, or (below, above), not {one!r}") from None
+            bands.append(band)
+            distances.append(
+                _distances(index, name, band) if ranks is None else _ranks(name, band, view.reverse)
+            )
+        span = None if remember is None else _microseconds(remember)
+        return cls(index, view, Draw("", n, distances, measure, (), span, seed), bands, exclude)
 
     def draws(self, members: Sequence[Any]) -> Steps[list[Draw | None]]:
         """The steps to the draw for each of ``members``, None for one that has no row to ask ``get_excluded()`` of."""
         if not (self.exclude or self.index.has_excluded):
             return [self.draw._replace(member=self.index.to_text(member)) for member in members]
+        draws: list[Draw | None] = []
         found = yield from excluded_by_index(self.index, members)
-        return [
-            None if excluded is None else self._by(member, excluded)
-            for member, excluded in zip(members, found, strict=True)
-        ]
-
-    def _by(self, member: Any, excluded: Sequence[Any]) -> Draw:
-        text = self.index.to_text(member)
-        given = {"exclude": self.exclude, "get_excluded()": excluded}
-        return self.draw._replace(member=text, excluded=excluding(self.index, text, given))
+        for member, excluded in zip(members, found, strict=True):
+            if excluded is None:
+                draws.append(None)
+                continue
+            text = self.index.to_text(member)
+            given = {"exclude": self.exclude, "get_excluded()": excluded}
+            draws.append(self.draw._replace(member=text, excluded=excluding(self.index, text, given)))
+        return draws
 
     def answer(self, sample: Sample) -> Recommendations:
         """The members of a sample, best first."""
@@ -113,9 +128,7 @@ def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]])
     return [index.to_text(one, name) for name, members in given.items() for one in members]
 
 
-def _microseconds(span: timedelta | None) -> int | None:
-    if span is None:
-        return None
+def _microseconds(span: timedelta) -> int:
     if not isinstance(span, timedelta) or span <= timedelta(0):
         raise ValueError(f"remember: expected a positive timedelta, not {span!r}")
     return span // timedelta(microseconds=1)
@@ -125,31 +138,6 @@ def sides(band: Any) -> tuple[Any, Any]:
     """The two sides of a band: below and above. Raises ``ValueError`` where there are not two."""
     below, above = band if isinstance(band, (tuple, list)) else (band, band)
     return below, above
-
-
-def _bands(
-    index: RankIndex, band: Band | None, ranks: Band | None, widen: Sequence[Band]
-) -> list[tuple[str, tuple[Any, Any]]]:
-    """The bands to try in turn as (parameter, (below, above))."""
-    if ranks is not None:
-        first = ("ranks", _pair("ranks", ranks))
-    else:
-        band = index.get_band() if band is None else band
-        if band is None:
-            raise ValueError(f"band: {type(index).__name__} has no default band, so one must be given")
-        first = ("band", _pair("band", band))
-    if not widen:
-        return [first]
-    if isinstance(widen, str) or not isinstance(widen, Sequence):
-        raise ValueError(f"widen: expected a sequence of bands, not {widen!r}")
-    return [first, *(("widen", _pair("widen", step)) for step in widen)]
-
-
-def _pair(name: str, band: Band) -> tuple[Any, Any]:
-    try:
-        return sides(band)
-    except ValueError:
-        raise ValueError(f"{name}: expected a distance, or (below, above), not {band!r}") from None
 
 
 def _distances(index: RankIndex, name: str, band: tuple[Any, Any]) -> tuple[Number, Number]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -67,8 +66,8 @@ def test_a_merged_request_writes_if_one_does() -> None:
 
 
 def test_a_merged_request_waits_no_longer_than_any() -> None:
-    waiting = replace(ask("A"), delay=0.5)
-    assert merge([waiting.then(len), replace(waiting, delay=0.2)]).delay == 0.2
+    waiting = ask("A")._replace(delay=0.5)
+    assert merge([waiting.then(len), waiting._replace(delay=0.2)]).delay == 0.2
     with mock.patch.object(executor, "sleep") as slept, mock.patch.object(Executor, "guard"):
         Executor("player").send(waiting)
         Executor("player").send(ask("B"))

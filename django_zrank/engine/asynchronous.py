@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -80,7 +79,7 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
     try:
         client = await loop.client(get_settings().redis_alias, replica=request.replica)
         if (redis := client.redis) is None:
-            return await asyncio.to_thread(executor.send, replace(request, delay=0.0))
+            return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
         async with client.free:
             try:
                 return await _send_request(redis, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import sleep
 from typing import Any, Final, TypeVar
 
@@ -110,15 +111,15 @@ class Executor:
         if request.delay:
             sleep(request.delay)
         if request.once:
-            return self.guard(lambda client: [send_once(client, request.calls[0])])
+            return [self.guard(send_once, request.calls[0])]
         if request.replica:
             return self.ask_replica(lambda replica: send_all(replica, request.calls))
         if len(request.calls) == 1:
-            return self.guard(lambda client: [send(client, request.calls[0])])
-        return self.guard(lambda client: send_all(client, request.calls, atomic=request.atomic))
+            return [self.guard(send, request.calls[0])]
+        return self.guard(partial(send_all, atomic=request.atomic), request.calls)
 
-    def guard(self, use: Callable[[Redis], Answer]) -> Answer:
-        """Return ``use(client)``, with Redis's errors as ours.
+    def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
+        """Return ``use(client, *given)``, with Redis's errors as ours.
 
         Retries once if another server has taken over: after a planned failover behind one address, open connections
         lead to the former primary, which is a replica now; the nodes of a cluster replace each other.
@@ -126,11 +127,11 @@ class Executor:
         try:
             client = self.client
             try:
-                return use(client)
+                return use(client, *given)
             except (ReadOnlyError, MovedError, SlotNotCoveredError, ConnectionError) as error:
                 if not renew(client, error):
                     raise
-                return use(self.client)
+                return use(self.client, *given)
         except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
             raise self.translated(error) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -51,6 +52,15 @@ class Reader(Executor):
 
         self.replicas = Replicas()
 
+        self._health = {
+            stale_will_do: Once(
+                (self, stale_will_do),
+                partial(self.requiring_health, stale_will_do=stale_will_do),
+                self._is_due,
+            )
+            for stale_will_do in (False, True)
+        }
+
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """The answer to a question about some of the members."""
         return self.run(partial(question.request, view))
@@ -59,24 +69,19 @@ class Reader(Executor):
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
         """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
-        ask = partial(question.request, view)
+
+        def ask(live: Keys) -> Request[Answer]:
+            # It may just have been put in place by processes with another declaration.
+            if not self.index.declares(live.generation):
+                raise self.declared_otherwise()
+            return question.request(view, live)
+
         # The position of a replica says nothing about groups, nor about scores that were changed in Redis.
         if replica and not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
             with suppress(Elsewhere):
                 return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
-        yield self._health(stale_will_do, self._is_due)
-        return (yield from self.running(partial(self._ask_declared, ask)))
-
-    def _ask_declared(self, ask: Callable[[Keys], Request[Answer]], live: Keys) -> Request[Answer]:
-        """The request about the live generation. Raises ``NotBuilt`` where that was just put in place by processes
-        with another declaration."""
-        if not self.index.declares(live.generation):
-            raise self.declared_otherwise()
-        return ask(live)
-
-    def _health(self, stale_will_do: bool, is_due: Callable[[Loop | None], bool]) -> Once:
-        begin = partial(self.requiring_health, stale_will_do=stale_will_do)
-        return Once((self, stale_will_do), begin, is_due)
+        yield self._health[stale_will_do]
+        return (yield from self.running(ask))
 
     def _is_due(self, loop: Loop | None) -> bool:
         until = self.until if loop is None else loop.until.get(self, 0.0)
@@ -90,7 +95,7 @@ class Reader(Executor):
         if self.replicas.is_due(now):
             self.replicas.looked = now
             try:
-                yield self._health(stale_will_do, lambda _: True)
+                yield replace(self._health[stale_will_do], is_due=lambda _: True)
             except IndexUnavailable as error:
                 if isinstance(error, (IndexUnhealthy, NotBuilt)):
                     raise

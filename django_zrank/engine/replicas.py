@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
@@ -95,7 +94,7 @@ class Replicas:
             while isinstance(answer, Request):
                 if answer.writes:
                     raise Elsewhere
-                found, *replies = yield replace(answer, calls=(state, *answer.calls), replica=True)
+                found, *replies = yield answer._replace(calls=(state, *answer.calls), replica=True)
                 self._require_fresh(live, found)
                 answer = answer.parse(replies)
         except Swapped:

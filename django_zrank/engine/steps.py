@@ -49,18 +49,15 @@ def drive(steps: Steps[Answer], send: Send) -> Answer:
         step = next(steps)
         while True:
             try:
-                outcome = _take(step, send)
+                if isinstance(step, Request):
+                    outcome: Any = send(step)
+                elif isinstance(step, Blocking):
+                    outcome = step.call()
+                else:
+                    outcome = drive(step.begin(None), send) if step.is_due(None) else None
             except Exception as error:  # noqa: BLE001 - the steps may know what to do about it
                 step = steps.throw(error)
             else:
                 step = steps.send(outcome)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-
-
-def _take(step: Step, send: Send) -> Any:
-    if isinstance(step, Request):
-        return send(step)
-    if isinstance(step, Blocking):
-        return step.call()
-    return drive(step.begin(None), send) if step.is_due(None) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -31,8 +31,7 @@ class Call(NamedTuple):
     arguments: Sequence[Any] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[Answer]):
+class Request(NamedTuple, Generic[Answer]):
     """Calls that are sent in one round trip."""
 
     calls: Sequence[Call]
@@ -62,7 +61,7 @@ class Request(Generic[Answer]):
             answer = self.parse(replies)
             return answer.then(follow) if isinstance(answer, Request) else follow(answer)
 
-        return replace(self, parse=parse)  # type: ignore[arg-type, return-value]
+        return self._replace(parse=parse)  # type: ignore[arg-type, return-value]
 
 
 def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:

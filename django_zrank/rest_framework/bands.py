@@ -123,4 +123,4 @@ def _at_most_two(text: str) -> list[str]:
 
 def show_band(band: Any) -> list[Any]:
     """[below, above], fit to be asked for again: seconds are not, since a date's band counts in days."""
-    return [duration_string(one) if isinstance(one, timedelta) else one for one in sides(band)]
+    return [duration_string(one) if isinstance(one, timedelta) else one for one in band]
