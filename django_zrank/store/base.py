@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -37,11 +37,9 @@ class Base(Executor):
         """The last flush that the database had noted when the rows were read that are about to be written; None where
         no row was found."""
 
-    def _call(self, command: Script | Callable[..., Any], *args: Any) -> Any:
-        """A script, or a method of the client, with Redis's errors as ours."""
-        if isinstance(command, Script):
-            return self.send(Request((Call(command, *args),), list))[0]
-        return self.guard(lambda client: command(client, *args))
+    def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
+        """The reply to one call."""
+        return self.send(Request((Call(command, keys, arguments),), list))[0]
 
     def size(self) -> int:
         """The number of ranked members."""

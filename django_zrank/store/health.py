@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from .. import scripts
 from ..cluster import node_of
 from ..engine.steps import Steps, drive
@@ -81,8 +79,9 @@ class Serving(Base):
 
     def memory(self) -> int:
         """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""
-        root, memberships = self.live.root, self.live.part("memberships")
-        return sum(self._call(Redis.memory_usage, key) or 0 for key in (root, memberships))
+        live = self.live
+        calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.part("memberships"))]
+        return sum(size or 0 for size in self.send(Request(calls, list)))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server, or a history, that was found in this state. False: it holds something else by now."""

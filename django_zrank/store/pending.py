@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from redis import Redis
-
 from .. import scripts
+from ..requests.request import Call, Request
 from .base import Base
 from .health import Health
 
@@ -58,7 +57,7 @@ class Pending(Base):
 
     def in_flight(self) -> tuple[int, int]:
         """The numbers of the last flush that was begun and of the last one that was settled."""
-        taken, settled = self._call(Redis.hmget, self.keys.meta, ["taken", "settled"])
+        taken, settled = self._call("HMGET", (self.keys.meta,), ("taken", "settled"))
         return int(taken or 0), int(settled or 0)
 
     def took(self) -> int:
@@ -81,12 +80,14 @@ class Pending(Base):
         """The number of members of which something is pending or in flight, and for how many seconds something has
         been."""
         keys = self.keys
-        since = self._call(Redis.hget, keys.meta, "waiting")
-        taken, settled = self.in_flight()
-        members = self._call(Redis.hlen, keys.pending)
-        if settled < taken:
-            members += self._call(Redis.hlen, keys.carried(taken))
+        calls = (
+            Call("HMGET", (keys.meta,), ("taken", "settled", "waiting")),
+            Call("HLEN", (keys.pending,)),
+            Call("TIME", ()),
+        )
+        (taken, settled, since), members, (seconds, micros) = self.send(Request(calls, list))
+        if int(settled or 0) < int(taken or 0):
+            members += self._call("HLEN", (keys.carried(int(taken)),))
         if not (members and since):
             return members, 0.0
-        seconds, micros = self._call(Redis.time)
         return members, max(0.0, seconds + (micros - int(since)) / 1e6)

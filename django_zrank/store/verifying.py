@@ -185,7 +185,7 @@ class Verifying(Base):
 
     def builds(self) -> list[str]:
         """The generations that Redis holds, live or being built; none where it has nothing of the index."""
-        found = self._call(Redis.hmget, self.keys.meta, ["generation", "building"])
+        found = self._call("HMGET", (self.keys.meta,), ("generation", "building"))
         return [name.decode() for name in found if name]
 
     def scan_keys(self, size: int) -> Iterator[list[bytes]]:
@@ -195,13 +195,13 @@ class Verifying(Base):
     def _scan_keys(self, prefix: str, size: int) -> Iterator[list[bytes]]:
         cursor, ended = 0, False
         while not ended:
-            cursor, found = self._call(_scan_server, prefix, cursor, _escape(prefix) + "*", size)
+            cursor, found = self.guard(_scan_server, prefix, cursor, _escape(prefix) + "*", size)
             yield found
             ended = cursor == 0
 
     def unlink(self, keys: Sequence[bytes]) -> int:
         """Remove keys, their memory freed in the background. Returns how many there were."""
-        removed: int = self._call(Redis.unlink, *keys)
+        removed: int = self._call("UNLINK", keys)
         return removed
 
 

@@ -8,8 +8,6 @@ from functools import cache
 from itertools import chain, groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
-from redis import Redis
-
 from .. import scripts
 from ..codec.units import Number
 from ..engine.pace import Pace
@@ -196,7 +194,7 @@ class Writing(Base):
     def unlink_doomed(self) -> None:
         """Unlink the keys of generations that were replaced or given up, in pieces."""
         keys = self.keys
-        for name in self._call(Redis.srandmember, keys.doomed, _UNLINKED):
+        for name in self._call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
             while self._call(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
