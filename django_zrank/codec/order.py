@@ -15,9 +15,9 @@ from django.db.models.expressions import OrderBy
 
 from ..exceptions import Unrankable
 from .fields import follow, kind_of
-from .kinds import Float, Kind
-from .ties import NUL, TieCode, encoder_of_first, encoder_of_one, pack, unpack
-from .units import EXACT, EXACT_LOW, Number
+from .kinds import Kind
+from .ties import TieCode
+from .units import NUL, Number, unpack
 
 __all__ = ["Criterion", "Order"]
 
@@ -128,8 +128,8 @@ class Order:
         """A function from the criteria's values to the score and the tie bytes, or ``Unrankable``."""
         kind, codes = self.first.kind, [code.encode for code in self._codes]
         if not codes:
-            return encoder_of_one(kind)
-        first = encoder_of_first(kind)
+            return kind.encoder()
+        first = kind.encoder_of_first()
 
         def encode(values: Sequence[Any]) -> tuple[Number, bytes]:
             try:
@@ -167,13 +167,8 @@ class Order:
         """
         kind = self.first.kind
         try:
-            value = kind.check(value)
-            if isinstance(kind, Float):
-                return kind.encode(value), b""
-            units = kind.units(value)
-            if not kind.is_wide or EXACT_LOW < units < EXACT:
-                return float(units), b""
-            return float(units), pack(units) if self.width else NUL + pack(units)
+            score, exact = kind.bound(kind.check(value))
+            return score, exact if self.width or not exact else NUL + exact
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None
 

@@ -16,15 +16,18 @@ __all__ = [
     "EXACT_LOW",
     "HIGHEST",
     "LOWEST",
+    "NUL",
     "SPAN",
     "Distance",
     "Number",
     "beyond",
     "inexact",
+    "pack",
     "parse_number",
     "parse_timespan",
     "plain_number",
     "timespan",
+    "unpack",
 ]
 
 EXACT: Final = 2**53
@@ -41,6 +44,19 @@ DECIMALS: Final = Context(prec=60)
 
 Number = int | float
 Distance = int | float | Decimal | timedelta
+
+
+NUL: Final = b"\0"
+"""Before the 8 bytes of a member that needs some where others need none. No primary key begins so."""
+
+
+def pack(units: int) -> bytes:
+    """An integer of 64 bits as bytes that compare as it does."""
+    return (units - LOWEST).to_bytes(8, "big")
+
+
+def unpack(code: bytes) -> int:
+    return int.from_bytes(code, "big") + LOWEST
 
 
 def beyond(units: int) -> Unrankable:
