@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from django.db import Error, connections
 
 from .registry import registry
-from .signals import drained, drift_found, mended, push_failed, rebuilt
+from .signals import drained, drift_found, push_failed, rebuilt, repaired
 from .sync.breaker import breaker
 from .sync.gauges import Gauges, read_gauges
 from .sync.health import Verdict
@@ -164,6 +164,6 @@ def _count_drift(sender: Any, missing: int, extra: int, different: int, **kwargs
 
 push_failed.connect(_count_push, dispatch_uid="django_zrank.metrics")
 drained.connect(_count_marks, dispatch_uid="django_zrank.metrics")
-mended.connect(_count_repair, dispatch_uid="django_zrank.metrics")
+repaired.connect(_count_repair, dispatch_uid="django_zrank.metrics")
 rebuilt.connect(_count_rebuild, dispatch_uid="django_zrank.metrics")
 drift_found.connect(_count_drift, dispatch_uid="django_zrank.metrics")

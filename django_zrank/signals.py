@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-__all__ = ["drained", "drift_found", "mended", "push_failed", "rebuilt", "unranked"]
+__all__ = ["drained", "drift_found", "push_failed", "rebuilt", "repaired", "unranked"]
 
 push_failed = Signal()
 """A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
@@ -12,7 +12,7 @@ push_failed = Signal()
 drained = Signal()
 """Waiting marks were worked off. Arguments: ``marks`` and ``members``, how many."""
 
-mended = Signal()
+repaired = Signal()
 """The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""
 
 rebuilt = Signal()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..exceptions import CaptureError
 from ..models import Generation
 from ..notes import has_all, is_accepted, newest_batch, noted
-from ..signals import mended
+from ..signals import repaired
 from ..store import Health, Store
 from .flush import are_lost, reconcile
 from .marks import replay
@@ -88,7 +88,7 @@ def _recapture(index: RankIndex) -> bool:
         return False
     if made:
         logger.warning("Index %r: %s. They are in place again.", index.name, Verdict.UNCAPTURED.value)
-        mended.send(index, verdict=Verdict.UNCAPTURED)
+        repaired.send(index, verdict=Verdict.UNCAPTURED)
     return bool(made)
 
 
@@ -140,5 +140,5 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
             store.adopt_server(health, row.term + 1, behind=replayed > 0)
     else:
         rebuild(index, polite=True)
-    mended.send(index, verdict=verdict)
+    repaired.send(index, verdict=verdict)
     return verdict

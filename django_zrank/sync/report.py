@@ -86,7 +86,7 @@ class Report:
     verdict: Verdict
     """The verdict at the end."""
 
-    mended: Verdict | None = None
+    verdict_before: Verdict | None = None
     """The verdict before the repair."""
 
     compared: bool = False

@@ -46,7 +46,7 @@ def verify(
     Both sides pass through in batches: memory doesn't grow with their number, and no query, transaction or call to
     Redis is long. Members that look wrong are looked at again, so that a change on its way is not taken for drift; for
     that, marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
-    batch. ``repair``: mend an index that isn't healthy, leave a mark for each member that is wrong, and work the
+    batch. ``repair``: repair an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where ``repair`` takes a rebuild and another
@@ -82,7 +82,7 @@ def verify(
             sync(index)
         report.verdict = examine(index)
     if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
-        report.mended = found
+        report.verdict_before = found
     if report.drift:
         drift_found.send(
             index,

@@ -123,7 +123,7 @@ def test_an_index_that_is_not_there(zrank: Redis) -> None:
     assert said[0].startswith("ascending: can't be believed: Redis holds no build of it")
     assert said[1:] == ["ascending: not compared"]
     said = printed("ascending", "--repair").splitlines()
-    assert said[0].startswith("ascending: was mended: Redis holds no build of it")
+    assert said[0].startswith("ascending: was repaired: Redis holds no build of it")
     assert said[1:] == ["ascending: 10 members, as the database has them"]
 
 
@@ -204,7 +204,7 @@ def test_json_at_rest() -> None:
         "ok": True,
         "error": None,
         "verdict": "healthy",
-        "mended": None,
+        "verdict_before": None,
         "compared": True,
         "rows": 10,
         "members": 10,

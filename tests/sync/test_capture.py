@@ -15,7 +15,7 @@ from django.db import DatabaseError, OperationalError, connection, connections, 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.signals import mended
+from django_zrank.signals import repaired
 from django_zrank.sync import triggers
 from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
@@ -69,9 +69,9 @@ def command(*args: str, **options: Any) -> str:
 # Health
 
 
-def test_an_index_without_a_trigger_is_not_healthy_until_it_is_mended() -> None:
+def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired() -> None:
     told: list[Any] = []
-    mended.connect(listen := lambda sender, verdict, **kwargs: told.append((sender, verdict)))
+    repaired.connect(listen := lambda sender, verdict, **kwargs: told.append((sender, verdict)))
     gone = min(own())
     drop_by_hand(gone)
     Player.objects.update(level=7)
@@ -85,7 +85,7 @@ def test_an_index_without_a_trigger_is_not_healthy_until_it_is_mended() -> None:
     del listen
 
 
-def test_mending_needs_not_look() -> None:
+def test_repairing_needs_not_look() -> None:
     drop_by_hand(*own())
     assert repair(INDEX, look=False) is Verdict.HEALTHY
     assert own() == set()

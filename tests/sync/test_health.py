@@ -1,4 +1,4 @@
-"""A server that lost writes is noticed, not believed, and mended: replayed where possible, rebuilt where not."""
+"""A server that lost writes is noticed, not believed, and repaired: replayed where possible, rebuilt where not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
-from django_zrank.signals import mended
+from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
@@ -179,19 +179,19 @@ def test_a_drain_that_ends_after_the_server_was_replaced_unmarks_nothing(
     assert waiting_marks(INDEX).exists()
 
 
-def test_says_what_it_mended(zrank: Redis) -> None:
+def test_says_what_it_repaired(zrank: Redis) -> None:
     heard: list[Verdict] = []
 
     def hear(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
         heard.append(verdict)
 
-    mended.connect(hear)
+    repaired.connect(hear)
     try:
         zrank.flushall()
         repair(INDEX)
         repair(INDEX)
     finally:
-        mended.disconnect(hear)
+        repaired.disconnect(hear)
     assert heard == [Verdict.EMPTY]
 
 

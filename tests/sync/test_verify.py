@@ -109,7 +109,12 @@ def test_at_rest() -> None:
     assert report.ok
     assert report.compared
     assert (report.rows, report.members, counts(report)) == (20, 20, (0, 0, 0))
-    assert (report.verdict, report.mended, report.unsettled, report.repaired) == (Verdict.HEALTHY, None, 0, 0)
+    assert (report.verdict, report.verdict_before, report.unsettled, report.repaired) == (
+        Verdict.HEALTHY,
+        None,
+        0,
+        0,
+    )
     assert (report.waiting, report.oldest) == (0, 0.0)
     assert (report.capture.mode, report.capture.works, list(report.warnings)) == ("triggers", True, [])
 
@@ -174,7 +179,7 @@ def test_an_empty_redis(zrank: Redis) -> None:
     zrank.delete(live(PlayerAscending))
     report = verify(INDEX, batch_size=10)
     assert (report.compared, report.ok, report.verdict) == (False, False, Verdict.EVICTED)
-    assert verify(INDEX, repair=True, batch_size=10).mended is Verdict.EVICTED
+    assert verify(INDEX, repair=True, batch_size=10).verdict_before is Verdict.EVICTED
     assert_mirrors(PlayerAscending)
 
 
@@ -702,7 +707,7 @@ def test_missing_triggers() -> None:
     assert all("zrank_capture_ascending" in trigger for trigger in report.capture.missing)
     assert (report.verdict, report.drift, report.ok) == (Verdict.UNCAPTURED, 0, False)
     report = verify(INDEX, repair=True)
-    assert (report.mended, report.capture.missing, report.ok) == (Verdict.UNCAPTURED, [], True)
+    assert (report.verdict_before, report.capture.missing, report.ok) == (Verdict.UNCAPTURED, [], True)
 
 
 @pytest.mark.usefixtures("triggers")
@@ -712,7 +717,7 @@ def test_drift_that_missing_triggers_have_caused(zrank: Redis) -> None:
     update(pks[0])
     assert counts(verify(INDEX)) == (0, 0, 1)
     report = verify(INDEX, repair=True)  # which leaves a mark for all members
-    assert (counts(report), report.mended, report.ok) == ((0, 0, 0), Verdict.UNCAPTURED, True)
+    assert (counts(report), report.verdict_before, report.ok) == ((0, 0, 0), Verdict.UNCAPTURED, True)
     assert_mirrors(PlayerAscending)
 
 
@@ -760,7 +765,7 @@ def test_not_built(zrank: Redis) -> None:
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, False, 0, False)
     report = verify(INDEX, repair=True)
-    assert (report.verdict, report.mended, report.ok) == (Verdict.HEALTHY, Verdict.EMPTY, True)
+    assert (report.verdict, report.verdict_before, report.ok) == (Verdict.HEALTHY, Verdict.EMPTY, True)
     assert_mirrors(PlayerAscending)
 
 
@@ -768,7 +773,7 @@ def test_another_generation() -> None:
     players(5)
     Generation.objects.filter(index="ascending").update(generation="another")
     assert verify(INDEX).verdict is Verdict.FOREIGN
-    assert verify(INDEX, repair=True).mended is Verdict.FOREIGN
+    assert verify(INDEX, repair=True).verdict_before is Verdict.FOREIGN
     assert verify(INDEX).ok
 
 
@@ -779,7 +784,7 @@ def test_a_server_that_restarted(zrank: Redis) -> None:
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.ok) == (Verdict.RESTARTED, False, False)
     report = verify(INDEX, repair=True)
-    assert (report.mended, report.ok) == (Verdict.RESTARTED, True)
+    assert (report.verdict_before, report.ok) == (Verdict.RESTARTED, True)
     assert_mirrors(PlayerAscending)
 
 
@@ -789,7 +794,7 @@ def test_a_replay_that_is_not_finished(zrank: Redis) -> None:
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.ok) == (Verdict.BEHIND, True, False)
     report = verify(INDEX, repair=True)
-    assert (report.mended, report.ok) == (Verdict.BEHIND, True)
+    assert (report.verdict_before, report.ok) == (Verdict.BEHIND, True)
 
 
 def test_a_rebuild_that_was_not_noted() -> None:

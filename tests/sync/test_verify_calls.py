@@ -207,7 +207,7 @@ def test_redis_killed_between_two_calls(own_server: RedisServer, at: float) -> N
         interrupted(at, own_server.kill)
     own_server.start()
     report = verify(INDEX, repair=True)
-    assert (report.ok, report.mended) == (True, Verdict.EMPTY)
+    assert (report.ok, report.verdict_before) == (True, Verdict.EMPTY)
     assert_mirrors(CompetitorRank)
 
 

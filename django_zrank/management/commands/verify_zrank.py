@@ -10,9 +10,9 @@ Of each index it tells:
     Whether it is right, and can be expected to stay so.
 ``error``
     Why it could not be verified, or null. If there is one, nothing but the above is told.
-``verdict``, ``mended``
+``verdict``, ``verdict_before``
     ``"healthy"`` or why it can't be believed (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
-    case), when all is done; and what it was before ``--repair`` mended that, or null.
+    case), when all is done; and what it was before ``--repair``, or null where nothing was repaired.
 ``compared``
     Whether members were compared. They aren't where the index can't be believed anyway.
 ``rows``, ``members``
@@ -101,8 +101,8 @@ class Command(IndexCommand):
 
 def _lines(report: Report) -> Iterator[str]:
     """Yield the report as lines of text."""
-    if report.mended:
-        yield f"was mended: {report.mended.value}"
+    if report.verdict_before:
+        yield f"was repaired: {report.verdict_before.value}"
     if report.verdict is not Verdict.HEALTHY:
         yield f"can't be believed: {report.verdict.value}"
     if not report.compared:
@@ -153,7 +153,7 @@ def _document(report: Report) -> dict[str, Any]:
         "ok": report.ok,
         "error": None,
         "verdict": report.verdict.name.lower(),
-        "mended": report.mended and report.mended.name.lower(),
+        "verdict_before": report.verdict_before and report.verdict_before.name.lower(),
         "compared": report.compared,
         "rows": report.rows,
         "members": report.members,
