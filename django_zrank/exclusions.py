@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
+from django.db import models
 
 from .engine.steps import Blocking, Steps
-from .members import members_of, rows_of
+from .members import members_of
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -27,15 +28,24 @@ def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[li
 
 
 def _excluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
-    rows = rows_of(index, members)
+    rows = _rows(index, members)
     found: Mapping[Any, Any] = index.get_excluded_many([row for row in rows if row is not None])
     return [None if row is None else _listed(found.get(row.pk, ())) for row in rows]
 
 
 async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
-    rows = await sync_to_async(rows_of)(index, members)
+    rows = await sync_to_async(_rows)(index, members)
     found: Mapping[Any, Any] = await index.aget_excluded_many([row for row in rows if row is not None])
     return [None if row is None else await _alisted(found.get(row.pk, ())) for row in rows]
+
+
+def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:
+    """The row of each member, instances as they are and others by one query; None where there is none."""
+    pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
+    if not pks:
+        return list(members)
+    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=pks.values())}
+    return [rows.get(pks[at]) if at in pks else one for at, one in enumerate(members)]
 
 
 def _listed(excluded: Any) -> list[Any]:

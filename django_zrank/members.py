@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from django.db import models
-
-if TYPE_CHECKING:
-    from .index import RankIndex
-
-__all__ = ["batched", "halves", "members_of", "rows_of"]
+__all__ = ["batched", "halves", "members_of"]
 
 Item = TypeVar("Item")
 
@@ -38,12 +33,3 @@ def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[I
     chosen += islice(second, wanted - len(chosen))
     chosen += islice(first, wanted - len(chosen))
     return chosen
-
-
-def rows_of(index: RankIndex, members: Sequence[Any]) -> list[Any]:
-    """The row of each member, instances as they are and others by one query; None where there is none."""
-    pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
-    if not pks:
-        return list(members)
-    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=pks.values())}
-    return [rows.get(pks[at]) if at in pks else one for at, one in enumerate(members)]
