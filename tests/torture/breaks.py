@@ -77,8 +77,8 @@ def _no_term() -> None:
 def _no_replid() -> None:
     """Know a server by its process alone, as if a process always held the same data."""
     for script in vars(scripts).values():
-        if isinstance(script, Script) and "server" in script.libraries:
-            _rewrite(script, "return run .. '/' .. history", "return run")
+        if isinstance(script, Script) and "identity" in script.libraries:
+            _rewrite(script, " .. '/' .. digits_after('master_replid:', info)", "")
 
 
 def _no_replay() -> None:
