@@ -77,13 +77,17 @@ class Scores:
     def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
         index, column = self.index, self.index.column
         changes: dict[str, int] = {}
+        known: dict[Any, int] = {}  # by the change: many have the same
         if not isinstance(key, str):
             raise ValueError(f"key: expected text, not {key!r}")
         for member, change in given:
             text = index.to_text(member, "member")
             if text in changes:
                 raise ValueError(f"member: {member!r} is named twice")
-            changes[text] = self._units(change, parameter)
+            units = known.get(change) if type(change) is int else None
+            if units is None:
+                units = known[change] = self._units(change, parameter)
+            changes[text] = units
         if not 0 < len(changes) <= LIMIT:
             if not changes:
                 return []

@@ -62,7 +62,7 @@ class Pending(Base):
 
     def took(self) -> int:
         """The version of the write that took the last flush out of what was pending."""
-        return int(self._call(Redis.hget, self.keys.meta, "took") or 0)
+        return int(self._call("HGET", (self.keys.meta,), ("took",)) or 0)
 
     def reconcile_pending(
         self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]

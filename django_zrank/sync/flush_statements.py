@@ -34,22 +34,20 @@ def add_to_column(index: RankIndex, changes: Mapping[str, int]) -> None:
     """
     connection = connections[index.get_using()]
     column: Any = index.column
-    pk = index.model._meta.pk
+    pk: Any = index.model._meta.pk
     quote = connection.ops.quote_name
     greatest, least = ("max", "min") if connection.vendor == "sqlite" else ("GREATEST", "LEAST")
     old = f"t.{quote(column.field.column)}"
     joined = _JOINS[column.rule].format(old=old, new="x.change", greatest=greatest, least=least)
     names = quote(index.model._meta.db_table), quote(column.field.column), quote(pk.column), joined
     unit = index.ordering.first.kind.value
-    pairs = [(_key(index, member), unit(change)) for member, change in changes.items()]
+    prepare, from_text = pk.get_db_prep_value, index.from_text
+    pairs = [
+        (prepare(from_text(member), connection, prepared=False), unit(change))
+        for member, change in changes.items()
+    ]
     write = {"postgresql": _postgresql, "mysql": _mysql}.get(connection.vendor, _sqlite)
     write(index, connection, names, pairs)
-
-
-def _key(index: RankIndex, member: str) -> Any:
-    return index.model._meta.pk.get_db_prep_value(
-        index.from_text(member), connections[index.get_using()], prepared=False
-    )
 
 
 def _postgresql(

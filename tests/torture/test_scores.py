@@ -21,7 +21,7 @@ def torture(config: pytest.Config, *options: object) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("redis", ["always", "dump"])
+@pytest.mark.parametrize("redis", ["always", "everysec", "dump", "pair"])
 def test_each_change_is_counted_once(pytestconfig: pytest.Config, redis: str) -> None:
     done = torture(pytestconfig, "--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
     assert done.returncode == 0, done.stdout + done.stderr
