@@ -28,7 +28,8 @@ class Keys(NamedTuple):
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last sign of life, and
-        ``filled``, which of its keys there are; ``guarded``, "1" where ``recent`` must be there.
+        ``filled``, which of its keys there are; ``followed``, "1" while intersections follow
+        changes of ``pending``; ``guarded``, "1" where ``recent`` must be there.
 
         Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
@@ -64,6 +65,11 @@ class Keys(NamedTuple):
         """Sorted set: members of a group -> until when they belong to it, in microseconds."""
         return f"{self.tag}:group:{name}"
 
+    def changes(self, key: str) -> str:
+        """Sorted set: members of a group, or of ``pending`` -> version of their newest change there; kept while
+        intersections follow the changes (``lua/lib/logs.lua``)."""
+        return f"{key}:changed"
+
     def seen(self, member: str) -> str:
         """Sorted set: whom ``recommend(remember=…)`` has shown to a member -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"
@@ -89,8 +95,9 @@ class Keys(NamedTuple):
 
     def intersection(self, *what: str) -> str:
         """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
-        by a facet. While it is made, ``<intersection>:making`` holds how far it is, ``<intersection>:part`` what there
-        is of it, ``<intersection>:part:stored`` which members of that are stored with tie bytes, and how."""
+        by a facet. ``<intersection>:making`` holds how far it is, ``<intersection>:noted`` which members are stored
+        with tie bytes, and how, or what each is counted by; ``<intersection>:part`` and ``…:part:noted`` what there is of it
+        while it is made."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 

@@ -1,3 +1,4 @@
+-- uses: clock, logs
 -- Add members to a group or remove some, and forget some of those whose time is over.
 --
 -- KEYS  group  sorted set, primary key -> until when it belongs to the group, in microseconds
@@ -13,21 +14,27 @@ local now, till, limit = unpack(ARGV, 1, 3)
 local FIRST = 4
 local call = redis.call
 
-local members, added, changed = {unpack(ARGV, FIRST)}, {}, 0
+local members, added, noted, changed, time = {unpack(ARGV, FIRST)}, {}, {}, 0, clock()
 for i, score in ipairs(call('ZMSCORE', group, unpack(members))) do
-  local belongs = score and tonumber(score) > tonumber(now) or false
+  local until_then = score and tonumber(score)
+  local belongs = until_then and until_then > tonumber(now) or false
   if belongs == (till == '') then
     changed = changed + 1
   end
   added[2 * i - 1], added[2 * i] = till, members[i]
+  -- Renewals need not be followed, unless the server's clock says that the time was over, or a scan has passed the new
+  -- time.
+  if till == '' and score or till ~= '' and (not belongs or until_then <= time or tonumber(till) < until_then) then
+    noted[#noted + 1] = members[i]
+  end
 end
 if till == '' then
   call('ZREM', group, unpack(members))
 else
   call('ZADD', group, unpack(added))
 end
-local over = call('ZCOUNT', group, '-inf', now)
-if over > 0 then
-  call('ZREMRANGEBYRANK', group, 0, math.min(over, limit) - 1)
+if noted[1] then
+  note_changed(log_of(group), noted)
 end
+forget_expired(group, now, limit)
 return changed

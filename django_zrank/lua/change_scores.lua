@@ -1,4 +1,4 @@
--- uses: clock, refusal, keys, ties, memberships, pending
+-- uses: clock, logs, refusal, keys, ties, memberships, pending
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -24,7 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local refused, building = refusal(meta, generation)
+local refused, building, followed = refusal(meta, generation)
 if refused then
   return refused
 end
@@ -90,6 +90,7 @@ elseif call then
   redis.call('SET', once, call, 'EX', keep)
 end
 
+note_rescored(meta, pending, followed, members)
 local roots = {live}
 if building then
   roots[2] = string.sub(live, 1, -#generation - 1) .. building

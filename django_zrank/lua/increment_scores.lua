@@ -18,7 +18,7 @@ local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
 local FIRST, EXACT = 4, 2 ^ 53
 
-local refused, building = refusal(meta, generation)
+local refused, building, followed = refusal(meta, generation)
 if refused then
   return refused
 end
@@ -43,6 +43,7 @@ if #ARGV == FIRST + 1 then
     return {'beyond', member}
   end
   redis.call('HINCRBY', pending, member, change)
+  note_rescored(meta, pending, followed, {member})
   if building then
     redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
   end
@@ -73,6 +74,7 @@ elseif #beyond > 1 then
   return beyond
 end
 redis.call('ZADD', live, unpack(entering))
+note_rescored(meta, pending, followed, members)
 for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
   local sum = (tonumber(before) or 0) + changes[n]
   if math.abs(sum) < EXACT then

@@ -44,8 +44,9 @@ def expiries(keys: Keys, group: str, members: Sequence[str]) -> Request[list[flo
 
 
 def clear_group(keys: Keys, group: str) -> Request[int]:
-    """Remove all members of a group."""
-    return Request((Call("UNLINK", (keys.group(group),)),), _last, writes=True)
+    """Remove all members of a group, and the log that says who is in it no more: it is counted anew."""
+    key = keys.group(group)
+    return Request((Call("UNLINK", (key, keys.changes(key))),), _last, writes=True)
 
 
 def forget_seen(keys: Keys, member: str) -> Request[int]:

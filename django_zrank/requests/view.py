@@ -168,6 +168,7 @@ class View:
             keys.root,
             keys.recent,
             keys.meta,
+            keys.pending,
             *self.tested(keys),
         )
         how = (

@@ -231,7 +231,7 @@ def test_what_there_is_of_it_stays_as_long_as_it_is_made(
     for pieces, _ in enumerate(steps(store, question, view), 1):  # noqa: B007
         found = times(zrank)
         assert min(found.values()) > 50
-        if not any(zrank.hexists(key, "phase") for key in found if key.endswith(b":making")):
+        if any(zrank.hexists(key, "in_place") for key in found if key.endswith(b":making")):
             break  # it is made
         for key in found:
             zrank.expire(key, 50)

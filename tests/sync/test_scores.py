@@ -540,3 +540,24 @@ def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_t
     sync(INDEX)
     assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 21)
     assert contents(VideoRank) == column()
+
+
+def test_what_is_made_of_filters_sees_changes_that_began_in_redis(videos: list[Video]) -> None:
+    group = VideoRank.group("watched")
+    group.add(*videos)
+    ranking = VideoRank.ranking.filter(group="watched")
+
+    def scores() -> list[int]:
+        for key in STORE.client.scan_iter("*:making"):
+            STORE.client.hset(key, "fresh", 1)
+        return [entry.score for entry in ranking.top()]
+
+    assert scores() == [30, 20, 10]
+    VideoRank.scores.increment(videos[0], 5)
+    assert scores() == [30, 20, 15]
+    VideoRank.scores.increment({videos[0]: 100, videos[1]: 2})
+    assert scores() == [115, 30, 22]
+    STORE.client.unlink(f"{STORE.keys.pending}:changed")
+    VideoRank.scores.increment(videos[1], 10)
+    assert not STORE.client.hexists(STORE.keys.meta, "followed"), "nothing follows"
+    assert scores() == [115, 32, 30]

@@ -1,18 +1,18 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- The error that keeps scores from beginning on this server, or nothing; and the generation that is being built, if
--- any. INFO takes longer than all else of a change: so it is called when a millisecond has passed since the last time
--- ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
+-- The error that keeps scores from beginning on this server, or nothing; the generation that is being built, if any; and
+-- what meta has of 'followed'. INFO takes longer than all else of a change: so it is called when a millisecond has passed
+-- since the last time ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
 local function refusal(meta, generation)
-  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified')
-  local live, building, accepted, identified = unpack(state)
+  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed')
+  local live, building, accepted, identified, followed = unpack(state)
   if live ~= generation then
     return not_live(meta, generation)
   end
   local now = clock()
   if math.abs(now - (identified or 0)) <= 1000 then
-    return nil, building
+    return nil, building, followed
   end
   local server, is_replica = identity()
   if is_replica then
@@ -22,5 +22,5 @@ local function refusal(meta, generation)
   end
   redis.call('HSET', meta, 'identified', integer(now))
   redis.call('HSETNX', meta, 'waiting', integer(now))
-  return nil, building
+  return nil, building, followed
 end

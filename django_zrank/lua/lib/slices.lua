@@ -1,4 +1,4 @@
--- uses: keys, ties, tests, positions
+-- uses: keys, ties, tests
 -- Many members at once: one command for a set, in place of one for a member.
 
 -- The look-ups that it takes to test a member, but for the test that is skipped.
@@ -12,33 +12,16 @@ local function look_ups_of(tests, skipped)
   return count
 end
 
--- Those of some primary keys that are ranked: as they are stored, and their scores.
-local function locate(live, members, layout)
-  local names, stored, scores = members, {}, {}
-  if layout.width > 0 and members[1] then
-    names = {}
-    for i, membership in ipairs(redis.call('HMGET', memberships_key(live), unpack(members))) do
-      if membership then
-        names[#names + 1] = string.sub(membership, 1, layout.width) .. members[i]
-      end
-    end
-  end
-  for i, score in ipairs(names[1] and redis.call('ZMSCORE', live, unpack(names)) or {}) do
-    local name = names[i]
-    if not score and layout.width == 0 then
-      name, score = find(live, name, layout)
-    end
-    if score then
-      stored[#stored + 1], scores[#scores + 1] = name, score
-    end
-  end
-  return stored, scores
-end
-
--- The numbers in the list of those of some stored members that are in one of the sets of a test.
-local function found_in(test, stored, numbers, layout, live, now)
+-- The numbers in the list of those of some stored members that are in one of the sets of a test; 'memberships' where they
+-- have been read.
+local function found_in(test, stored, numbers, layout, live, now, memberships)
   local found, left = {}, numbers
-  if is_by_name(test) then
+  if memberships and not test.is_group then
+    for _, i in ipairs(numbers) do
+      found[i] = is_named(test, memberships[i], live, layout.width)
+    end
+    return found
+  elseif is_by_name(test) then
     local members = {}
     for n, i in ipairs(numbers) do
       members[n] = primary_key(stored[i], layout)
@@ -66,14 +49,14 @@ local function found_in(test, stored, numbers, layout, live, now)
 end
 
 -- The numbers in the list of those of some stored members that pass all tests but the one that is skipped.
-local function passing(tests, stored, layout, live, now, skipped)
+local function passing(tests, stored, layout, live, now, skipped, memberships)
   local numbers = {}
   for i = 1, #stored do
     numbers[i] = i
   end
   for _, test in ipairs(tests) do
     if test ~= skipped and numbers[1] then
-      local found, left = found_in(test, stored, numbers, layout, live, now), {}
+      local found, left = found_in(test, stored, numbers, layout, live, now, memberships), {}
       for _, i in ipairs(numbers) do
         if (found[i] or false) == test.wants then
           left[#left + 1] = i
@@ -85,24 +68,32 @@ local function passing(tests, stored, layout, live, now, skipped)
   return numbers
 end
 
--- The number of members by the values of a facet, by the names of these values' rankings; 'members' are stored ones and
--- their scores in turn.
-local function count_values(live, members, facet, layout)
-  local keys, alike, counts = {}, {}, {}
-  for i = 1, #members, 2 do
-    keys[#keys + 1] = primary_key(members[i], layout)
-  end
-  for _, membership in ipairs(keys[1] and redis.call('HMGET', memberships_key(live), unpack(keys)) or {}) do
-    -- One that has just left the index may still stand in an intersection.
-    local names = membership and string.sub(membership, tie_length(membership, layout.width) + 1) or ''
-    alike[names] = (alike[names] or 0) + 1
-  end
-  for names, number in pairs(alike) do
-    for name in string.gmatch(names, '%Z+') do
-      if string.sub(name, 1, #facet) == facet then
-        counts[name] = (counts[name] or 0) + number
+-- The names of a facet's rankings in a membership, joined by NUL bytes, by a function that parses those that many have once.
+local function names_reader(facet, layout)
+  local known = {}
+  return function(membership)
+    local names = string.sub(membership, tie_length(membership, layout.width) + 1)
+    if not known[names] then
+      local found = {}
+      for name in string.gmatch(names, '%Z+') do
+        if string.sub(name, 1, #facet) == facet then
+          found[#found + 1] = name
+        end
       end
+      known[names] = table.concat(found, '\0')
+    end
+    return known[names]
+  end
+end
+
+-- Those of some stored members, and of the lists beside them, whose numbers are given.
+local function chosen(numbers, ...)
+  local lists = {}
+  for at, list in ipairs({...}) do
+    lists[at] = {}
+    for n, i in ipairs(numbers) do
+      lists[at][n] = list[i]
     end
   end
-  return counts
+  return unpack(lists)
 end

@@ -37,17 +37,21 @@ end
 -- True if a membership names one of the rankings of a test.
 local function is_named(test, membership, live, width)
   if not test.names then
-    test.names = {}
+    test.names, test.verdicts = {}, {}
     for _, key in ipairs(test.keys) do
       test.names[string.sub(key, #live + 2)] = true
     end
   end
-  for name in string.gmatch(membership and string.sub(membership, tie_length(membership, width) + 1) or '', '%Z+') do
-    if test.names[name] then
-      return true
+  local names = membership and string.sub(membership, tie_length(membership, width) + 1) or ''
+  local verdict = test.verdicts[names] -- many have the same facets
+  if verdict == nil then
+    verdict = false
+    for name in string.gmatch(names, '%Z+') do
+      verdict = verdict or test.names[name] or false
     end
+    test.verdicts[names] = verdict
   end
-  return false
+  return verdict
 end
 
 -- True if a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.

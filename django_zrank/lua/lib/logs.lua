@@ -1,0 +1,48 @@
+-- uses: clock
+-- Logs of members that changed: sorted sets, member -> version of its newest change. intersect.lua keeps them while it
+-- follows the changes; nobody else begins one. One member more, a NUL byte, has the version up to which changes are
+-- forgotten.
+
+-- The log of a group: who joined it, left it, or is forgotten because its time is over.
+local function log_of(group)
+  return group .. ':changed'
+end
+
+-- The version after the newest one. Versions only rise, also where the clock is set back.
+local function next_in_log(log)
+  local newest = redis.call('ZRANGE', log, 0, 0, 'REV', 'WITHSCORES')
+  return newest[1] and math.max(clock(), newest[2] + 1)
+end
+
+-- Note that members changed. False where no log is kept.
+local function note_changed(log, members)
+  local version = next_in_log(log)
+  if not version then
+    return false
+  end
+  local noted = {}
+  for i, member in ipairs(members) do
+    noted[2 * i - 1], noted[2 * i] = integer(version), member
+  end
+  if noted[1] then
+    redis.call('ZADD', log, unpack(noted))
+  end
+  return true
+end
+
+-- Note score changes that began in Redis; 'followed' is what meta says of it.
+local function note_rescored(meta, pending, followed, members)
+  if followed and not note_changed(log_of(pending), members) then
+    redis.call('HDEL', meta, 'followed')
+  end
+end
+
+-- Remove from a group some of those whose time is over. Returns their number.
+local function forget_expired(group, now, limit)
+  local expired = redis.call('ZRANGE', group, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+  if expired[1] then
+    redis.call('ZREM', group, unpack(expired))
+    note_changed(log_of(group), expired)
+  end
+  return #expired
+end
