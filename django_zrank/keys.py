@@ -95,9 +95,9 @@ class Keys(NamedTuple):
 
     def intersection(self, *what: str) -> str:
         """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
-        by a facet. ``<intersection>:making`` holds how far it is, ``<intersection>:noted`` which members are stored
-        with tie bytes, and how, or what each is counted by; ``<intersection>:part`` and ``…:part:noted`` what there is of it
-        while it is made."""
+        by a facet. ``<intersection>:making`` holds how far it is; ``<intersection>:noted`` which members are stored
+        with tie bytes, and how, or what each is counted by; ``<intersection>:part`` and ``…:part:noted`` what there
+        is of it while it is made."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 
