@@ -1,4 +1,4 @@
--- uses: refusal
+-- uses: logs, refusal
 -- Add to scores where members stand in one ranking only: change_scores.lua in a fraction of its time. All, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
