@@ -257,7 +257,7 @@ class Draw(NamedTuple):
             (
                 *left._arguments(view, keys, progress.numbers, patience),
                 *(view.layout.width, int(view.layout.memberships), self.measure),
-                # Of several filters no ranks are told.
+                # Under several filters ranks are unknown.
                 "ordinal" if view.ranking is None else view.method,
                 *(tests, patience, self.remember or "", progress.since, *progress.found),
             ),

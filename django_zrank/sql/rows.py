@@ -187,7 +187,7 @@ class Rows:
         return Collate(Value(value), collation) if collation and value is not None else value
 
     def collation(self, path: str) -> str | None:
-        """To MariaDB and MySQL "A" is "a" is "a ", unless they are told."""
+        """Collation: MariaDB and MySQL take "A", "a" and "a " for equal by default."""
         field = self.index.faceting.reading(path).field(path)
         if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
             return None

@@ -105,7 +105,7 @@ def unmark(
 
 def retire(index: RankIndex, ids: Sequence[int], *, generation: str, term: int) -> None:
     """Take away marks that were seen before ``generation`` was begun, for good: a server that holds it has what
-    they led to, and one that has lost it is built anew. Those that somebody else keeps locked are drained instead."""
+    they led to, and one that has lost it is rebuilt. Those that somebody else keeps locked are drained instead."""
     using = index.get_using()
     for start in range(0, len(ids), _CHUNK):
 

@@ -15,7 +15,7 @@ from ..exceptions import Busy
 __all__ = ["PATIENCE", "Busy", "briefly", "retry", "without_waiting"]
 
 PATIENCE: Final = 5.0
-"""Seconds for which whoever drains for a living tries again where a row is locked."""
+"""Seconds for which a watcher tries again where a row is locked."""
 
 _PAUSE: Final = 0.05
 _STATEMENT_SECONDS: Final = 5

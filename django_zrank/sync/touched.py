@@ -114,7 +114,7 @@ class Touched:
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
-        # else: whoever turned autocommit off commits by hand, and Django can't tell when.
+        # else: with autocommit off the caller commits by hand, and Django can't tell when.
 
     def marks(self) -> Iterator[Mark]:
         """Yield the marks that triggers would leave, for databases that forbid them."""

@@ -9,7 +9,7 @@ Of each index it tells:
 ``ok``
     Whether it is right, and can be expected to stay so.
 ``error``
-    Why it could not be verified, or null. If there is one, nothing but the above is told.
+    Why it could not be verified, or null. If there is one, the fields below are left out.
 ``verdict``, ``verdict_before``
     ``"healthy"`` or why it can't be believed (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
     case), when all is done; and what it was before ``--repair``, or null where nothing was repaired.

@@ -125,7 +125,7 @@ class Dialect(ABC):
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
-        """Give up soon, inside, where a table is locked: whoever waits for a lock holds up all who come later."""
+        """Give up soon, inside, where a table is locked: a session that waits for a lock blocks all later ones."""
         yield
 
     def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:

@@ -18,7 +18,7 @@ __all__ = ["MySQL"]
 
 
 class MySQL(ByRow):
-    """MariaDB and MySQL. They run triggers with the rights of whoever made them (the definer).
+    """MariaDB and MySQL. They run triggers with the rights of the account that created them (the definer).
 
     Plain ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the table's counter until the
     writer's statement ends.

@@ -26,7 +26,7 @@ class PostgreSQL(Dialect):
     runs none by row: each partition has its own for that. One on the table notes the set of its partitions: where
     another is attached, or one goes, what should be there isn't, and rows may have come or gone unmarked.
 
-    The function runs with the rights of whoever migrates, so that writers need none on the marks; hence its
+    The function runs with the rights of the account that migrates, so that writers need none on the marks; hence its
     fixed ``search_path`` and the schemas in its names.
     """
 
