@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import redis.asyncio.connection
 import redis.asyncio.sentinel
+from asgiref.sync import SyncToAsync
 from django.conf import settings
 from django.core.cache import caches
 from redis import Redis
@@ -112,6 +115,15 @@ async def running_loop() -> Loop:
         loop = _loops[running] = Loop()
         await loop.begin()
     return loop
+
+
+def _renew_thread() -> None:
+    """Give a fork a thread for its queries. Of asgiref's, which the parent may have used (``gunicorn --preload``), it
+    has the executor without the thread, and would wait for it forever."""
+    SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
+
+
+os.register_at_fork(after_in_child=_renew_thread)
 
 
 def copy_client(client: Redis) -> AsyncRedis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from django.db.models.functions import Now
 
@@ -16,7 +16,10 @@ from .marks import waiting_marks
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Gauges", "read_gauges"]
+__all__ = ["MOST_WAITING", "Gauges", "read_gauges"]
+
+MOST_WAITING: Final = 100_000
+"""No more marks are counted: a long outage leaves millions, and metrics are asked every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Gauges:
     """The state of an index at this moment."""
 
     waiting: int
-    """Marks that wait to be worked off."""
+    """Marks that wait to be worked off, counted up to :data:`MOST_WAITING`."""
 
     oldest: float
     """Seconds since the oldest of them was left, by the database's clock; 0 where none waits."""
@@ -66,7 +69,7 @@ def read_gauges(index: RankIndex) -> Gauges:
     except IndexUnavailable:
         members, verdict, pending = None, None, None
     return Gauges(
-        waiting=waiting.count(),
+        waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
         members=members,
         verdict=verdict,

@@ -122,6 +122,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
     try:
         with progress.shown():
             rows = count_rows(index)
+            progress.add(0)  # it may have taken long
             if job.kind == Job.Kind.REBUILD:
                 progress.total = rows
                 ok, outcome = True, f"{rebuild(index, progress=progress.add):,} members ranked."
@@ -130,8 +131,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
                 report = verify(index, progress=progress.add)
                 ok, outcome = report.ok, _summary(report)
     except _Stopped:
-        # No longer this process's, or to be taken by the next one at once.
-        _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
+        _hand_back(job)
     except Exception as error:
         logger.exception("%s: failed", job)
         _finish(job, ok=False, outcome=str(error) or type(error).__name__)
@@ -157,13 +157,19 @@ def _mine(job: Job) -> QuerySet[Job]:
     return Job.objects.using(job._state.db).filter(pk=job.pk, runner=job.runner, is_open=True)
 
 
+def _hand_back(job: Job) -> None:
+    """Let the next process take the job at once, if it is still this one's. An orderly stop is no attempt."""
+    _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
+
+
 def _finish(job: Job, **result: object) -> None:
     _mine(job).update(is_open=None, finished_at=Now(), **result)
 
 
 class _Progress:
     """Counts rows, and writes the count once a second as a sign of life: from a thread of its own, because a query may
-    take long to return its first row, and MySQL's connection can't be used while rows come from it."""
+    take long to return its first row, and MySQL's connection can't be used while rows come from it. For the same reason
+    this thread hands the job back when the process is to end: it may be killed before the query returns."""
 
     def __init__(self, job: Job, stop: Event) -> None:
         self.job, self.stop = job, stop
@@ -192,6 +198,8 @@ class _Progress:
         try:
             while not ended.wait(_PULSE):
                 try:
+                    if self.stop.is_set():
+                        return _hand_back(self.job)
                     kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                     self.is_mine = bool(kept)
                 except Exception as error:  # noqa: BLE001 - silent, it would lose the job to another process

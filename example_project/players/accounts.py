@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.backends import ModelBackend
 
-__all__ = ["ADMIN", "make_admin"]
+__all__ = ["ADMIN", "DemoBackend", "make_admin"]
 
 ADMIN = "admin"
 """Its name and its password."""
 
 
+class DemoBackend(ModelBackend):
+    """Django's own, which knows the demo's superuser with DEBUG only: neither by a password nor by a session."""
+
+    def user_can_authenticate(self, user):
+        return super().user_can_authenticate(user) and (settings.DEBUG or user.get_username() != ADMIN)
+
+
 def make_admin() -> None:
-    """See to it that there is one with DEBUG, and none with that password without it."""
-    users = get_user_model().objects
-    if settings.DEBUG:
-        user, is_new = users.get_or_create(username=ADMIN, defaults={"is_staff": True, "is_superuser": True})
-        if is_new or not user.has_usable_password():
-            user.set_password(ADMIN)
-            user.save()
+    """See to it that there is one, with DEBUG."""
+    if not settings.DEBUG:
         return
-    for user in users.filter(username=ADMIN):
-        if user.check_password(ADMIN):
-            user.set_unusable_password()
-            user.save()
+    user, is_new = get_user_model().objects.get_or_create(
+        username=ADMIN, defaults={"is_staff": True, "is_superuser": True}
+    )
+    if is_new:
+        user.set_password(ADMIN)
+        user.save()

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user_model, login, logout
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -52,7 +53,7 @@ def _show(request: HttpRequest, form: RollForm, said: str = "") -> HttpResponse:
     context = {"player": player, "own": own, "roll": rolled, "form": form, "error": error, "said": said}
     if _is_htmx(request):
         return render(request, "players/show.html", context | {"is_swapped": True})
-    context |= {"cast": _cast(), "is_demo": settings.DEBUG, **_house(error), **_outage()}
+    context |= {"cast": _cast(), "is_demo": settings.DEBUG, **_house(request, error), **_outage()}
     response = render(request, "players/arena.html", context, status=503 if error else 200)
     if error:
         response.headers["Retry-After"] = str(ceil(get_settings().retry_after))
@@ -102,8 +103,10 @@ def match(request: HttpRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def audience(request: HttpRequest) -> HttpResponse:
-    """Let people join or leave."""
+    """Let people join or leave: on a developer's machine anybody, elsewhere who is signed in."""
     if request.method == "POST":
+        if not _may_gather(request):
+            raise PermissionDenied
         act = {"join": house.join, "leave": house.leave}.get(request.POST.get("action", ""))
         if act is None:
             raise Http404
@@ -114,9 +117,11 @@ def audience(request: HttpRequest) -> HttpResponse:
         if not _is_htmx(request):
             messages.success(request, said)
             return redirect("arena")
-        return render(request, "players/audience.html", {"said": said, "is_swapped": True, **_house(None)})
+        return render(
+            request, "players/audience.html", {"said": said, "is_swapped": True, **_house(request, None)}
+        )
     if _is_htmx(request):
-        return render(request, "players/audience.html", {"is_swapped": True, **_house(None)})
+        return render(request, "players/audience.html", {"is_swapped": True, **_house(request, None)})
     return redirect("arena")
 
 
@@ -179,11 +184,16 @@ def _stand_in(request: HttpRequest) -> Player | None:
     return Player.objects.filter(user__username=NEWCOMER).first()
 
 
-def _house(error: Exception | None) -> dict[str, Any]:
+def _may_gather(request: HttpRequest) -> bool:
+    return settings.DEBUG or request.user.is_authenticated
+
+
+def _house(request: HttpRequest, error: Exception | None) -> dict[str, Any]:
+    may_gather = _may_gather(request)
     try:
-        return {"house": None if error else house.count()}
+        return {"house": None if error else house.count(), "may_gather": may_gather}
     except IndexUnavailable:
-        return {"house": None}
+        return {"house": None, "may_gather": may_gather}
 
 
 def _outage() -> dict[str, Any]:

@@ -233,12 +233,20 @@ def test_an_outage(serve):
 
 def test_no_play_as_without_debug(serve):
     with serve(ARENA_DEBUG="0") as site:
+        # The superuser whose password is known, left by a run with DEBUG.
+        with_debug = "from django.conf import settings; settings.DEBUG = True"
+        make = "from players.accounts import make_admin; make_admin()"
+        made = site.arena.manage("shell", "-c", f"{with_debug}; {make}")
+        assert made.returncode == 0, made.stderr
+        assert site.arena.query("SELECT username FROM auth_user WHERE is_superuser") == [("admin",)]
         client = Client(site)
         status, _, body = client.get("/")
         assert status == 200
         assert "Play as" not in body
         assert "admin" not in re.sub('href="[^"]*"', "", body)
         assert client.post("/outage/", action="kill")[0] == 404
+        assert 'id="join"' not in body
+        assert client.post("/audience/", action="join")[0] == 403
         client.get("/admin/login/")
         assert (
             "Please enter the correct" in client.post("/admin/login/", username="admin", password="admin")[2]

@@ -8,6 +8,7 @@ from django.db.models import F
 from redis import Redis
 
 from django_zrank.models import Mark
+from django_zrank.sync import gauges as gauges_module
 from django_zrank.sync.gauges import Gauges, read_gauges
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
@@ -34,6 +35,13 @@ def test_marks_that_wait() -> None:
     gauges = read_gauges(INDEX)
     assert (gauges.waiting, gauges.members) == (2, 0)
     assert 89 < gauges.oldest < 3000
+
+
+def test_a_backlog_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    Mark.objects.all().delete()
+    monkeypatch.setattr(gauges_module, "MOST_WAITING", 3)
+    Mark.objects.bulk_create(Mark(index=INDEX.name, member=str(member)) for member in range(5))
+    assert read_gauges(INDEX).waiting == 3
 
 
 def test_an_index_that_is_not_there(zrank: Redis) -> None:

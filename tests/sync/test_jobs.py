@@ -177,6 +177,32 @@ def test_an_error_of_a_driver_s_own_does_not_end_the_thread(
     assert finished(job).ok
 
 
+def test_a_stop_while_rows_are_counted_hands_the_job_back_at_once(
+    carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may be killed before the count returns. Three roll-outs would have given the job up."""
+    entered, proceed = threading.Event(), threading.Event()
+
+    def count(index: Any) -> int:
+        entered.set()
+        assert proceed.wait(20)
+        return 0
+
+    monkeypatch.setattr(jobs_module, "count_rows", count)
+    monkeypatch.setattr(jobs_module, "rebuild", lambda *args, **options: pytest.fail("it was to stop"))
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    stop = carrying_out()
+    assert entered.wait(20)
+    stop.set()
+    try:
+        wait_for(lambda: jobs_of(INDEX).filter(pk=job.pk, is_open=True, runner="", attempts=0).exists())
+    finally:
+        proceed.set()
+    wait_for(lambda: not any(thread.name == "zrank-jobs" for thread in threading.enumerate()))
+    job.refresh_from_db()
+    assert (job.is_open, job.runner, job.attempts) == (True, "", 0)
+
+
 @pytest.mark.slow
 def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
