@@ -21,6 +21,7 @@ from django_zrank.admin.histograms import BARS, draw_histogram
 from django_zrank.models import Generation, Job, Mark
 from django_zrank.sync.jobs import jobs_of
 from django_zrank.testing import EmbeddedServer, settings_for, sync_now
+from tests.keyspace import whole
 from tests.testapp.admin import PlayerAdmin
 from tests.testapp.models import Competitor, Nickname, Player, Ticket, Video
 from tests.testapp.zrank import (
@@ -119,7 +120,7 @@ def test_a_get_changes_nothing(sign_in: Callable[..., Client], players: list[Pla
 
     def held() -> Any:
         rows = [list(model.objects.order_by("pk").values()) for model in (Generation, Job, Mark, Player)]
-        return rows, {key: zrank.dump(key) for key in sorted(zrank.keys())}
+        return rows, whole(zrank)
 
     before = held()
     for url in (LIST, PAGE, JOBS, f"{PAGE}?n=10&member={players[50].pk}"):

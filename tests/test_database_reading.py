@@ -353,7 +353,7 @@ def test_few_queries(ask: Any, most: int, method: str) -> None:
 
 
 def test_more_members_than_a_query_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection.features, "max_query_params", 999)
+    monkeypatch.setattr(type(connection.features), "max_query_params", 999)
     write({pk: {**ROW, "points": pk} for pk in range(1, 1201)})
     ranking = by_sql(INDEXES[0])
     pks = [*range(1, 1201), 9999, 2**63 - 1, 2**63, 10**30]

@@ -245,12 +245,13 @@ def test_a_member_touched_after_a_released_savepoint_survives_the_rollback_of_it
 
 
 def test_savepoints_made_by_hand() -> None:
+    begin = getattr(transaction, "savepoint_create", transaction.savepoint)  # renamed in Django 6.1
     with transaction.atomic():
-        savepoint = transaction.savepoint()
+        savepoint = begin()
         Nickname.objects.create(nick="a", score=1)
         transaction.savepoint_rollback(savepoint)
         Nickname.objects.create(nick="b", score=1)
-        transaction.savepoint_commit(transaction.savepoint())
+        transaction.savepoint_commit(begin())
     assert contents(NicknameRank) == {"b": 1}
 
 
