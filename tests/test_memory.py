@@ -27,9 +27,7 @@ def ratio(index: type[RankIndex], width: int) -> float:
     """All keys of an index, where a bare sorted set of the same members and scores is 1."""
     store = load(index, ((pk, pk % 100, 7)[:width] for pk in range(MEMBERS)))
     client: Any = store.client
-    for pks in (
-        range(at, at + 500) for at in range(0, MEMBERS, 500)
-    ):
+    for pks in (range(at, at + 500) for at in range(0, MEMBERS, 500)):
         client.zadd("bare", {str(pk): pk % 100 for pk in pks})
     keys = list(client.scan_iter(f"*{{{index.name}}}*", count=1000))
     total = sum(client.memory_usage(key, samples=0) for key in keys)
