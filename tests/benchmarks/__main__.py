@@ -28,11 +28,12 @@ SMALL = {
     "rebuild": "--members 20000,100000 --rounds 3",
     "hold": "--members 20000",
     "database": "--rows 20000 --rounds 3",
+    "failover": "--only killed --seconds 6",
 }
 """Each in a process of its own: it makes a database and servers of its own."""
 
-PLOTTED = ("rivals", "rebuild", "hold")
-"""What grows with the members, and is drawn."""
+PLOTTED = ("rivals", "rebuild", "hold", "failover")
+"""What is drawn: against the members, save the last, which is over time."""
 
 STEPS = (10_000, 100_000, 1_000_000)
 
@@ -68,7 +69,7 @@ def main() -> int:
 
 def large(name: str, members: int) -> str:
     """The options of a large run: nothing but the sizes where there are some."""
-    if name not in PLOTTED:
+    if name not in PLOTTED or name == "failover":
         return ""
     if name == "hold":  # a plot of each size, of all operations
         return "--members 100000,1000000"

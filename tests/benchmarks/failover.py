@@ -251,7 +251,7 @@ def plot(path: Path, seen: dict[str, dict[str, Seen]]) -> None:
         panel.set_xlabel("seconds after it")
     panels[0][0].legend(loc="upper left", markerscale=2)
     figure.tight_layout()
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=72)
 
 
 if __name__ == "__main__":
