@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django_zrank import RankIndex, Ranking
 from django_zrank.engine import reader_of
 from django_zrank.engine.steps import Blocking
+from django_zrank.requests.view import View
 from django_zrank.sql.reader import SqlReader
 
 __all__ = ["ByRedis", "BySql", "by_sql"]
@@ -16,7 +18,8 @@ __all__ = ["ByRedis", "BySql", "by_sql"]
 class BySql(Ranking):
     """A ranking that only queries the database."""
 
-    def _answer(self, question: Any, view: Any) -> Any:
+    def _ask(self, question: Any, method: str | None = None) -> Any:
+        view = _view(self, method)
         return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
 
@@ -27,5 +30,9 @@ def by_sql(index: type[RankIndex]) -> BySql:
 class ByRedis(Ranking):
     """A ranking that only queries Redis."""
 
-    def _answer(self, question: Any, view: Any) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.request, view)))
+    def _ask(self, question: Any, method: str | None = None) -> Any:
+        return (yield from reader_of(self.index).running(partial(question.request, _view(self, method))))
+
+
+def _view(ranking: Ranking, method: str | None) -> View:
+    return ranking.view if method is None else replace(ranking.view, method=method)
