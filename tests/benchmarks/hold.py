@@ -194,6 +194,18 @@ class Measurement:
             self.fresh(lambda: within.filter(region=next(regions)).count()),
         )
         yield 'group: counts("region")', self.forget, self.fresh(lambda: within.counts("region"))
+        changes = cycle(range(0, len(audience) - 100, 100))
+
+        def join_and_leave() -> None:
+            """Let a hundred leave and a hundred join, and ask, as a page does a second later."""
+            at = next(changes)
+            group.remove(*audience[at : at + 100])
+            group.add(*self.pks[len(audience) + at : len(audience) + at + 100])
+            for key in self.redis.scan_iter("*:making", count=10_000):
+                self.redis.hset(key, "fresh", 1)
+            within.counts("region")
+
+        yield 'group, 200 changed: counts("region")', lambda: within.counts("region"), repeat(join_and_leave)
         yield "uncovered: recommend(), 200 times", nothing, lambda: self.recommend(uncovered)
         yield "uncovered: count()", self.forget, self.fresh(uncovered.count)
         yield "uncovered: top()", self.forget, self.fresh(uncovered.top)
