@@ -18,6 +18,7 @@ from .filters import GROUP
 from .hooks import check_attributes, check_hooks
 from .index import RANKING_METHODS, RankIndex
 from .models import Mark
+from .score_checks import check_scores
 from .sync.dialects import DIALECTS
 from .sync.watched_tables import unseen_tables, watched_tables
 
@@ -97,14 +98,9 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.E026",
         )
-    try:
-        index.column  # noqa: B018
-    except (FieldDoesNotExist, FieldError) as error:
-        hint = (
-            "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
-            "only criterion."
-        )
-        yield Error(f"{cls.__name__}.write_behind: {error}.", hint=hint, obj=cls, id="zrank.E035")
+    found = list(check_scores(index))
+    yield from found
+    if any(message.is_serious() for message in found):
         return
     yield from _check_decimals(index, ordering)
     yield from _check_method(index)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
 from uuid import uuid4
 
 from asgiref.sync import sync_to_async
-from django.apps import apps
 from django.db import models, router
 from django.db.models.expressions import OrderBy
 
+from .codec.awake import Awake
 from .codec.column import Column
 from .codec.entry import Entry, Ranked, decoder
 from .codec.layout import Layout
 from .codec.members import MemberCodec
+from .codec.model import find_model
 from .codec.order import Order
 from .codec.units import Distance
 from .exceptions import NotRanked
@@ -30,7 +32,7 @@ from .scores import ScoresAccessor
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-__all__ = ["RANKING_METHODS", "Band", "RankIndex", "find_model"]
+__all__ = ["RANKING_METHODS", "Band", "RankIndex"]
 
 RANKING_METHODS: Final = METHODS
 
@@ -43,27 +45,11 @@ class _RankingAccessor:
 
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
         ranking = _rankings.get(owner)
-        if ranking is None:
-            ranking = _rankings.setdefault(owner, Ranking(owner.instance()))
-        return ranking
+        return _rankings.setdefault(owner, Ranking(owner.instance())) if ranking is None else ranking
 
 
 _instances: dict[type[RankIndex], Any] = {}
 _rankings: dict[type[RankIndex], Ranking] = {}
-
-
-def find_model(declared: Any, module: str) -> type[models.Model] | None:
-    """The model that an index in ``module`` declares, None where that has no table: ``players.Player`` or ``Player``
-    as foreign keys take them, or a class. Not before Django has loaded the models."""
-    if isinstance(declared, str):
-        own = apps.get_containing_app_config(module)
-        label = declared if "." in declared or own is None else f"{own.label}.{declared}"
-        try:
-            declared = apps.get_model(label)
-        except (LookupError, ValueError):
-            return None
-    is_model = isinstance(declared, type) and issubclass(declared, models.Model)
-    return declared if is_model and not (declared._meta.abstract or declared._meta.swapped) else None
 
 
 class RankIndex(MemberCodec, Generic[Member]):
@@ -104,6 +90,10 @@ class RankIndex(MemberCodec, Generic[Member]):
     """The way in which scores that begin in Redis, by ``PlayerRank.scores``, follow into the column: ``"increment"``,
     added to it; ``"best"``, the better of both; ``"latest"``, in its place. Default: scores begin in the database."""
 
+    idle: tuple[str, timedelta] | None = None
+    """The column that tells when a row was last seen, a lookup path to a ``DateTimeField``, and for how long the row is
+    ranked after that: ``("last_seen", timedelta(days=30))``. Null is never. Default: all rows are ranked."""
+
     # Who meets whom
 
     band: Band | None = None
@@ -117,7 +107,7 @@ class RankIndex(MemberCodec, Generic[Member]):
     """The readable side: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[ScoresAccessor] = ScoresAccessor()
-    """Scores that begin in Redis: ``PlayerRank.scores.increment(player)``. It takes ``write_behind``."""
+    """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
 
     def __init__(self) -> None:
         # None where there is nothing to rank: manage.py check says so, and could not if this raised.
@@ -154,6 +144,9 @@ class RankIndex(MemberCodec, Generic[Member]):
 
     def get_write_behind(self) -> str:
         return self.write_behind
+
+    def get_idle(self) -> tuple[str, timedelta] | None:
+        return self.idle
 
     def get_name(self) -> str:
         return type(self).name or (str(self.model._meta.model_name) if self.model else "")
@@ -202,7 +195,7 @@ class RankIndex(MemberCodec, Generic[Member]):
             raise NotRanked(f"the index {self.name!r} has no owner")
         first = self.ordering.first
         is_ranked = {f"{first.path}__isnull": False} if first.nullable else {}
-        rows = self.get_queryset().filter((owner or "pk", user.pk), **is_ranked)
+        rows = self.get_queryset().filter((owner or "pk", user.pk), *self._awake, **is_ranked)
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
@@ -253,6 +246,15 @@ class RankIndex(MemberCodec, Generic[Member]):
         return self.column.rule if self.column else ""
 
     @cached_property
+    def awake(self) -> Awake | None:
+        """The condition under which rows are awake, None where none sleeps."""
+        return Awake.parse(self.model, self.get_idle())
+
+    @property
+    def _awake(self) -> tuple[models.Q, ...]:
+        return (self.awake.condition(),) if self.awake else ()
+
+    @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
         order = self.ordering
@@ -264,10 +266,10 @@ class RankIndex(MemberCodec, Generic[Member]):
         """Eight digits that differ where members are stored otherwise: by another order, or in other facets."""
         criteria = self.ordering.criteria
         values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
-        # A single criterion is stored in one way, whatever its direction.
         places = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
         facets = [facet.name for facet in self.faceting.all]
         said = repr((self.model._meta.label, values, places, facets, self.layout))
+        said += repr(self.awake[:2]) if self.awake else ""
         return sha256(said.encode()).hexdigest()[:8]
 
     def new_generation(self) -> str:
@@ -280,10 +282,10 @@ class RankIndex(MemberCodec, Generic[Member]):
         return not dash or declaration == self.declaration
 
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
-        """The rows that have a rank, in the writer database: the queryset without null scores. Of those, the
+        """The rows that have a rank, in the writer database: the awake ones without null scores. Of those, the
         ones that meet the ``conditions``, which name no column of another table."""
         is_ranked = {f"{self.ordering.first.path}__isnull": False}
-        return self.get_queryset().using(self.get_using()).filter(*conditions, **is_ranked)
+        return self.get_queryset().using(self.get_using()).filter(*conditions, *self._awake, **is_ranked)
 
     @cached_property
     def to_entries(self) -> Callable[[Iterable[Ranked]], list[Entry]]:

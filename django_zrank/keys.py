@@ -34,7 +34,10 @@ class Keys(NamedTuple):
         Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
         ``cursor``, how far takings have come in a round; ``identified``, when the server was last compared
-        with the accepted one; ``waiting``, since when something has been pending."""
+        with the accepted one; ``waiting``, since when something has been pending.
+
+        Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have been removed, and
+        ``swept_member``, the last of them."""
         return f"{self.tag}:meta"
 
     @property
@@ -55,6 +58,16 @@ class Keys(NamedTuple):
     def once(self, key: str) -> str:
         """Text, for a while: a call of this name has changed scores."""
         return f"{self.tag}:once:{key}"
+
+    @property
+    def touched(self) -> str:
+        """Sorted set: member -> when it was last seen, in microseconds, of those whose column doesn't have that yet."""
+        return f"{self.tag}:touched"
+
+    @property
+    def due(self) -> str:
+        """Sorted set: touched member -> when its column may be written, in microseconds."""
+        return f"{self.tag}:due"
 
     @property
     def doomed(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +10,7 @@ from .codec.units import EXACT, EXACT_LOW
 from .engine import reader_of
 from .engine.steps import Blocking, Steps
 from .exceptions import NotRanked
-from .requests.scores import LIMIT, ChangeScores
+from .requests.scores import LIMIT, ChangeScores, Touch
 from .signals import unranked
 from .verbs import twin, verb
 
@@ -24,7 +24,7 @@ _KEPT: Final = 24 * 60 * 60
 
 
 class Scores:
-    """The scores of an index that declares ``write_behind``.
+    """Changes that begin in Redis, of an index that declares ``write_behind`` or ``idle``.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` where Redis can't
@@ -69,6 +69,39 @@ class Scores:
 
     asubmit = twin(submit)
 
+    @verb
+    def touch(self, *members: Any) -> Steps[None]:
+        """Note that members were seen now: they stay ranked for as long as ``idle`` says. A member that sleeps is
+        woken; if any has no row that can be ranked, :exc:`~django_zrank.NotRanked` is raised.
+        """
+        index = self.index
+        if index.awake is None or index.awake.field is None:
+            declared = index.get_idle()
+            raise TypeError(
+                f"touch(): the index {index.name!r} declares idle = {declared!r}, no column of its own"
+            )
+        texts = list(dict.fromkeys(index.to_text(member, "member") for member in members))
+        if len(texts) > LIMIT:
+            raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
+        if texts:
+            yield reader_of(index).acceptance
+            yield from self._touch(texts)
+
+    atouch = twin(touch)
+
+    def _touch(self, texts: list[str]) -> Steps[None]:
+        index, reader = self.index, reader_of(self.index)
+        missing = yield from reader.running(Touch(index.layout, texts).request)
+        if missing:
+            yield self._wake(missing)
+            missing = yield from reader.running(Touch(index.layout, missing).request)
+        if missing:
+            raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {index.name!r}")
+
+    def _wake(self, texts: Sequence[str]) -> Blocking[Any]:
+        members = list(map(self.index.from_text, texts))
+        return Blocking(partial(unranked.send, self.index, members=members))
+
     def _require(self, method: str, *rules: str) -> None:
         if self.index.rule not in rules:
             declared = self.index.get_write_behind()
@@ -98,7 +131,7 @@ class Scores:
         yield reader.acceptance
         found = yield from reader.running(ask.request)
         if found.verdict == "missing":
-            yield Blocking(partial(unranked.send, index, members=list(map(index.from_text, found.results))))
+            yield self._wake(found.results)
             found = yield from reader.running(ask.request)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
@@ -108,6 +141,8 @@ class Scores:
             raise ValueError(
                 f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )
+        if index.awake and index.awake.field:
+            yield from self._touch(list(changes))
         decode = index.ordering.first.kind.decode
         return list(map(decode, found.results))
 

@@ -28,6 +28,7 @@ __all__ = [
     "INCREMENT_SCORES",
     "INTERSECT",
     "LOAD_ROWS",
+    "NOTE_SWEPT",
     "READ_MEMBERS",
     "READ_PAGE",
     "READ_PENDING",
@@ -36,9 +37,11 @@ __all__ = [
     "SAMPLE_ANYWHERE",
     "SAMPLE_NEARBY",
     "SETTLE_FLUSH",
+    "SETTLE_TOUCHES",
     "START_REBUILD",
     "SWAP_REBUILT",
     "TAKE_PENDING",
+    "TOUCH_MEMBERS",
     "UNLINK_GENERATION",
     "Script",
 ]
@@ -91,6 +94,7 @@ FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
 INCREMENT_SCORES: Final = Script("increment_scores")
 INTERSECT: Final = Script("intersect")
+NOTE_SWEPT: Final = Script("note_swept")
 READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")
 READ_PENDING: Final = Script("read_pending")
@@ -99,7 +103,9 @@ RECONCILE_PENDING: Final = Script("reconcile_pending")
 SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 SETTLE_FLUSH: Final = Script("settle_flush")
+SETTLE_TOUCHES: Final = Script("settle_touches")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")
 TAKE_PENDING: Final = Script("take_pending")
+TOUCH_MEMBERS: Final = Script("touch_members")
 UNLINK_GENERATION: Final = Script("unlink_generation")

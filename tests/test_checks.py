@@ -21,7 +21,7 @@ from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.urls import include, path
 
-from django_zrank import RankIndex, checks, declaration, hooks
+from django_zrank import RankIndex, checks, declaration, hooks, score_checks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
@@ -510,6 +510,26 @@ DECLARATIONS = [
             ("latest", ("-is_active",), "is_active is no integer and no decimal", {}),
         ]
     ),
+    *(
+        declaring("zrank.E038", f"idle {idle!r}", f"Wrong.idle: {match}", idle=idle)
+        for idle, match in [
+            ("name", "expected a column and a timedelta, not 'name'"),
+            (("user__last_login",), "expected a column and a timedelta"),
+            (("user__last_login", 30), "expected a timedelta above zero, not 30"),
+            (("user__last_login", timedelta(0)), "expected a timedelta above zero"),
+            (("nowhere", timedelta(1)), "Player has no field named 'nowhere'"),
+            (("name", timedelta(1)), "name is not a DateTimeField"),
+            (("friends__user__last_login", timedelta(1)), ".*may have several values for one row"),
+        ]
+    ),
+    declaring(
+        "zrank.W011",
+        "idle without an index",
+        "begins with moment",
+        model=Ticket,
+        order=("real",),
+        idle=("moment", timedelta(1)),
+    ),
     declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
     declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),
@@ -784,7 +804,7 @@ def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
 
 
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, declaration, hooks]
+    modules: list[Any] = [checks, declaration, hooks, score_checks]
     text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     assert cases | {"zrank.E023", "zrank.W020", "zrank.W021"} == set(re.findall(r"zrank\.[EW]\d+", text))

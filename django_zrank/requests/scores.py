@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ..codec.layout import PLAIN, Layout
 from ..keys import Keys
-from ..scripts import CHANGE_SCORES, INCREMENT_SCORES
+from ..scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
 from .request import Call, Request
 
-__all__ = ["LIMIT", "ChangeScores", "Changed"]
+__all__ = ["LIMIT", "ChangeScores", "Changed", "Touch"]
 
 LIMIT = 1000
 """The most members that one call changes."""
@@ -63,6 +63,23 @@ class ChangeScores(NamedTuple):
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
         call = Call(CHANGE_SCORES, names, arguments)
         return Request((call,), _parse, writes=True, once=not self.key)
+
+
+class Touch(NamedTuple):
+    """A note that members were seen now."""
+
+    layout: Layout
+    members: Sequence[str]
+
+    def request(self, keys: Keys) -> Request[list[str]]:
+        """The request. The answer: the members that aren't ranked."""
+        names = (keys.root, keys.meta, keys.touched, keys.due)
+        arguments = (keys.generation, int(self.layout.memberships), *self.members)
+        return Request((Call(TOUCH_MEMBERS, names, arguments),), _texts, writes=True)
+
+
+def _texts(replies: list[list[bytes]]) -> list[str]:
+    return [text.decode() for text in replies[0]]
 
 
 def _parse(replies: list[Any]) -> Changed:

@@ -54,9 +54,9 @@ class SqlReader:
         """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` where it takes longer than
         ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or what is asked about is in Redis alone."""
         name = self.rows.index.name
-        if self.rows.index.rule and not _logged.get(name):
+        if (self.rows.index.rule or self.rows.index.awake) and not _logged.get(name):
             _logged.keep(name, True, _LOGGED_EVERY)
-            logger.warning("Index %r: answers by SQL lack the scores that are pending in Redis", name)
+            logger.warning("Index %r: answers by SQL lack what is pending in Redis", name)
         return self._answer(question, view)  # type: ignore[no-any-return]
 
     def _answer(self, question: Any, view: View) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..codec.units import Number
 from .health import Health, Serving
 from .pending import Flight, Pending
+from .touches import Touches
 from .verifying import Pieces, Standing, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
 
@@ -22,5 +23,5 @@ __all__ = [
 ]
 
 
-class Store(Writing, Serving, Verifying, Pending):
+class Store(Writing, Serving, Verifying, Pending, Touches):
     """One index in Redis, as it is written, verified and rebuilt."""

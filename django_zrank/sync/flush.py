@@ -16,6 +16,7 @@ from ..notes import noted
 from ..recent import Recent
 from ..store import Flight, Health, Store
 from .flush_statements import add_to_column
+from .idle import sweep, write_touches
 from .patience import PATIENCE, briefly, without_waiting
 from .transactions import refuse_transaction
 
@@ -38,7 +39,7 @@ class _Superseded(Exception):
 
 
 def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Write what is pending to the column, or about ``limit`` members of it. Returns how many.
+    """Write what is pending to the column, or about ``limit`` members of it, and touches. Returns how many.
 
     Taken, written and noted, settled: Redis hands out what is pending as the flush *n* and keeps it; one transaction
     adds it to the column and notes *n*, if the database still notes *n - 1* under this term; then Redis settles it. A
@@ -47,10 +48,11 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for
     longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
-    if index.column is None:
-        return 0
     refuse_transaction(connections[index.get_using()], "A flush")
-    store, done = Store(index.name, index.layout, index.rule), 0
+    done = write_touches(index, limit=limit, patience=patience)
+    if index.column is None:
+        return done
+    store = Store(index.name, index.layout, index.rule)
     while limit is None or done < limit:
         row = noted(index)
         size = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
@@ -119,8 +121,9 @@ _flushed: Recent[bool] = Recent()
 
 
 def is_due(index: RankIndex) -> bool:
-    """Return True if this process has not flushed ``index`` for ``FLUSH_EVERY`` seconds, and takes it upon itself."""
-    if index.column is None or _flushed.get(index.name):
+    """Return True if this process has neither flushed ``index`` nor looked for members that fell asleep for
+    ``FLUSH_EVERY`` seconds, and takes it upon itself."""
+    if (index.column is None and index.awake is None) or _flushed.get(index.name):
         return False
     return _flushed.keep(index.name, True, get_settings().flush_every)
 
@@ -138,6 +141,7 @@ def flush_soon(index: RankIndex) -> None:
     try:
         with without_waiting(connection):
             flush(index, limit=_SHARE, patience=0.0)
+            sweep(index, limit=_SHARE, patience=0.0)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not flushed. %s", index.name, error)
 

@@ -14,6 +14,7 @@ from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
 from .breaker import breaker
+from .seen import write_seen
 from .transactions import is_open
 
 if TYPE_CHECKING:
@@ -132,8 +133,11 @@ def read(
 
 def _wake(sender: RankIndex, members: list[Any], **kwargs: Any) -> None:
     # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
-    if not is_open(connections[sender.get_using()]):
-        push(sender, members)
+    if is_open(connections[sender.get_using()]):
+        return
+    if sender.awake and sender.awake.field:
+        write_seen(sender, dict.fromkeys(members))
+    push(sender, members)
 
 
 unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

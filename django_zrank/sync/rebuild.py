@@ -19,6 +19,7 @@ from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .flush import are_lost, reconcile
+from .idle import asleep_since
 from .marks import retire, waiting_ids
 from .prefetch import prefetch
 from .push import forget
@@ -72,6 +73,7 @@ def rebuild(
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
     covered = waiting_ids(index, _RETIRED)
+    asleep = asleep_since(index)
     if not store.start_rebuild(building, owner=owner, server=server, term=term, polite=polite):
         raise _superseded(index)
     try:
@@ -87,6 +89,8 @@ def rebuild(
                 progress(len(batch))
         if not store.swap_rebuilt(building):
             raise _superseded(index)
+        if asleep is not None:
+            store.note_swept(term, asleep)
         rows.filter(building=building).update(generation=building, building="")
         forget(index)
         retire(index, covered, generation=building, term=term)

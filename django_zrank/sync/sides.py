@@ -11,6 +11,7 @@ from django.db import connections
 
 from ..codec.units import Number
 from ..store import Pieces, Standing, Store
+from .idle import unswept
 from .marks import waiting_marks
 from .prefetch import ahead
 from .push import read
@@ -109,12 +110,13 @@ class Sides:
     def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
         return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
 
-    def in_flight(self, suspects: Collection[bytes]) -> Collection[bytes]:
-        """The suspects that a waiting mark is about, or may be."""
+    def in_flight(self, suspects: Mapping[bytes, Any]) -> Collection[bytes]:
+        """The suspects that a waiting mark is about, or may be; and those that fell asleep, and are not swept yet."""
         marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
         if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
             return suspects
-        members: set[bytes] = set()
+        pks = (pk for pk in suspects.values() if pk is not None)
+        members = {self.index.to_text(pk).encode() for pk in unswept(self.index, pks)}
         for mark in marks:
             with suppress(ValueError):  # one that can't be worked off
                 members.add(self.index.to_text(mark.member).encode())

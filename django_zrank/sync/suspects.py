@@ -10,6 +10,7 @@ from ..codec.units import Number
 from ..models import Mark
 from ..store import Standing
 from .drain import drain
+from .idle import sweep
 from .push import begin
 from .report import Example, Report
 from .sides import Location, Replaced, Sides, stands
@@ -76,6 +77,7 @@ class Suspects:
         If nothing was written to Redis between the two readings of it, then what stands there was read from the
         database before the row was, and has that change too. So nothing came between: if they differ, one is wrong.
         """
+        sweep(self.index)
         drain(self.index)
         before = self.sides.read_redis(suspects)
         rows = self.sides.read_database(suspects)

@@ -16,6 +16,7 @@ from ..store import Store
 from .drain import drain
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
+from .idle import sweep
 from .patience import retry
 
 if TYPE_CHECKING:
@@ -48,12 +49,17 @@ class Synced(NamedTuple):
     """True if the index was built anew."""
 
     flushed: int = 0
-    """Members whose scores, begun in Redis, were written to their column."""
+    """Members whose scores or touches, begun in Redis, were written to their column."""
+
+    asleep: int = 0
+    """Members that fell asleep, and were removed."""
 
     def __str__(self) -> str:
         parts = ["built anew"] if self.rebuilt else []
         parts.append(f"{self.marks} marks worked off")
-        return ", ".join([*parts, f"{self.flushed} scores flushed"] if self.flushed else parts)
+        parts += [f"{self.flushed} scores flushed"] if self.flushed else []
+        parts += [f"{self.asleep} fell asleep"] if self.asleep else []
+        return ", ".join(parts)
 
 
 def sync(
@@ -65,8 +71,8 @@ def sync(
 ) -> Synced:
     """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair what isn't healthy, and work off marks.
 
-    ``look``: at its triggers, too. ``limit``: work off so many marks at most. ``due``: tells if scores that begin in
-    Redis are to be flushed to their column.
+    ``look``: at its triggers, too. ``limit``: work off so many marks at most. ``due``: tells if what begins in Redis is
+    to be flushed to its column, and members that fell asleep to be removed.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another process is repairing it; and
     ``TransactionManagementError`` inside a transaction.
@@ -76,11 +82,14 @@ def sync(
     for _ in range(_STEPS):
         if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    flushed = retry(partial(flush, index, limit=limit)) if due(index) else 0
-    if limit is not None and flushed >= limit:
+    flushed = asleep = 0
+    if due(index):
+        flushed = retry(partial(flush, index, limit=limit))
+        asleep = retry(partial(sweep, index, limit=limit))
+    if limit is not None and max(flushed, asleep) >= limit:
         flush_again(index)
     marks = retry(partial(drain, index, limit=limit))
-    return Synced(marks, Store(index.name).live.generation != before, flushed)
+    return Synced(marks, Store(index.name).live.generation != before, flushed, asleep)
 
 
 def watch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +24,7 @@ from django_zrank.requests.pages import PageAt
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Call
 from django_zrank.requests.sampling import Draw
-from django_zrank.requests.scores import ChangeScores
+from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
 from tests.builds import TERM, start
@@ -59,6 +60,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "reconcile_pending": lambda store: store.reconcile_pending(
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
+    "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).request),
+    "settle_touches": lambda store: store.settle_touches(["1", "2"], {"1": 5}, timedelta(days=1)),
+    "note_swept": lambda store: store.note_swept(TERM, 5, "1"),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),

@@ -444,7 +444,7 @@ def test_the_fallback_says_that_it_lacks_what_is_pending(
     STORE.client.delete(STORE.keys.meta)
     assert VideoRank.ranking.score(videos[0]) == 10
     assert VideoRank.ranking.score(videos[1]) == 20
-    assert caplog.text.count("answers by SQL lack the scores that are pending in Redis") == 1
+    assert caplog.text.count("answers by SQL lack what is pending in Redis") == 1
 
 
 # Servers that lost something

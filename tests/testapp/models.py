@@ -227,4 +227,4 @@ class Video(models.Model):
     price = models.DecimalField(max_digits=9, decimal_places=2, default=0)
     region = models.CharField(max_length=40, default="")
     is_public = models.BooleanField(default=True)
-    seen = models.DateTimeField(null=True)
+    seen = models.DateTimeField(null=True, db_index=True)

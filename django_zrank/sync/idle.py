@@ -1,0 +1,117 @@
+"""Members that fall asleep leave the rankings; touches are carried to their column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from django.db.models import Q, QuerySet
+
+from ..codec.awake import MOMENT, TimeAgo
+from ..models import Generation
+from ..store import Store
+from .patience import PATIENCE
+from .push import begin, push
+from .seen import write_seen
+from .transactions import refuse_transaction
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["asleep_since", "sweep", "unswept", "write_touches"]
+
+BATCH_SIZE: Final = 500
+"""Members of one query, and of one call that settles touches."""
+
+
+def asleep_since(index: RankIndex) -> int | None:
+    """The time, in microseconds, up to which rows that were last seen are asleep now, by the database's clock. None:
+    the database notes no build yet, or no row of the index sleeps."""
+    if index.awake is None:
+        return None
+    rows = Generation.objects.using(index.get_using()).filter(index=index.name)
+    found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
+    return None if found is None else MOMENT.whole(found)
+
+
+def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+    """Remove the members that fell asleep since the last sweep, or ``limit`` of them. Returns how many.
+
+    They are found by their column, in the order in which they were last seen, and pushed: so the database decides, and
+    the guards of every write hold. How far this came is noted on the server that took it. Killed before that, the next
+    sweep pushes the same members again; and a server that lacks a push lacks its note, too. What nobody has swept was
+    noted as awake by a rebuild, or by a push, which are judged by the same clock.
+
+    Raises as ``flush()`` does.
+    """
+    refuse_transaction(connections[index.get_using()], "A sweep")
+    until, store, done = asleep_since(index), Store(index.name), 0
+    while until is not None and (limit is None or done < limit):
+        rows = _fallen_asleep(index, store.swept(), until)
+        page = list(rows.order_by(index.awake.path, "pk").values_list("pk", index.awake.path)[:BATCH_SIZE])  # type: ignore[union-attr]
+        if not page:
+            break
+        pks = [pk for pk, _ in page]
+        if touched := store.read_touches(list(map(index.to_text, pks))):
+            _carry(index, store, touched, patience)  # their column is about to say so
+        epoch, _ = push(index, pks)
+        last, moment = page[-1]
+        if not store.note_swept(epoch.term, MOMENT.whole(moment), index.to_text(last)):
+            break
+        done += len(page)
+    return done
+
+
+def _fallen_asleep(index: RankIndex, since: tuple[int, str] | None, until: int) -> QuerySet[Any]:
+    """The rows that would be ranked, and were last seen up to ``until``, but after what has been swept."""
+    path = index.awake.path  # type: ignore[union-attr]
+    rows = index.get_queryset().using(index.get_using()).filter(**{f"{path}__lte": MOMENT.value(until)})
+    if since is None:
+        return rows
+    moment, member = MOMENT.value(since[0]), since[1]
+    later = Q(**{f"{path}__gt": moment})
+    if not member:
+        return rows.filter(later)
+    # The first condition is implied by the second, which no index serves.
+    return rows.filter(**{f"{path}__gte": moment}).filter(later | Q(pk__gt=index.from_text(member)))
+
+
+def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
+    """Those of some members that are asleep, and that no sweep has reached."""
+    found: set[Any] = set()
+    until = asleep_since(index)
+    if until is not None:
+        rows = _fallen_asleep(index, Store(index.name).swept(), until)
+        rest = iter(pks)
+        while chunk := list(islice(rest, BATCH_SIZE)):
+            found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
+    return found
+
+
+def write_touches(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+    """Write the touches whose columns have rested, or ``limit`` of them. Returns how many.
+
+    A column only moves forward: whoever is killed between writing and settling lets another write the same again, and
+    any number may run at once.
+    """
+    if index.awake is None or index.awake.field is None:
+        return 0
+    store, done = Store(index.name), 0
+    while limit is None or done < limit:
+        members = store.due_touches(BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done))
+        if not members:
+            break
+        if touched := store.read_touches(members):
+            _carry(index, store, touched, patience)
+        store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)
+        done += len(members)
+    return done
+
+
+def _carry(index: RankIndex, store: Store, touched: Mapping[str, int], patience: float) -> None:
+    """Write touches, and settle them."""
+    begin(index, store)  # raises where Redis holds the build of another database
+    write_seen(index, {index.from_text(text): time for text, time in touched.items()}, patience=patience)
+    store.settle_touches(touched, touched, index.awake.rest)  # type: ignore[union-attr]

@@ -1,0 +1,375 @@
+"""Members that sleep: who leaves the rankings, what brings them back, and what their column is told of touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from redis import Redis
+
+from django_zrank import NotRanked, RankIndex
+from django_zrank.codec.awake import Awake
+from django_zrank.models import Mark
+from django_zrank.requests.counts import Size
+from django_zrank.requests.view import View
+from django_zrank.sql.reader import SqlReader
+from django_zrank.store import Store
+from django_zrank.sync import idle as idle_module
+from django_zrank.sync import suspects as suspects_module
+from django_zrank.sync.drain import drain
+from django_zrank.sync.flush import flush
+from django_zrank.sync.idle import asleep_since, sweep, write_touches
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.rows import forget
+from django_zrank.sync.seen import write_seen
+from django_zrank.sync.triggers import drop
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
+from tests.testapp.models import Video
+
+from .mirror import contents
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+MONTH = timedelta(days=30)
+DAY = timedelta(days=1)
+
+Declare = Callable[..., type[RankIndex]]
+
+
+@pytest.fixture
+def videos(request: pytest.FixtureRequest, declare: Declare) -> Iterator[type[RankIndex]]:
+    """An index of videos that were seen within a month."""
+    facets: dict[str, Any] = {"facets": ("region",), "write_behind": "increment"}
+    others = {} if getattr(request, "param", "") == "plain" else facets
+    index = declare(Video, "-views", idle=("seen", MONTH), **others)
+    sync(index)
+    yield index
+    drop("default", [index.instance().name])
+
+
+def make(*days: float | None) -> list[Video]:
+    """Videos that were seen so many days ago; None: never."""
+    now = timezone.now()
+    return [
+        Video.objects.create(views=n, region="ab"[n % 2], seen=None if ago is None else now - ago * DAY)
+        for n, ago in enumerate(days)
+    ]
+
+
+def ranked(index: type[RankIndex]) -> set[int]:
+    return {int(member) for member in contents(index)}
+
+
+def awake() -> set[int]:
+    """The oracle: members that were seen within a month, in plain Python."""
+    rows = Video.objects.filter(seen__isnull=False, views__isnull=False).values_list("pk", "seen")
+    return {pk for pk, seen in rows if seen > timezone.now() - MONTH}
+
+
+@contextmanager
+def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
+    """As it is after a while: a period that is shorter by that comes to the same."""
+    instance = index.instance()
+    assert instance.awake
+    assert instance.declaration  # which names the period, and is known from before
+    with mock.patch.dict(vars(instance), awake=instance.awake._replace(period=instance.awake.period - by)):
+        forget(instance)
+        yield
+    forget(instance)
+
+
+def store_of(index: type[RankIndex]) -> Store:
+    return Store(index.instance().name, index.instance().layout, index.instance().rule)
+
+
+def clean(index: type[RankIndex]) -> bool:
+    return verify(index.instance()).ok
+
+
+# Sleeping
+
+
+def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -> None:
+    made = make(1, 29, 31, None)
+    assert ranked(videos) == {video.pk for video in made[:2]} == awake()
+    rebuild(videos.instance())
+    assert ranked(videos) == awake()
+    assert clean(videos)
+
+
+@pytest.mark.parametrize("videos", ["plain", "facets"], indirect=True)
+def test_members_fall_asleep_without_a_write_to_their_row(videos: type[RankIndex]) -> None:
+    made = make(1, 10, 20)
+    with later(videos, 15 * DAY):
+        assert sync(videos).asleep == 1
+        assert ranked(videos) == {video.pk for video in made[:2]}
+        assert sync(videos).asleep == 0
+        assert clean(videos)
+    assert not Mark.objects.filter(index=videos.instance().name).exists()
+    for video in made:
+        before = video.seen
+        video.refresh_from_db()
+        assert video.seen == before
+
+
+def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
+    at = timezone.now() - 20 * DAY
+    Video.objects.bulk_create(
+        Video(views=n, seen=at) for n in range(70)
+    )  # of one moment: the key tells them apart
+    Video.objects.bulk_create(Video(views=n, seen=at + DAY) for n in range(30))
+    drain(videos.instance())
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "BATCH_SIZE", 16):
+        assert len(ranked(videos)) == 100
+        assert sweep(videos.instance(), limit=40) == 48
+        assert len(ranked(videos)) == 52
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert sweep(videos.instance()) == 52
+        assert ranked(videos) == set()
+        assert len(queries) <= 1 + 5 * 3
+        assert sweep(videos.instance()) == 0
+
+
+def test_the_sweep_finds_everyone_a_rebuild_took_for_awake(videos: type[RankIndex]) -> None:
+    random = Random(7)
+    make(*(random.choice([None, random.uniform(0, 60)]) for _ in range(60)))
+    rebuild(videos.instance())
+    for days in (5, 9, 14, 29):
+        with later(videos, days * DAY):
+            sync(videos)
+            period = MONTH - days * DAY
+            rows = Video.objects.exclude(seen=None).values_list("pk", "seen")
+            assert ranked(videos) == {pk for pk, seen in rows if seen > timezone.now() - period}
+            if days == 9:
+                rebuild(videos.instance())
+            assert clean(videos)
+
+
+def test_verify_repairs_who_should_have_been_swept(videos: type[RankIndex]) -> None:
+    make(1, 20)
+    index = videos.instance()
+    drain(index)
+    with later(videos, 15 * DAY):
+        store = store_of(videos)
+        since = asleep_since(index)
+        assert since
+        assert store.note_swept(store.check_health().term, since)  # as if they had been removed
+        assert sweep(index) == 0
+        assert len(ranked(videos)) == 2
+        assert not clean(videos)
+        assert verify(index, repair=True).repaired == 1
+        assert clean(videos)
+        assert len(ranked(videos)) == 1
+
+
+def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankIndex]) -> None:
+    make(1, 20)
+    drain(videos.instance())
+    calls: list[int] = []
+
+    def late(index: RankIndex) -> int:
+        calls.append(1)
+        return sweep(index) if len(calls) > 1 else 0  # who falls asleep after the first look's sweep
+
+    with later(videos, 15 * DAY), mock.patch.object(suspects_module, "sweep", late):
+        report = verify(videos.instance())
+    assert len(calls) > 1
+    assert report.ok
+    assert report.unsettled == 0
+
+
+def test_another_server_is_not_told_of_a_sweep_it_lacks(videos: type[RankIndex]) -> None:
+    store = store_of(videos)
+    before, term = store.swept(), store.check_health().term
+    assert not store.note_swept(int(term) + 1, 5)
+    assert store.swept() == before
+    assert store.note_swept(term, 5, "7")
+    assert store.swept() == (5, "7")
+
+
+def test_sql_knows_who_sleeps(videos: type[RankIndex]) -> None:
+    make(1, 31, None)
+    assert SqlReader(videos.instance()).answer(Size(), View(videos.instance().layout)) == 1
+
+
+# Waking
+
+
+def test_a_save_wakes(videos: type[RankIndex]) -> None:
+    (video,) = make(31)
+    video.seen = timezone.now()
+    video.save()
+    assert ranked(videos) == {video.pk}
+
+
+@pytest.mark.parametrize("videos", ["plain", "facets"], indirect=True)
+def test_a_touch_wakes_with_one_query(videos: type[RankIndex]) -> None:
+    long_ago, never = make(31, None)
+    videos.scores.touch(long_ago, never)
+    assert ranked(videos) == {long_ago.pk, never.pk} == awake()
+    assert clean(videos)
+
+
+def test_a_touch_of_no_row_is_refused(videos: type[RankIndex]) -> None:
+    with pytest.raises(NotRanked):
+        videos.scores.touch(4711)
+    (hidden,) = make(31)
+    Video.objects.update(views=None)
+    with pytest.raises(NotRanked):
+        videos.scores.touch(hidden)
+
+
+def test_nobody_is_woken_inside_a_transaction(videos: type[RankIndex]) -> None:
+    (video,) = make(31)
+    with pytest.raises(NotRanked), transaction.atomic():
+        videos.scores.touch(video)
+    assert ranked(videos) == set()
+
+
+def test_an_increment_wakes_and_counts_as_a_touch(declare: Declare) -> None:
+    index = declare(Video, "-views", idle=("seen", MONTH), write_behind="increment")
+    rebuild(index.instance())
+    sleeping, watched = make(31, 20)
+    assert index.scores.increment({sleeping: 5, watched: 7}) == {sleeping: 5, watched: 8}
+    flush(index.instance())
+    drain(index.instance())
+    assert ranked(index) == {sleeping.pk, watched.pk}
+    with later(index, 15 * DAY):
+        sync(index)
+        assert ranked(index) == {sleeping.pk, watched.pk}
+    assert contents(index) == {str(sleeping.pk): 5, str(watched.pk): 8}
+    assert dict(Video.objects.values_list("pk", "views")) == {sleeping.pk: 5, watched.pk: 8}
+
+
+# Touches
+
+
+def test_a_touch_is_one_round_trip_and_no_query(videos: type[RankIndex], round_trips: list[str]) -> None:
+    (video,) = make(20)
+    videos.scores.touch(video)
+    round_trips.clear()
+    with CaptureQueriesContext(connection) as queries:
+        videos.scores.touch(video)
+    assert len(round_trips) == 1
+    assert len(queries) == 0
+
+
+def test_the_column_follows_and_then_rests(videos: type[RankIndex]) -> None:
+    (video,) = make(20)
+    index, store = videos.instance(), store_of(videos)
+    videos.scores.touch(video)
+    assert flush(index) == 1
+    video.refresh_from_db()
+    assert timezone.now() - video.seen < DAY
+    first = video.seen
+    videos.scores.touch(video)
+    assert flush(index) == 0  # the column has just been written
+    assert list(store.read_touches([str(video.pk)])) == [str(video.pk)]
+    store.client.zadd(store.keys.due, {str(video.pk): 0})  # it has rested
+    assert flush(index) == 1
+    video.refresh_from_db()
+    assert video.seen > first
+    store.client.zadd(store.keys.due, {str(video.pk): 0})
+    flush(index)
+    assert (
+        store.client.exists(store.keys.due, store.keys.touched) == 0
+    )  # nothing is kept of whoever was not seen since
+    assert clean(videos)
+
+
+def test_a_touch_that_came_between_is_written_later(videos: type[RankIndex]) -> None:
+    (video,) = make(20)
+    index, store = videos.instance(), store_of(videos)
+    videos.scores.touch(video)
+
+    def write(*args: Any, **kwargs: Any) -> None:
+        write_seen(*args, **kwargs)
+        videos.scores.touch(video)
+
+    with mock.patch.object(idle_module, "write_seen", write):
+        write_touches(index)
+    touches = store.read_touches([str(video.pk)])
+    video.refresh_from_db()
+    assert touches[str(video.pk)] > video.seen.timestamp() * 1e6
+
+
+def test_a_flush_that_was_killed_is_done_again_and_no_column_goes_back(videos: type[RankIndex]) -> None:
+    (video,) = make(20)
+    index, store = videos.instance(), store_of(videos)
+    videos.scores.touch(video)
+    with (
+        mock.patch.object(Store, "settle_touches", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        write_touches(index)
+    seen = timezone.now() + timedelta(seconds=30)
+    Video.objects.update(seen=seen)  # by somebody else, meanwhile
+    assert write_touches(index) == 1
+    video.refresh_from_db()
+    assert video.seen == seen
+    assert store.read_touches([str(video.pk)]) == {}
+
+
+def test_who_was_touched_does_not_fall_asleep(videos: type[RankIndex]) -> None:
+    made = make(20, 20)
+    videos.scores.touch(made[0])
+    with later(videos, 15 * DAY):
+        assert sweep(videos.instance()) == 2  # looked at
+        drain(videos.instance())
+        assert ranked(videos) == {made[0].pk}
+        assert clean(videos)
+
+
+def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex]) -> None:
+    (video,) = make(20)
+    videos.scores.touch(video)
+    sync(videos)
+    with later(videos, 15 * DAY):
+        rebuild(videos.instance())
+        assert ranked(videos) == {video.pk}
+
+
+def test_touches_are_of_indexes_that_declare_idle(declare: Declare) -> None:
+    index = declare(Video, "-views")
+    with pytest.raises(TypeError, match="declares idle = None"):
+        index.scores.touch(1)
+    other = declare(Video, "-views", idle=("seen", MONTH))
+    with pytest.raises(ValueError, match="at most 1000"):
+        other.scores.touch(*range(1001))
+    assert other.scores.touch() is None
+
+
+# Declarations
+
+
+def test_an_index_that_uses_none_of_it_keeps_nothing(declare: Declare, zrank: Redis) -> None:
+    index = declare(Video, "-views")
+    rebuild(index.instance())
+    make(1, None)
+    sync(index)
+    store = store_of(index)
+    assert store.swept() is None
+    assert len(ranked(index)) == 2
+    with CaptureQueriesContext(connection) as queries:
+        assert (sweep(index.instance()), flush(index.instance())) == (0, 0)
+    assert len(queries) == 0
+
+
+def test_another_period_is_another_declaration(declare: Declare) -> None:
+    digests = {
+        declare(Video, "-views", idle=idle).instance().declaration
+        for idle in (None, ("seen", MONTH), ("seen", DAY))
+    }
+    assert len(digests) == 3
+    assert Awake.parse(Video, None) is None
