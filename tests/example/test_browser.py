@@ -47,6 +47,8 @@ def programs():
     found = shutil.which("chromium"), shutil.which("chromedriver")
     if not all(found):
         missing("chromium with its driver")
+    if not AXE:
+        missing("axe-core (ZRANK_AXE)")
     return found
 
 
@@ -136,8 +138,6 @@ class Page:
             assert self.browser.execute_script("return document.documentElement.scrollWidth") <= width, name
             if SHOTS:
                 self.save(Path(SHOTS) / f"{name}-{width}-{scheme}.png", width)
-            if not AXE:
-                missing("axe-core (ZRANK_AXE)")
             assert self.violations() == [], (name, width, scheme)
         self.view()
 
