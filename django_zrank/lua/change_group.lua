@@ -31,6 +31,9 @@ end
 if till == '' then
   call('ZREM', group, unpack(members))
 else
+  if call('EXISTS', group) == 0 then
+    call('UNLINK', log_of(group)) -- it may have been evicted
+  end
   call('ZADD', group, unpack(added))
 end
 if noted[1] then

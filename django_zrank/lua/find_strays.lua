@@ -1,8 +1,9 @@
--- uses: server, keys, memberships
+-- uses: logs, server, keys, memberships
 -- Find members in rankings that their membership doesn't name, and remove them from there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
+--       pending     hash, member -> its pending change
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
 --       dense       '1' where distinct values are counted
@@ -13,7 +14,7 @@
 --         holds another generation, or is not the one that was written to.
 -- Cost  O(1000).
 
-local live, meta = KEYS[1], KEYS[2]
+local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, dense, repair = unpack(ARGV, 1, 4)
 local FIRST = 5
 width, dense = tonumber(width), dense == '1'
@@ -40,6 +41,9 @@ while i <= #ARGV and spent < BUDGET do
   i = i + 2
 end
 change_rankings(live, leaving, {}, width, dense)
+if next(leaving) then
+  redis.call('UNLINK', log_of(pending)) -- no version says so: intersections are made anew
+end
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))
 end

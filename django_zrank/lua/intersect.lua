@@ -48,13 +48,19 @@ end
 local function noted_key(made)
   return made .. ':noted'
 end
-local fresh = tonumber(state.fresh or 0)
+-- A time that lies further ahead than it was set is of a clock that has been set back since.
+local function till(time, most)
+  return time and time - now <= most * SECOND and tonumber(time) or 0
+end
+local fresh = till(state.fresh, seconds)
 local is_there = state.kept and call('EXISTS', intersection) == tonumber(state.kept)
   and call('EXISTS', noted_key(intersection)) == tonumber(state.noted)
 if is_there and now < fresh then
   return {'made', tonumber(state.size)}
 end
-local lease = tonumber(state.lease or 0)
+-- Seconds without a next piece after which another client goes on.
+local LEASE = 0.25
+local lease = till(state.lease, LEASE)
 if step ~= (state.step or '') and now < lease then
   -- Until it is made anew, the one before will do.
   return is_there and now < fresh + seconds * SECOND and {'made', tonumber(state.size)} or {'wait'}
@@ -63,8 +69,6 @@ end
 -- It is kept for longer than it is read, so that it is there for the next call, and is unlinked by the next making: a
 -- key that expires may be freed on the spot.
 local KEPT = 60
--- Seconds without a next piece after which another client goes on.
-local LEASE = 0.25
 local part = intersection .. ':part'
 local in_place = state.in_place == '1'
 local base = in_place and intersection or part
@@ -96,6 +100,15 @@ end
 local about = call('HMGET', meta, 'applied', 'started', 'floor', 'guarded')
 local started = about[2] or ''
 
+-- The keys that may be evicted, as '1' where one is there: what is made, and the groups.
+local function present()
+  local found = {call('EXISTS', base), call('EXISTS', noted)}
+  for i, group in ipairs(groups) do
+    found[i + 2] = call('EXISTS', group)
+  end
+  return table.concat(found)
+end
+
 local function size_of(check)
   local size = 0
   for _, set in ipairs(check.keys) do
@@ -109,12 +122,12 @@ local function skip_to_end(i)
   if i == 1 then
     return set_cursor(i, integer((about[1] or 0) + 1), '')
   end
-  local version = next_in_log(sources[i])
-  if not version then
+  local newest = newest_in_log(sources[i])
+  if not newest then
     call('ZADD', sources[i], integer(now), '\0')
-    version = now + 1
+    newest = now
   end
-  set_cursor(i, integer(version), '')
+  set_cursor(i, integer(newest + 1), '')
 end
 
 -- Begin with the first set of the smallest test; the error TOOLARGE where that is too large.
@@ -339,13 +352,15 @@ local function backlog()
   return count
 end
 
--- Forget the oldest of a log: whoever follows it has read them, or begins anew.
-local function shorten(log)
-  local old = call('ZRANGE', log, '-inf', integer(now - 2 * KEPT * SECOND), 'BYSCORE', 'LIMIT', 0, 500, 'WITHSCORES')
+-- Forget the oldest of a log: whoever follows it has read them, or begins anew. Returns their number.
+local function shorten(log, most)
+  local till = integer(now - 2 * KEPT * SECOND)
+  local old = call('ZRANGE', log, '-inf', till, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
   if #old > 2 then
     call('ZREMRANGEBYRANK', log, 0, #old / 2 - 1)
     call('ZADD', log, old[#old], '\0')
   end
+  return #old / 2
 end
 
 -- Put right what has changed meanwhile: members that were written, that joined a group or left it, or whose time is
@@ -372,7 +387,7 @@ local function follow()
     else
       skip_to_end(i)
       if i > 1 then
-        shorten(source)
+        spent = spent + 2 + 2 * shorten(source, count_of(2, spent))
       end
     end
   end
@@ -402,6 +417,7 @@ local function save()
   if in_place then
     state.kept, state.noted = call('EXISTS', intersection), call('EXISTS', noted)
   end
+  state.present = present()
   local kept = {making, base, values_key(base), noted, intersections, unpack(sources, 2)}
   fields = {}
   for field, value in pairs(state) do
@@ -440,8 +456,16 @@ end
 local function goes_on()
   if not state.phase or state.phase == 'made' or state.started ~= started then
     return false
-  elseif tonumber(state.version1) <= tonumber(about[3] or 0) then
-    return false -- versions are forgotten that it has not read
+  end
+  local version, evicted = tonumber(state.version1), about[4] == '1' and call('EXISTS', recent) == 0
+  if version <= tonumber(evicted and about[1] or about[3] or 0) then
+    return false -- versions are forgotten that it has not read, or were evicted
+  end
+  local before, found = state.present or '', present()
+  for i = 1, #found do
+    if string.sub(before, i, i) > string.sub(found, i, i) then
+      return false -- it was evicted, or is a group that all have left
+    end
   end
   for i = 2, #sources do
     local forgotten = call('ZSCORE', sources[i], '\0')
@@ -455,7 +479,7 @@ local function goes_on()
   if state.phase == 'kept' and backlog() > math.max(1000, state.least) then
     return false -- to make it anew takes less
   end
-  return is_there and (about[4] ~= '1' or call('EXISTS', recent) == 1)
+  return true
 end
 
 if not goes_on() then

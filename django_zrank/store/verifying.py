@@ -127,7 +127,7 @@ class Verifying(Base):
         """The score with which a member stands where its membership doesn't say, None where it doesn't: for each
         location, which is the name of a facet ranking ('' for the whole index) and a stored member. ``repair``:
         take them out."""
-        keys, layout = (self.keys.at(generation).root, self.keys.meta), self.layout
+        keys, layout = (self.keys.at(generation).root, self.keys.meta, self.keys.pending), self.layout
         args = generation, layout.width, int(layout.dense), int(repair)
         found = self._examine(scripts.FIND_STRAYS, keys, args, list(locations))
         return found and list(map(_number, found))

@@ -8,18 +8,23 @@ local function log_of(group)
   return group .. ':changed'
 end
 
--- The version after the newest one. Versions only rise, also where the clock is set back.
-local function next_in_log(log)
-  local newest = redis.call('ZRANGE', log, 0, 0, 'REV', 'WITHSCORES')
-  return newest[1] and math.max(clock(), newest[2] + 1)
+-- The newest version; nil where no log is kept.
+local function newest_in_log(log)
+  return tonumber(redis.call('ZRANGE', log, 0, 0, 'REV', 'WITHSCORES')[2])
 end
 
--- Note that members changed. False where no log is kept.
+-- Note that members changed. False where no log is kept, or is kept no more because it is too long: whoever follows it
+-- begins anew. Versions only rise, also where the clock is set back.
 local function note_changed(log, members)
-  local version = next_in_log(log)
-  if not version then
+  local LONGEST = 200000
+  local newest = newest_in_log(log)
+  if not newest then
+    return false
+  elseif redis.call('ZCARD', log) > LONGEST then
+    redis.call('UNLINK', log)
     return false
   end
+  local version = math.max(clock(), newest + 1)
   local noted = {}
   for i, member in ipairs(members) do
     noted[2 * i - 1], noted[2 * i] = integer(version), member
