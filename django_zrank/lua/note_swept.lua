@@ -1,17 +1,19 @@
 -- uses: server
 -- Note up to where members that fell asleep have been removed from this server.
 --
--- KEYS  meta    hash of the index
--- ARGV  term    under which they were removed
---       moment  when the last of them was last seen, in microseconds
---       member  its primary key; '' where all that were last seen then, or before, have been removed
--- Returns 1, or 0 with nothing changed where the server or the term is another: it may lack the removals.
+-- KEYS  meta        hash of the index
+-- ARGV  generation  that was live when the last note was read, which this one goes on from
+--       term        under which the server had been accepted
+--       moment      when the last of them was last seen, in microseconds
+--       member      its primary key; '' where all that were last seen then, or before, have been removed
+-- Returns 1, or 0 with nothing changed where the server, the term or the build is another: it may lack removals, those
+--         of the last note among them, or be of another period.
 -- Cost  O(1).
 
 local meta = KEYS[1]
-local term, moment, member = unpack(ARGV)
+local generation, term, moment, member = unpack(ARGV)
 
-if not holds(meta, 'term', term) then
+if not (holds(meta, 'generation', generation) and holds(meta, 'term', term)) then
   return 0
 end
 redis.call('HSET', meta, 'swept', moment, 'swept_member', member)

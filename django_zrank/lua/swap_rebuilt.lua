@@ -8,12 +8,14 @@
 --       doomed      set of the generations whose keys are to be unlinked: the old one is added
 -- ARGV  building    the generation that was built
 --       generation  the live one, '' for none
+--       swept       time before the rows were read, in microseconds, up to which those last seen had fallen asleep; '' for
+--                   none
 -- Returns 1, or 0 with nothing changed where another rebuild began, this one was taken for dead, or the server
 --         restarted and may have lost rows, or evicted some.
 -- Cost  O(1).
 
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local building, generation = unpack(ARGV)
+local building, generation, swept = unpack(ARGV)
 
 if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
@@ -25,5 +27,8 @@ if generation ~= '' then
 end
 redis.call('HSET', meta, 'generation', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled')
+redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'swept', 'swept_member')
+if swept ~= '' then
+  redis.call('HSET', meta, 'swept', swept, 'swept_member', '')
+end
 return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..codec.units import Number
 from .health import Health, Serving
 from .pending import Flight, Pending
-from .touches import Touches
+from .touches import Swept, Touches
 from .verifying import Pieces, Standing, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
 
@@ -20,6 +20,7 @@ __all__ = [
     "Pieces",
     "Standing",
     "Store",
+    "Swept",
 ]
 
 

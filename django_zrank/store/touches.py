@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import scripts
 from .base import Base
 
-__all__ = ["Touches"]
+__all__ = ["Swept", "Touches"]
+
+
+class Swept(NamedTuple):
+    """The note up to where members that fell asleep have been removed."""
+
+    generation: str
+
+    term: str
+    """Under which the server was accepted."""
+
+    moment: int | None
+    """The time when the last of them had last been seen. None: it was never noted."""
+
+    member: str
+    """Its primary key; '' for all of that moment."""
 
 
 class Touches(Base):
@@ -38,12 +53,13 @@ class Touches(Base):
         micros = rest // timedelta(microseconds=1)
         self._call(scripts.SETTLE_TOUCHES, (keys.touched, keys.due), (micros, *pairs))
 
-    def swept(self) -> tuple[int, str] | None:
-        """The time when the last member that was removed had last been seen, and its primary key; '' for all of that
-        moment. None: it was never noted."""
-        moment, member = self._call("HMGET", (self.keys.meta,), ("swept", "swept_member"))
-        return None if moment is None else (int(moment), member.decode())
+    def swept(self) -> Swept:
+        """The note, for ``note_swept()`` to go on from."""
+        found = self._call("HMGET", (self.keys.meta,), ("generation", "term", "swept", "swept_member"))
+        generation, term, moment, member = ((value or b"").decode() for value in found)
+        return Swept(generation, term, int(moment) if moment else None, member)
 
-    def note_swept(self, term: int | str, moment: int, member: str = "") -> bool:
-        """Note that. False: the server or the term is another."""
-        return bool(self._call(scripts.NOTE_SWEPT, (self.keys.meta,), (term, moment, member)))
+    def note_swept(self, since: Swept, moment: int, member: str) -> bool:
+        """Note that, of what was removed after ``since`` was read. False: the server or the build is another."""
+        arguments = since.generation, since.term, moment, member
+        return bool(self._call(scripts.NOTE_SWEPT, (self.keys.meta,), arguments))

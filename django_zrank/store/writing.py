@@ -177,11 +177,15 @@ class Writing(Base):
 
         return all(_pace(self.name, "load").run(load, self._grouped(rows), self._cost(2, each=2)))
 
-    def swap_rebuilt(self, building: str) -> bool:
-        """Put what was built in the place of the live generation. False: it was superseded."""
+    def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
+        """Put what was built in the place of the live generation. False: it was superseded.
+
+        ``swept``: the time up to which nobody who was last seen is in it.
+        """
         live, built = self.learn(), self.keys.at(building)
         keys = (live.root, built.root, live.meta, live.doomed)
-        swapped = bool(self._call(scripts.SWAP_REBUILT, keys, (building, live.generation)))
+        arguments = building, live.generation, "" if swept is None else swept
+        swapped = bool(self._call(scripts.SWAP_REBUILT, keys, arguments))
         if swapped:
             self.believe(building)
         return swapped

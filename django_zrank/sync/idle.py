@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,10 +11,10 @@ from django.db.models import Q, QuerySet
 
 from ..codec.awake import MOMENT, TimeAgo
 from ..models import Generation
-from ..store import Store
+from ..store import Store, Swept
 from .patience import PATIENCE
 from .push import begin, push
-from .seen import write_seen
+from .seen import carry_touches
 from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
@@ -49,33 +49,35 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     refuse_transaction(connections[index.get_using()], "A sweep")
     until, store, done = asleep_since(index), Store(index.name), 0
     while until is not None and (limit is None or done < limit):
-        rows = _fallen_asleep(index, store.swept(), until)
+        since = store.swept()
+        rows = _fallen_asleep(index, since, until)
         page = list(rows.order_by(index.awake.path, "pk").values_list("pk", index.awake.path)[:BATCH_SIZE])  # type: ignore[union-attr]
         if not page:
             break
         pks = [pk for pk, _ in page]
-        if touched := store.read_touches(list(map(index.to_text, pks))):
-            _carry(index, store, touched, patience)  # their column is about to say so
-        epoch, _ = push(index, pks)
+        _carry(
+            index, store, map(index.to_text, pks), patience
+        )  # who was touched isn't removed even for a moment
+        push(index, pks)
         last, moment = page[-1]
-        if not store.note_swept(epoch.term, MOMENT.whole(moment), index.to_text(last)):
+        if not store.note_swept(since, MOMENT.whole(moment), index.to_text(last)):
             break
         done += len(page)
     return done
 
 
-def _fallen_asleep(index: RankIndex, since: tuple[int, str] | None, until: int) -> QuerySet[Any]:
+def _fallen_asleep(index: RankIndex, since: Swept, until: int) -> QuerySet[Any]:
     """The rows that would be ranked, and were last seen up to ``until``, but after what has been swept."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = index.get_queryset().using(index.get_using()).filter(**{f"{path}__lte": MOMENT.value(until)})
-    if since is None:
+    if since.moment is None:
         return rows
-    moment, member = MOMENT.value(since[0]), since[1]
+    moment = MOMENT.value(since.moment)
     later = Q(**{f"{path}__gt": moment})
-    if not member:
+    if not since.member:
         return rows.filter(later)
     # The first condition is implied by the second, which no index serves.
-    return rows.filter(**{f"{path}__gte": moment}).filter(later | Q(pk__gt=index.from_text(member)))
+    return rows.filter(**{f"{path}__gte": moment}).filter(later | Q(pk__gt=index.from_text(since.member)))
 
 
 def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
@@ -103,15 +105,15 @@ def write_touches(index: RankIndex, *, limit: int | None = None, patience: float
         members = store.due_touches(BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done))
         if not members:
             break
-        if touched := store.read_touches(members):
-            _carry(index, store, touched, patience)
+        touched = _carry(index, store, members, patience)
         store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)
         done += len(members)
     return done
 
 
-def _carry(index: RankIndex, store: Store, touched: Mapping[str, int], patience: float) -> None:
-    """Write touches, and settle them."""
+def _carry(index: RankIndex, store: Store, members: Iterable[str], patience: float) -> list[str]:
+    """Write the touches of members. Returns those that had been touched."""
+    if index.awake is None or index.awake.field is None:
+        return []
     begin(index, store)  # raises where Redis holds the build of another database
-    write_seen(index, {index.from_text(text): time for text, time in touched.items()}, patience=patience)
-    store.settle_touches(touched, touched, index.awake.rest)  # type: ignore[union-attr]
+    return carry_touches(index, store, members, patience=patience)

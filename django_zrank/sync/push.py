@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections
 
 from .. import notes
-from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
 from .breaker import breaker
-from .seen import write_seen
+from .seen import carry_touches, write_seen
 from .transactions import is_open
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
 
     Returns the epoch of the first write, and the version of the last one.
     Raises :exc:`~django_zrank.IndexUnavailable`, and :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a
-    build that the database doesn't know.
+    build that the database doesn't know; :exc:`~django_zrank.exceptions.Busy` where a touch could not be carried.
     """
     store, pks = Store(index.name, index.layout, index.rule), list(pks)
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
@@ -52,25 +52,32 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
     for start in range(
         0, max(len(pks), 1), size
     ):  # no members: still a write, for unmark() needs its version
-        epoch = _write(index, store, pks[start : start + size], epoch)
+        epoch, gone = _write(index, store, pks[start : start + size], epoch)
         if start == 0:
             first = epoch
+        # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
+        # comes later finds it missing, and wakes it.
+        can_be_touched = gone and index.awake and index.awake.field
+        if can_be_touched and (woken := carry_touches(index, store, gone, patience=0.0)):
+            epoch, _ = _write(index, store, list(map(index.from_text, woken)), epoch)
     return first, int(epoch.token)
 
 
-def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> Epoch:
+def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> tuple[Epoch, list[str]]:
     """Write one batch, until all of it is written, or by others. Returns the epoch of the next one, whose token is the
-    version of this write."""
-    refusals = 0
+    version of this write; and the members that aren't ranked."""
+    refusals, gone = 0, set[str]()
     for _ in range(_ATTEMPTS):
-        applied = store.apply_changes(epoch, read(index, pks, store))
+        changes = list(read(index, pks, store))
+        applied = store.apply_changes(epoch, changes)
         if applied is None:
             epoch, refusals = begin(index, store), 0
             continue
         epoch = epoch._replace(token=str(applied.version))
         refusals += 1
+        gone.update(text for text, score, _ in changes if score is None)
         if not applied.refused or refusals == _REFUSALS:
-            return epoch
+            return epoch, list(gone)
         pks = list(map(index.from_bytes, applied.refused))
     raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
 
@@ -104,6 +111,9 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
         return False
     try:
         push(index, pks)
+    except Busy as error:  # its mark waits
+        logger.debug("Index %r: not pushed. %s", index.name, error)
+        return False
     except IndexUnavailable as error:
         if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             breaker.reset()

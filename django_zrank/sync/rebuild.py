@@ -13,13 +13,13 @@ from uuid import uuid4
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Store
 from .flush import are_lost, reconcile
-from .idle import asleep_since
+from .idle import asleep_since, write_touches
 from .marks import retire, waiting_ids
 from .prefetch import prefetch
 from .push import forget
@@ -87,13 +87,14 @@ def rebuild(
                     raise _superseded(index)
                 members += len(batch)
                 progress(len(batch))
-        if not store.swap_rebuilt(building):
+        if not store.swap_rebuilt(building, asleep):
             raise _superseded(index)
-        if asleep is not None:
-            store.note_swept(term, asleep)
         rows.filter(building=building).update(generation=building, building="")
         forget(index)
         retire(index, covered, generation=building, term=term)
+        if not uncommitted:
+            with suppress(Busy):  # the next flush does
+                write_touches(index)  # of those whose column said that they slept
     except BaseException:
         with suppress(IndexUnavailable):
             store.abandon_rebuild(building)

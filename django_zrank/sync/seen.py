@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
-from functools import partial
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections
-from django.db.models import Case, F, Q, QuerySet, Value, When
+from django.conf import settings
+from django.db import DataError, IntegrityError, connections
+from django.db.models import Case, F, Q, Value, When
+from django.utils import timezone
 
 from ..codec.awake import MOMENT, TimeAgo
+from ..store import Store
 from .patience import PATIENCE, briefly
 from .watched_tables import every_row
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["write_seen"]
+__all__ = ["carry_touches", "write_seen"]
+
+logger = logging.getLogger("django_zrank.sync")
 
 _STATEMENT: Final = 200
 """Rows of one statement: SQLite may not take more than 999 parameters."""
@@ -26,31 +31,61 @@ _STATEMENT: Final = 200
 _NOW: Final = timedelta(0)
 
 
+def carry_touches(
+    index: RankIndex, store: Store, members: Iterable[str], *, patience: float = PATIENCE
+) -> list[str]:
+    """Write the touches of members to their column, and settle them. Returns the members that had been touched.
+
+    Raises as ``write_seen()`` does.
+    """
+    touched = store.read_touches(list(members))
+    write_seen(index, {index.from_text(text): time for text, time in touched.items()}, patience=patience)
+    store.settle_touches(touched, touched, index.awake.rest)  # type: ignore[union-attr]
+    return list(touched)
+
+
 def write_seen(index: RankIndex, times: Mapping[Any, int | None], *, patience: float = PATIENCE) -> None:
     """Write when rows, by their primary keys, were seen, in microseconds; None is now, by the database's clock.
 
-    A row that was seen later keeps that: so what is written twice, or late, does no harm.
+    A row that was seen later keeps that: so what is written twice, or late, does no harm. What the database refuses, by
+    a constraint, is logged and given up: it would keep all others waiting.
 
     Raises :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for longer than ``patience`` seconds.
     """
-    using, field = index.get_using(), index.awake.field  # type: ignore[union-attr]
-    name: str = field.name  # type: ignore[union-attr]
     pairs = iter(times.items())
     while chunk := dict(islice(pairs, _STATEMENT)):
-        rows = every_row(index.model, using).filter(pk__in=list(chunk))
-        moments = {
-            pk: TimeAgo(_NOW) if time is None else Value(MOMENT.value(time), output_field=field)
-            for pk, time in chunk.items()
-        }
-        later = [
-            When(Q(pk=pk) & (Q(**{name: None}) | Q(**{f"{name}__lt": moment})), then=moment)
-            for pk, moment in moments.items()
-        ]
-        briefly(using, partial(_update, rows, {name: Case(*later, default=F(name))}), patience=patience)
+        try:
+            _update(index, chunk, patience)
+        except (DataError, IntegrityError) as error:
+            if len(chunk) == 1:
+                logger.error("Index %r: the database refuses when %s was seen: %s", index.name, *chunk, error)
+            for pk, time in chunk.items() if len(chunk) > 1 else ():
+                write_seen(index, {pk: time}, patience=patience)
 
 
-def _update(rows: QuerySet[Any], values: dict[str, Case]) -> None:
-    if connections[rows.db].features.has_select_for_update_nowait:
-        # Nobody waits for a lock of somebody who may have been stopped, nor in a deadlock.
-        list(rows.select_for_update(nowait=True).values_list("pk"))
-    rows.update(**values)
+def _update(index: RankIndex, chunk: Mapping[Any, int | None], patience: float) -> None:
+    using, field = index.get_using(), index.awake.field  # type: ignore[union-attr]
+    name: str = field.name  # type: ignore[union-attr]
+    rows = every_row(index.model, using).filter(pk__in=list(chunk))
+    moments = {
+        pk: TimeAgo(_NOW) if time is None else Value(_from_redis(time), output_field=field)
+        for pk, time in chunk.items()
+    }
+    later = [
+        When(Q(pk=pk) & (Q(**{name: None}) | Q(**{f"{name}__lt": moment})), then=moment)
+        for pk, moment in moments.items()
+    ]
+
+    def work() -> None:
+        if connections[using].features.has_select_for_update_nowait:
+            # Nobody waits for a lock of somebody who may have been stopped, nor in a deadlock.
+            list(rows.select_for_update(nowait=True).values_list("pk"))
+        rows.update(**{name: Case(*later, default=F(name))})
+
+    briefly(using, work, patience=patience)
+
+
+def _from_redis(time: int) -> datetime:
+    """A time of Redis's clock, as columns hold times: without time zones, those are local."""
+    moment = MOMENT.value(time)
+    return moment if settings.USE_TZ else timezone.make_naive(moment.replace(tzinfo=UTC))

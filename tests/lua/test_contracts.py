@@ -62,7 +62,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).request),
     "settle_touches": lambda store: store.settle_touches(["1", "2"], {"1": 5}, timedelta(days=1)),
-    "note_swept": lambda store: store.note_swept(TERM, 5, "1"),
+    "note_swept": lambda store: store.note_swept(store.swept(), 5, "1"),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),

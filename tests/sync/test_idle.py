@@ -10,23 +10,27 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
 from django_zrank.codec.awake import Awake
-from django_zrank.models import Mark
+from django_zrank.models import Generation, Mark
 from django_zrank.requests.counts import Size
 from django_zrank.requests.view import View
 from django_zrank.sql.reader import SqlReader
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
+from django_zrank.sync import seen as seen_module
 from django_zrank.sync import suspects as suspects_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.idle import asleep_since, sweep, write_touches
+from django_zrank.sync.push import forget as forget_build
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import forget
 from django_zrank.sync.seen import write_seen
@@ -164,7 +168,7 @@ def test_verify_repairs_who_should_have_been_swept(videos: type[RankIndex]) -> N
         store = store_of(videos)
         since = asleep_since(index)
         assert since
-        assert store.note_swept(store.check_health().term, since)  # as if they had been removed
+        assert store.note_swept(store.swept(), since, "")  # as if they had been removed
         assert sweep(index) == 0
         assert len(ranked(videos)) == 2
         assert not clean(videos)
@@ -189,13 +193,46 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
     assert report.unsettled == 0
 
 
-def test_another_server_is_not_told_of_a_sweep_it_lacks(videos: type[RankIndex]) -> None:
+def test_another_server_or_build_is_not_told_of_a_sweep_it_lacks(videos: type[RankIndex]) -> None:
     store = store_of(videos)
-    before, term = store.swept(), store.check_health().term
-    assert not store.note_swept(int(term) + 1, 5)
-    assert store.swept() == before
-    assert store.note_swept(term, 5, "7")
-    assert store.swept() == (5, "7")
+    since = store.swept()
+    assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5, "")
+    assert not store.note_swept(since._replace(generation="another"), 5, "")
+    assert store.swept() == since
+    assert store.note_swept(since, 5, "7")
+    assert store.swept()[2:] == (5, "7")
+    store.client.hset(store.keys.meta, "server", "another")
+    assert not store.note_swept(since, 6, "7")
+
+
+def test_a_sweep_goes_on_from_what_its_server_was_told(videos: type[RankIndex]) -> None:
+    make(20, 10)
+    index, store = videos.instance(), store_of(videos)
+    since = store.swept()
+    push = idle_module.push
+
+    def fail_over(*args: Any) -> Any:
+        """Another server is accepted, that lacks the last note."""
+        store.client.hincrby(store.keys.meta, "term", 1)
+        Generation.objects.update(term=F("term") + 1)
+        forget_build(index)
+        return push(*args)
+
+    with later(videos, 15 * DAY):
+        with mock.patch.object(idle_module, "push", fail_over):
+            assert sweep(index) == 0
+        assert store.swept().moment == since.moment
+        assert sweep(index) == 1
+
+
+def test_a_build_of_another_period_knows_nothing_of_older_sweeps(videos: type[RankIndex]) -> None:
+    make(1, 20)
+    index, store = videos.instance(), store_of(videos)
+    with later(videos, 29 * DAY):
+        rebuild(index)  # of a shorter period: swept up to yesterday
+    with mock.patch.object(Store, "note_swept", side_effect=KeyboardInterrupt):
+        rebuild(index)
+    assert store.swept().moment == pytest.approx((timezone.now() - MONTH).timestamp() * 1e6, abs=1e10)
 
 
 def test_sql_knows_who_sleeps(videos: type[RankIndex]) -> None:
@@ -297,7 +334,7 @@ def test_a_touch_that_came_between_is_written_later(videos: type[RankIndex]) -> 
         write_seen(*args, **kwargs)
         videos.scores.touch(video)
 
-    with mock.patch.object(idle_module, "write_seen", write):
+    with mock.patch.object(seen_module, "write_seen", write):
         write_touches(index)
     touches = store.read_touches([str(video.pk)])
     video.refresh_from_db()
@@ -340,6 +377,99 @@ def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex]) -> None:
         assert ranked(videos) == {video.pk}
 
 
+@pytest.mark.parametrize("by", ["push", "drain", "sweep"])
+def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex], by: str) -> None:
+    """Its column says that it sleeps, and a flush has yet to come."""
+    index = videos.instance()
+    video, other = make(20, 20)
+    videos.scores.touch(video)
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_carry", return_value=[]):
+        if by == "push":
+            push(index, [video.pk, other.pk])
+        elif by == "drain":
+            Video.objects.update(region="z")
+            drain(index)
+        else:
+            sweep(index)
+        assert ranked(videos) == {video.pk}
+    video.refresh_from_db()
+    assert timezone.now() - video.seen < DAY
+
+
+def test_a_rebuild_carries_the_touches_of_those_it_took_for_sleepers(videos: type[RankIndex]) -> None:
+    index = videos.instance()
+    video, _ = make(20, 20)
+    videos.scores.touch(video)
+    with later(videos, 15 * DAY):
+        rebuild(index)
+        drain(index)
+        assert ranked(videos) == {video.pk}
+
+
+def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> None:
+    index = videos.instance()
+    made = make(1, 2, 3, 40)
+    videos.scores.touch(made[0])
+    flush(index)
+    videos.scores.touch(made[0])  # not written: the column rests
+    Video.objects.update(seen=timezone.now() - 60 * DAY)
+    drain(index)
+    assert ranked(videos) == {made[0].pk} == awake()
+    Video.objects.update(seen=timezone.now())
+    drain(index)
+    assert ranked(videos) == {video.pk for video in made}
+    Video.objects.exclude(pk=made[1].pk).update(seen=None)
+    drain(index)
+    assert ranked(videos) == {made[1].pk} == awake()
+    assert clean(videos)
+
+
+def test_two_sweepers_at_once(videos: type[RankIndex]) -> None:
+    index = videos.instance()
+    made = make(*[20] * 8, 1)
+
+    def first(*args: Any) -> Any:
+        with mock.patch.object(idle_module, "push", push):
+            sweep(index)
+        return push(*args)
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "BATCH_SIZE", 3):
+        with mock.patch.object(idle_module, "push", first):
+            sweep(index)
+        sweep(index)
+        assert ranked(videos) == {made[-1].pk}
+        assert sweep(index) == 0
+        assert clean(videos)
+
+
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="its columns hold times with their zones")
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_touches_without_time_zones(videos: type[RankIndex], settings: Any, zone: str) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, zone
+    (video,) = make(20)
+    videos.scores.touch(video)
+    flush(videos.instance())
+    video.refresh_from_db()
+    assert abs(timezone.now() - video.seen) < timedelta(minutes=5)
+
+
+def test_a_touch_that_the_database_refuses_keeps_no_other_waiting(videos: type[RankIndex]) -> None:
+    made = make(20, 20, 20)
+    refused = made[1].pk
+
+    def constraint(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("UPDATE") and refused in params:
+            raise IntegrityError("constraint")
+        return execute(sql, params, many, context)
+
+    videos.scores.touch(*made)
+    with connection.execute_wrapper(constraint):
+        assert flush(videos.instance()) == 3
+    assert store_of(videos).read_touches([str(video.pk) for video in made]) == {}
+    recent = {pk for pk, seen in Video.objects.values_list("pk", "seen") if timezone.now() - seen < DAY}
+    assert recent == {made[0].pk, made[2].pk}
+
+
 def test_touches_are_of_indexes_that_declare_idle(declare: Declare) -> None:
     index = declare(Video, "-views")
     with pytest.raises(TypeError, match="declares idle = None"):
@@ -359,7 +489,7 @@ def test_an_index_that_uses_none_of_it_keeps_nothing(declare: Declare, zrank: Re
     make(1, None)
     sync(index)
     store = store_of(index)
-    assert store.swept() is None
+    assert store.swept().moment is None
     assert len(ranked(index)) == 2
     with CaptureQueriesContext(connection) as queries:
         assert (sweep(index.instance()), flush(index.instance())) == (0, 0)
