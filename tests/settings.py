@@ -65,7 +65,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         # Nobody listens here: a test that forgets the server fixture fails and touches nobody's Redis.
         "LOCATION": "redis://127.0.0.1:1/0",
-        "OPTIONS": {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1},
+        "OPTIONS": {"SOCKET_TIMEOUT": 5, "SOCKET_CONNECT_TIMEOUT": 5},
     },
 }
 

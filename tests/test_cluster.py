@@ -8,6 +8,7 @@ import random
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,8 +23,7 @@ from redis.exceptions import ResponseError
 
 from django_zrank import NotRanked, RankIndex
 from django_zrank import cluster as connections
-from django_zrank.engine import sending
-from django_zrank.engine.reader import Reader
+from django_zrank.engine import reader_of, sending
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.store import Store
@@ -239,6 +239,13 @@ class Mover:
                 self.wrong.append(f"{name}: {answer}")
 
 
+def believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reads take the server for healthy without a look."""
+    reader = reader_of(INDEX)
+    steps = {name: replace(step, is_due=lambda loop: False) for name, step in reader._health.items()}
+    monkeypatch.setattr(reader, "_health", steps)
+
+
 def held_of(index: type[RankIndex]) -> Any:
     store = Store(index.instance().name)
     return everything(store.client, store.learn().root)
@@ -251,7 +258,7 @@ class TestSlotsThatMove:
     def test_key_by_key(self, moved: Mover, is_due: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is written is whole, or isn't; who is ranked, stays so."""
         if not is_due:
-            monkeypatch.setattr(Reader, "_is_due", lambda reader, loop: False)
+            believe(monkeypatch)
         moved.go(last="memberships")
         assert moved.wrong == []
         assert moved.refused  # for as long as the keys lie on two nodes
@@ -289,7 +296,7 @@ class TestSlotsThatMove:
     def test_without_the_guard_key(self, moved: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
         """Scripts touch what has moved, or has not arrived: within the second for which a server is believed."""
         monkeypatch.setattr(sending, "guard_of", lambda key: key)
-        monkeypatch.setattr(Reader, "_is_due", lambda reader, loop: False)
+        believe(monkeypatch)
         try:
             moved.go(last="memberships")
         except ResponseError as error:  # keys were written on both sides
