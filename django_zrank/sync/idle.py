@@ -55,9 +55,8 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
         if not page:
             break
         pks = [pk for pk, _ in page]
-        _carry(
-            index, store, map(index.to_text, pks), patience
-        )  # who was touched isn't removed even for a moment
+        # Before they are pushed: who was touched isn't removed even for a moment.
+        _carry(index, store, map(index.to_text, pks), patience)
         push(index, pks)
         last, moment = page[-1]
         if not store.note_swept(since, MOMENT.whole(moment), index.to_text(last)):

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -24,6 +25,7 @@ from django_zrank.requests.view import View
 from django_zrank.sql.reader import SqlReader
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
+from django_zrank.sync import rows as rows_module
 from django_zrank.sync import seen as seen_module
 from django_zrank.sync import suspects as suspects_module
 from django_zrank.sync.drain import drain
@@ -37,7 +39,7 @@ from django_zrank.sync.seen import write_seen
 from django_zrank.sync.triggers import drop
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
-from tests.testapp.models import Video
+from tests.testapp.models import Competitor, Player, Tag, Video
 
 from .mirror import contents
 
@@ -143,6 +145,44 @@ def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
         assert ranked(videos) == set()
         assert len(queries) <= 1 + 5 * 3
         assert sweep(videos.instance()) == 0
+
+
+def test_a_column_of_another_row_tells_too(declare: Declare) -> None:
+    index = declare(Player, "-level", idle=("user__last_login", MONTH))
+    sync(index)
+    now = timezone.now()
+    users = [User.objects.create(username=str(ago), last_login=now - ago * DAY) for ago in (1, 20, 40)]
+    players = [Player.objects.create(level=1, user=user) for user in [*users, None]]
+    assert ranked(index) == {player.pk for player in players[:2]}
+    User.objects.filter(pk=users[2].pk).update(last_login=now)
+    drain(index.instance())
+    assert ranked(index) == {player.pk for player in players[:3]}
+    with later(index, 15 * DAY):
+        assert sync(index).asleep == 1
+        assert ranked(index) == {players[0].pk, players[2].pk}
+        assert clean(index)
+    drop("default", [index.instance().name])
+
+
+def test_sleepers_leave_every_ranking(declare: Declare) -> None:
+    """Of several criteria, in facets with several values, and where scores are counted for dense ranks."""
+    shared: dict[str, Any] = {"idle": ("joined", MONTH), "facets": ("region", "tags"), "method": "dense"}
+    criteria = declare(Competitor, "-points", get_order=lambda index: ("-points", "lost"), **shared)
+    dense = declare(Competitor, "-points", **shared)
+    tags = [Tag.objects.create(word=word) for word in "xy"]
+    now = timezone.now()
+    for n in range(12):
+        one = Competitor.objects.create(
+            points=n // 3, lost=n, region="ab"[n % 2], joined=now - (20 if n % 3 else 1) * DAY
+        )
+        one.tags.set(tags[: n % 3])
+    for index in (criteria, dense):
+        sync(index)
+        with later(index, 15 * DAY):
+            assert sync(index).asleep == 8
+            assert len(ranked(index)) == 4
+            assert clean(index)
+    drop("default", [criteria.instance().name, dense.instance().name])
 
 
 def test_the_sweep_finds_everyone_a_rebuild_took_for_awake(videos: type[RankIndex]) -> None:
@@ -394,6 +434,20 @@ def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex]
         assert ranked(videos) == {video.pk}
     video.refresh_from_db()
     assert timezone.now() - video.seen < DAY
+
+
+def test_a_sweep_removes_nobody_who_was_touched_even_for_a_moment(videos: type[RankIndex]) -> None:
+    made = make(20, 20)
+    videos.scores.touch(made[0])
+    seen: list[set[int]] = []
+
+    def look(index: RankIndex, members: Any) -> Any:
+        seen.append({pk for pk, *_ in rows_module.select_among(index, members)})
+        return push(index, members)
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "push", look):
+        sweep(videos.instance())
+    assert seen == [{made[0].pk}]
 
 
 def test_a_rebuild_carries_the_touches_of_those_it_took_for_sleepers(videos: type[RankIndex]) -> None:
