@@ -26,7 +26,7 @@ class Group:
     """One group of members: ``PlayerRank.group("live:42")``, to filter by: ``ranking.filter(group="live:42")``.
 
     It is kept in Redis alone: nothing rebuilds it where Redis is emptied. Members need not be ranked. What a filter
-    answers, other than ``recommend()``, may be a second old, or five. Every method raises
+    answers, other than ``recommend()``, may be some seconds old. Every method raises
     :exc:`~django_zrank.IndexUnavailable` where Redis can't be reached.
     """
 

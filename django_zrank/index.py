@@ -193,13 +193,11 @@ class RankIndex(MemberCodec, Generic[Member]):
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        first = self.ordering.first
-        is_ranked = {f"{first.path}__isnull": False} if first.nullable else {}
-        rows = self.get_queryset().filter((owner or "pk", user.pk), *self._awake, **is_ranked)
+        rows = self._ranked(self.get_queryset(), (owner or "pk", user.pk))
         member = rows.order_by("pk").first() if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
-        return member
+        return member  # type: ignore[no-any-return]
 
     async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """The twin of :meth:`get_member`."""
@@ -250,10 +248,6 @@ class RankIndex(MemberCodec, Generic[Member]):
         """The condition under which rows are awake, None where none sleeps."""
         return Awake.parse(self.model, self.get_idle())
 
-    @property
-    def _awake(self) -> tuple[models.Q, ...]:
-        return (self.awake.condition(),) if self.awake else ()
-
     @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
@@ -263,9 +257,10 @@ class RankIndex(MemberCodec, Generic[Member]):
 
     @cached_property
     def declaration(self) -> str:
-        """Eight digits that differ where members are stored otherwise: by another order, or in other facets."""
+        """Eight digits that differ where members are stored in another order or facets, or sleep otherwise."""
         criteria = self.ordering.criteria
         values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
+        # A single criterion is stored in one way, whatever its direction.
         places = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
         facets = [facet.name for facet in self.faceting.all]
         said = repr((self.model._meta.label, values, places, facets, self.layout))
@@ -284,8 +279,12 @@ class RankIndex(MemberCodec, Generic[Member]):
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
         """The rows that have a rank, in the writer database: the awake ones without null scores. Of those, the
         ones that meet the ``conditions``, which name no column of another table."""
-        is_ranked = {f"{self.ordering.first.path}__isnull": False}
-        return self.get_queryset().using(self.get_using()).filter(*conditions, *self._awake, **is_ranked)
+        return self._ranked(self.get_queryset().using(self.get_using()), *conditions)
+
+    def _ranked(self, rows: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
+        first = self.ordering.first
+        is_scored = {f"{first.path}__isnull": False} if first.nullable else {}
+        return rows.filter(*conditions, *([self.awake.condition()] if self.awake else []), **is_scored)
 
     @cached_property
     def to_entries(self) -> Callable[[Iterable[Ranked]], list[Entry]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django_zrank import RankIndex, Ranking
 from django_zrank.engine import reader_of
 from django_zrank.engine.steps import Blocking
-from django_zrank.requests.view import View
 from django_zrank.sql.reader import SqlReader
 
 __all__ = ["ByRedis", "BySql", "by_sql"]
@@ -19,7 +17,7 @@ class BySql(Ranking):
     """A ranking that only queries the database."""
 
     def _ask(self, question: Any, method: str | None = None) -> Any:
-        view = _view(self, method)
+        view = self.view.by(method)
         return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
 
 
@@ -31,8 +29,4 @@ class ByRedis(Ranking):
     """A ranking that only queries Redis."""
 
     def _ask(self, question: Any, method: str | None = None) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.request, _view(self, method))))
-
-
-def _view(ranking: Ranking, method: str | None) -> View:
-    return ranking.view if method is None else replace(ranking.view, method=method)
+        return (yield from reader_of(self.index).running(partial(question.request, self.view.by(method))))

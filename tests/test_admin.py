@@ -440,7 +440,7 @@ def test_rows_without_a_rank_and_no_redis(
     sync_now(PlayerRank)
     assert show(model_admin, o="1") == "Idle: None, Player 0: 2, Player 99: 1"
     zrank.flushall()
-    PlayerRank.ranking._reader.until = 0
+    PlayerRank.ranking._reader.trust.until = 0
     assert show(model_admin, o="1") == "Idle: None, Player 0: None, Player 99: None"
 
 

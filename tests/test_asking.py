@@ -463,7 +463,7 @@ def test_many_with_exclusions_of_their_own(db: None) -> None:
 def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
     store = populate(Filtered, spread(4, 2))
     zrank.hset(store.keys.meta, "server", "another")
-    Filtered.ranking._reader.until = 0.0
+    Filtered.ranking._reader.trust.until = 0.0
     with pytest.raises(IndexUnhealthy):
         list(Filtered.ranking.recommend_many([1], 2))
 
@@ -643,7 +643,7 @@ def test_every_verb_is_one_round_trip(
 ) -> None:
     populate(index, spread(8, 2))
     ranking = index.ranking.filter(**conditions)
-    ranking._reader.until = 0.0
+    ranking._reader.trust.until = 0.0
     with mock.patch.object(reader, "_TRUST", 60.0):
         ask(ranking)  # scripts are sent once, and health is looked up once a second
     sent = []

@@ -56,7 +56,7 @@ def waiting(zrank: Redis, settings: Any) -> Redis:
     options = {"SOCKET_TIMEOUT": 10, "SOCKET_CONNECT_TIMEOUT": 10}
     use_redis(settings, settings.CACHES["zrank"]["LOCATION"], **options)
     populate(Waiting, {pk: {"level": pk} for pk in range(1, 101)})
-    RANKING._reader.until = 0.0
+    RANKING._reader.trust.until = 0.0
     return zrank
 
 

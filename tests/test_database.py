@@ -444,7 +444,7 @@ def test_few_queries(excluded: int, most: int) -> None:
 
 def distrust() -> None:
     """Make this process look at the server's health again."""
-    indexes.PlayerAscending.ranking._reader.until = 0.0
+    indexes.PlayerAscending.ranking._reader.trust.until = 0.0
 
 
 @pytest.mark.django_db

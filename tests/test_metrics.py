@@ -44,13 +44,13 @@ def built(zrank: Redis) -> None:
     Mark.objects.all().delete()
     rebuild(INDEX)
     _counts.clear()
-    PlayerAscending.ranking._reader.until = 0.0
+    PlayerAscending.ranking._reader.trust.until = 0.0
 
 
 @pytest.fixture
 def away(built: None, settings: Any) -> None:
     use_redis(settings, f"redis://127.0.0.1:{free_port()}/0")
-    PlayerAscending.ranking._reader.until = 0.0
+    PlayerAscending.ranking._reader.trust.until = 0.0
 
 
 def scrape(sample: str) -> float | None:

@@ -140,7 +140,7 @@ def pair(
         # Looks at the primary are no part of the answers: there is one, here, however slow the machine is.
         monkeypatch.setattr(replicas, "_LOOK", 3600.0)
         for index in (Replicated, PlayerAscending):
-            index.ranking._reader.until = 0.0
+            index.ranking._reader.trust.until = 0.0
             index.ranking.top(1)
             index.ranking.using("replica").top(1)
         yield pair
@@ -285,7 +285,7 @@ class TestAge:
     @on_its_own
     def test_while_the_primary_is_away(self, pair: Pair) -> None:
         pair.primary.kill()
-        PlayerAscending.ranking._reader.until = 0.0
+        PlayerAscending.ranking._reader.trust.until = 0.0
         assert best() == 1
         with pytest.raises(IndexUnavailable):
             PlayerAscending.ranking.using("primary").top(1)

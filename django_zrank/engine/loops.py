@@ -58,10 +58,8 @@ class Loop:
         """By the alias and the number of the server, as django-redis numbers them: 0 is the primary."""
 
         self.until: dict[Hashable, float] = {}
-        """By the reader of an index: until when the server that these clients lead to is believed."""
-
-        self.accepted_until: dict[Hashable, float] = {}
-        """The same, for the server on which scores begin."""
+        """Until when what was found of the server that these clients lead to is believed: see
+        :class:`~django_zrank.engine.reader.Trust`."""
 
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""

@@ -32,6 +32,23 @@ _TRUST: Final = 1.0
 """Seconds for which a server that was found healthy is believed."""
 
 
+class Trust:
+    """The time, by this process's monotonic clock, until which what was found of a server is believed: by blocking
+    code, and by each event loop, whose connections may lead to another server for a while after a failover."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+
+    def is_over(self, loop: Loop | None) -> bool:
+        return monotonic() >= (self.until if loop is None else loop.until.get(self, 0.0))
+
+    def begin(self, loop: Loop | None, now: float) -> None:
+        if loop is None:
+            self.until = now + _TRUST
+        else:
+            loop.until[self] = now + _TRUST
+
+
 class Reader(Executor):
     """Answers questions about one index."""
 
@@ -40,14 +57,11 @@ class Reader(Executor):
         self.index = index
         self.store = Store(index.name, index.layout)
 
-        self.until = 0.0
-        """The time, by this process's monotonic clock, until which blocking code believes the server. Each event loop
-        has its own: after a failover its connections may lead to another server for a while."""
+        self.trust, self._acceptance_trust = Trust(), Trust()
 
-        self.accepted_until = 0.0
-        """The time until which blocking code takes the server for the accepted one."""
-
-        self.acceptance = Once((self, "acceptance"), self._requiring_acceptance, self._is_acceptance_due)
+        self.acceptance = Once(
+            self._acceptance_trust, self._requiring_acceptance, self._acceptance_trust.is_over
+        )
         """The step that makes sure, once a second, that scores may begin on the server."""
 
         self.replicas = Replicas()
@@ -56,7 +70,7 @@ class Reader(Executor):
             stale_will_do: Once(
                 (self, stale_will_do),
                 partial(self.requiring_health, stale_will_do=stale_will_do),
-                self._is_due,
+                self.trust.is_over,
             )
             for stale_will_do in (False, True)
         }
@@ -83,10 +97,6 @@ class Reader(Executor):
         yield self._health[stale_will_do]
         return (yield from self.running(ask))
 
-    def _is_due(self, loop: Loop | None) -> bool:
-        until = self.until if loop is None else loop.until.get(self, 0.0)
-        return monotonic() >= until
-
     def _asking_replica(
         self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool
     ) -> Steps[Answer]:
@@ -103,7 +113,7 @@ class Reader(Executor):
 
     def require_health(self, *, stale_will_do: bool) -> None:
         """Take the steps of :meth:`requiring_health`, at most once a second."""
-        if self._is_due(None):
+        if self.trust.is_over(None):
             drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
 
     def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
@@ -126,10 +136,7 @@ class Reader(Executor):
                 raise IndexUnhealthy(
                     f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
                 )
-        if loop is None:
-            self.until = now + _TRUST
-        else:
-            loop.until[self] = now + _TRUST
+        self.trust.begin(loop, now)
         self.replicas.note(now, health.generation, health.position)
 
     def declared_otherwise(self) -> NotBuilt:
@@ -142,10 +149,6 @@ class Reader(Executor):
         """The answer that steps lead to, in a coroutine."""
         return await adrive(steps, self)
 
-    def _is_acceptance_due(self, loop: Loop | None) -> bool:
-        until = self.accepted_until if loop is None else loop.accepted_until.get(self, 0.0)
-        return monotonic() >= until
-
     def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:
         """Look the server up. Raises ``IndexUnhealthy`` if scores may not begin on it, ``NotBuilt`` if it
         holds a build of another declaration of the index."""
@@ -155,7 +158,4 @@ class Reader(Executor):
             raise self.not_built()
         if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
             raise self.not_accepted()
-        if loop is None:
-            self.accepted_until = now + _TRUST
-        else:
-            loop.accepted_until[self] = now + _TRUST
+        self._acceptance_trust.begin(loop, now)

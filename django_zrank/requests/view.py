@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -51,6 +51,10 @@ class View:
 
     method: str = "ordinal"
     """The ranking method."""
+
+    def by(self, method: str | None) -> View:
+        """The same members, ranked by another method where one is given."""
+        return self if method is None else replace(self, method=method)
 
     @cached_property
     def ranking(self) -> str | None:

@@ -116,11 +116,13 @@ class IndexViewSet(GenericViewSet[Any]):
             **own,
         )
 
+    def get_query_class(self) -> type[Query]:
+        """Return the parser of this action's query string."""
+        return self.query_classes.get(self.action or "", Query)
+
     def get_query(self) -> Query:
         """The reader of this action's query string, for what its clients may ask."""
-        query_class: Any = self.query_classes.get(
-            self.action or "", Query
-        )  # mypy doesn't take a class for hashable
+        query_class: Any = self.get_query_class()  # mypy doesn't take a class for hashable
         return get_query(query_class, self.get_limits())
 
     def get_asked(self) -> Asked:

@@ -23,7 +23,7 @@ from ..index import RankIndex
 from ..registry import registry
 from .examples import example_of
 from .parameters import Parameter
-from .query import Query, RecommendationQuery
+from .query import RecommendationQuery
 from .schemas import (
     Schema,
     component_name,
@@ -260,9 +260,7 @@ class IndexAutoSchema(AutoSchema):
         return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
 
     def _is_draw(self) -> bool:
-        return issubclass(
-            self.viewset.query_classes.get(self.viewset.action or "", Query), RecommendationQuery
-        )
+        return issubclass(self.viewset.get_query_class(), RecommendationQuery)
 
     def _get_list_schema(self) -> Schema:
         if not self._is_draw():

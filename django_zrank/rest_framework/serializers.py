@@ -47,17 +47,11 @@ def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list
     would be lost without a word, so it is an ``ImproperlyConfigured``.
     """
     shown = serializer.data
-    if shown and not _OWN.isdisjoint(shown[0]):
+    if shown:
         _refuse_clash(index, serializer.child, shown[0])
-    results = []
-    for entry, row in zip(entries, shown, strict=True):
-        own = {
-            "pk": entry.pk,
-            "score": entry.score,
-            "rank": entry.rank,
-        }  # as EntrySerializer, in a tenth of the time
-        results.append(own | row | own)
-    return results
+    # As EntrySerializer shows it, for a tenth of the time.
+    ranked = ({"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries)
+    return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 
 _OWN: Final = frozenset(("pk", "score", "rank"))
@@ -66,13 +60,16 @@ _OWN: Final = frozenset(("pk", "score", "rank"))
 def _refuse_clash(
     index: RankIndex, serializer: serializers.BaseSerializer[Any], shown: Mapping[str, Any]
 ) -> None:
+    clashing = _OWN & shown.keys()
+    if not clashing:
+        return
     same = {
         "pk": {"pk", index.model._meta.pk.name},
         "score": {index.ordering.first.path.replace(LOOKUP_SEP, ".")},
         "rank": set[str](),
     }
     fields = getattr(serializer, "fields", {})
-    for name in same.keys() & shown.keys():
+    for name in clashing:
         if name not in fields or fields[name].source not in same[name]:
             raise ImproperlyConfigured(
                 f"{type(serializer).__name__}: a result has the ranking's own {name!r} already, "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.models import Q, QuerySet
 
 from ..codec.awake import MOMENT, TimeAgo
+from ..members import batched
 from ..models import Generation
 from ..store import Store, Swept
 from .patience import PATIENCE
@@ -85,8 +85,7 @@ def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
     until = asleep_since(index)
     if until is not None:
         rows = _fallen_asleep(index, Store(index.name).swept(), until)
-        rest = iter(pks)
-        while chunk := list(islice(rest, BATCH_SIZE)):
+        for chunk in batched(pks, BATCH_SIZE):
             found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
     return found
 

@@ -65,7 +65,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
 
 def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> tuple[Epoch, list[str]]:
     """Write one batch, until all of it is written, or by others. Returns the epoch of the next one, whose token is the
-    version of this write; and the members that aren't ranked."""
+    version of this write; and, where members may sleep, those that aren't ranked."""
     refusals, gone = 0, set[str]()
     for _ in range(_ATTEMPTS):
         changes = list(read(index, pks, store))
@@ -75,7 +75,8 @@ def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> tupl
             continue
         epoch = epoch._replace(token=str(applied.version))
         refusals += 1
-        gone.update(text for text, score, _ in changes if score is None)
+        if index.awake:
+            gone.update(text for text, score, _ in changes if score is None)
         if not applied.refused or refusals == _REFUSALS:
             return epoch, list(gone)
         pks = list(map(index.from_bytes, applied.refused))

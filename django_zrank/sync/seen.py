@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -14,6 +13,7 @@ from django.db.models import Case, F, Q, Value, When
 from django.utils import timezone
 
 from ..codec.awake import MOMENT, TimeAgo
+from ..members import batched
 from ..store import Store
 from .patience import PATIENCE, briefly
 from .watched_tables import every_row
@@ -52,8 +52,7 @@ def write_seen(index: RankIndex, times: Mapping[Any, int | None], *, patience: f
 
     Raises :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for longer than ``patience`` seconds.
     """
-    pairs = iter(times.items())
-    while chunk := dict(islice(pairs, _STATEMENT)):
+    for chunk in map(dict, batched(times.items(), _STATEMENT)):
         try:
             _update(index, chunk, patience)
         except (DataError, IntegrityError) as error:

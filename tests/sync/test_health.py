@@ -205,7 +205,7 @@ def test_a_rebuild_that_ends_while_a_reader_looks_turns_nobody_away(monkeypatch:
         rebuild(INDEX)
         return health
 
-    INDEX.ranking._reader.until = 0.0
+    INDEX.ranking._reader.trust.until = 0.0
     monkeypatch.setattr(Store, "check_health", check_then_rebuild)
     assert len(INDEX.ranking.top(10)) == 10
 
@@ -215,7 +215,7 @@ class TestReads:
     def distrust(self, zrank: Redis, built: None) -> None:
         """The server restarted, and this process has not looked for a second."""
         zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
-        INDEX.ranking._reader.until = 0.0
+        INDEX.ranking._reader.trust.until = 0.0
 
     def test_raise(self) -> None:
         with pytest.raises(IndexUnhealthy):

@@ -140,7 +140,9 @@ async def aincrement(video: Video, key: str) -> Any:
     await VideoRank.ranking.acount()
     loop = await loops.running_loop()
     pool: Any = (await loop.client("zrank")).redis.connection_pool  # type: ignore[union-attr]
-    loop.accepted_until[VideoRank.ranking._reader] = float("inf")  # to look it up would take that connection
+    loop.until[VideoRank.ranking._reader.acceptance.key] = float(
+        "inf"
+    )  # to look it up would take that connection
     used = await pool.get_connection()
     await used.send_command("CLIENT", "REPLY", "OFF")
     await pool.release(used)
