@@ -28,6 +28,7 @@ from .groups import Group
 from .ranking import Ranking
 from .requests.view import METHODS
 from .scores import ScoresAccessor
+from .shards import Sharded
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -52,7 +53,7 @@ _instances: dict[type[RankIndex], Any] = {}
 _rankings: dict[type[RankIndex], Ranking] = {}
 
 
-class RankIndex(MemberCodec, Generic[Member]):
+class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 
     ``RankIndex[Player]`` tells type checkers what ``objects()`` returns.

@@ -100,7 +100,7 @@ def test_modules_are_short() -> None:
 
 LAYERS = [
     "exceptions signals conf locations recent generics isolation scripts keys cluster models embedded",
-    "codec facets filters members",
+    "codec facets filters members shards",
     "requests",
     "engine.steps engine.sending engine.replicas engine.loops engine.executor engine.pace",
     "store",

@@ -54,6 +54,9 @@ class Request(NamedTuple, Generic[Answer]):
     replica: bool = False
     """True if a replica is asked."""
 
+    spread: bool = False
+    """True if its calls are about several shards, which may lie on several servers."""
+
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """The request whose answer is what ``follow`` makes of the answer to this one."""
 
@@ -64,8 +67,8 @@ class Request(NamedTuple, Generic[Answer]):
         return self._replace(parse=parse)  # type: ignore[arg-type, return-value]
 
 
-def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
-    """One request for the answers of several."""
+def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
+    """One request for the answers of several; ``spread``: which are about several shards."""
 
     def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:
         remaining = iter(replies)
@@ -78,7 +81,7 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
             closed = dict(zip(open_ones, found, strict=True))
             return [closed.get(at, answer) for at, answer in enumerate(answers)]  # type: ignore[misc]
 
-        return merge(list(open_ones.values())).then(fill)
+        return merge(list(open_ones.values()), spread=spread).then(fill)
 
     return Request(
         tuple(chain.from_iterable(request.calls for request in requests)),
@@ -86,6 +89,7 @@ def merge(requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
         writes=any(request.writes for request in requests),
         atomic=any(request.atomic for request in requests),
         delay=min((request.delay for request in requests), default=0.0),
+        spread=spread or any(request.spread for request in requests),
     )
 
 

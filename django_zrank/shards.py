@@ -1,0 +1,64 @@
+"""Hash shards: an index in several parts, each of which is kept as an unsharded index is."""
+
+from __future__ import annotations
+
+from binascii import crc32, crc_hqx
+from copy import copy
+from functools import cached_property
+from typing import Final, Self
+
+__all__ = ["Sharded", "name_of", "shard_of"]
+
+_SLOTS: Final = 16384
+
+
+class Sharded:
+    """The shards of an index. Redis and the database know each by a name of its own."""
+
+    shards: int = 1
+    """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. To change
+    the number takes a rebuild."""
+
+    name: str
+
+    @cached_property
+    def whole(self) -> Self:
+        """The index that this is a part of."""
+        return self
+
+    @cached_property
+    def parts(self) -> tuple[Self, ...]:
+        """The shards, as indexes of other names; the index itself where it has one."""
+        count = self.get_shards()
+        return (self,) if count == 1 else tuple(self._part(shard, count) for shard in range(count))
+
+    def get_shards(self) -> int:
+        return self.shards
+
+    def part_of(self, member: str) -> Self:
+        """The part that a member belongs to, given as Redis stores it."""
+        parts = self.parts
+        return parts[shard_of(member, len(parts))]
+
+    def _part(self, shard: int, count: int) -> Self:
+        part = copy(self)
+        part.name = name_of(self.name, shard, count)
+        part.whole, part.parts = self, (part,)
+        return part
+
+
+def shard_of(member: str, count: int) -> int:
+    """The number of a member's shard. It is mixed: CRC-32 is linear, and scores may follow digits of the key."""
+    return (crc32(member.encode()) * 0x9E3779B1 & 0xFFFFFFFF) * count >> 32
+
+
+def name_of(index: str, shard: int, count: int) -> str:
+    """The name of a shard: ``player/16:3.21``, with the first suffix for which its slot lies in the shard's own run of
+    them, so that nodes with equal runs of slots hold equal numbers of shards."""
+    first, last = shard * _SLOTS // count, (shard + 1) * _SLOTS // count
+    suffix = 0
+    while True:
+        name = f"{index}/{count}:{shard}.{suffix}"
+        if first <= crc_hqx(name.encode(), 0) % _SLOTS < last:
+            return name
+        suffix += 1
