@@ -1,4 +1,4 @@
--- uses: clock, server, identity, memberships
+-- uses: clock, server, identity, bulk, memberships
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it

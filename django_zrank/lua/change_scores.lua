@@ -1,4 +1,4 @@
--- uses: clock, logs, refusal, keys, ties, memberships, pending
+-- uses: clock, logs, refusal, bulk, keys, ties, memberships, pending
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -49,7 +49,7 @@ if memberships then
 end
 for n, member in ipairs(members) do
   known[n] = known[n] or ''
-  stored[n] = string.sub(known[n], 1, tie_length(known[n], 0)) .. member
+  stored[n] = tie_of(known[n], 0) .. member
 end
 local scores = redis.call('ZMSCORE', live, unpack(stored))
 local missing, beyond, done = {'missing'}, {'beyond'}, {'done'}

@@ -1,4 +1,4 @@
--- uses: server, keys, ties, memberships, positions
+-- uses: server, keys, ties, positions
 -- Find the distinct values of a ranking that are counted wrongly, and count them anew where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

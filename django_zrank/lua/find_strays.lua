@@ -1,4 +1,4 @@
--- uses: logs, server, keys, memberships
+-- uses: logs, server, bulk, keys, ties, memberships
 -- Find members in rankings that their membership doesn't name, and remove them from there where that is wanted.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

@@ -184,7 +184,7 @@ local function find_passing(members, skipped, stored, scores)
       for i, member in ipairs(members) do
         if found[i] or layout.width == 0 then
           ranked[#ranked + 1] = i
-          stored[i] = string.sub(found[i] or '', 1, tie_length(found[i] or '', layout.width)) .. member
+          stored[i] = tie_of(found[i] or '', layout.width) .. member
         end
       end
       members, stored, found = chosen(ranked, members, stored, found)
@@ -401,7 +401,7 @@ local function number()
   local members = call('ZRANGE', part, state.at, state.at + count - 1, 'WITHSCORES')
   local last
   for i = 1, #members, 2 do
-    local value = value_of(string.sub(members[i], 1, tie_length(members[i], layout.width)), members[i + 1])
+    local value = value_of(tie_of(members[i], layout.width), members[i + 1])
     if value ~= last then
       call('ZADD', values_key(part), members[i + 1], value)
       last = value

@@ -1,4 +1,4 @@
--- uses: clock, keys, server, memberships
+-- uses: clock, server, bulk, keys, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all

@@ -1,4 +1,4 @@
--- uses: server, keys, memberships
+-- uses: server, keys, ties
 -- Read members with the version of their newest write: two readings show if a write came between them.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

@@ -1,4 +1,4 @@
--- uses: clock, memberships
+-- uses: clock, bulk, ties
 -- Changes that began in Redis and are on their way to the column: those that are pending, in one hash, and those that
 -- each flush carried, in hashes of their own. keys.py describes them.
 

@@ -13,7 +13,7 @@ local function find(live, member, layout)
   if not membership then
     return
   end
-  local stored = string.sub(membership, 1, tie_length(membership, layout.width)) .. member
+  local stored = tie_of(membership, layout.width) .. member
   return stored, redis.call('ZSCORE', live, stored)
 end
 
@@ -65,7 +65,7 @@ local function count_before(ranking, stored, score, position, order)
   if order.method == 'ordinal' then
     return position
   end
-  local tie = string.sub(stored, 1, tie_length(stored, order.width))
+  local tie = tie_of(stored, order.width)
   if order.method == 'dense' then
     local values = values_key(ranking)
     return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, value_of(tie, score)) or 0

@@ -8,6 +8,11 @@ local function tie_length(stored, width)
   return string.byte(stored, 1) == 0 and 9 or 0
 end
 
+-- The tie bytes of a stored member or a membership.
+local function tie_of(stored, width)
+  return string.sub(stored, 1, tie_length(stored, width))
+end
+
 -- The score as a ranking keeps it: servers of different versions print one score in different ways.
 local function value_of(tie, score)
   return tie .. string.format('%.17g', score)
@@ -19,4 +24,10 @@ local function primary_key(stored, layout)
     return string.sub(stored, tie_length(stored, layout.width) + 1)
   end
   return stored
+end
+
+-- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
+local function read_membership(membership, width)
+  local length = tie_length(membership, width)
+  return string.sub(membership, 1, length), string.sub(membership, length + 1)
 end

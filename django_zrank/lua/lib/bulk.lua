@@ -1,0 +1,34 @@
+-- Commands with many values, and lists of values by name.
+
+-- Run a command on a key with many values, if there are any; the sum of its replies. Lua's unpack fails at 8,000.
+local function write_all(command, key, values)
+  local sum = 0
+  for first = 1, #values, 7000 do
+    sum = sum + redis.call(command, key, unpack(values, first, math.min(first + 6999, #values)))
+  end
+  return sum
+end
+
+-- The replies to a command that looks up many values in a key, each in its place.
+local function read_all(command, key, values)
+  if #values > 0 and #values <= 7000 then
+    return redis.call(command, key, unpack(values))
+  end
+  local replies = {}
+  for first = 1, #values, 7000 do
+    for _, reply in ipairs(redis.call(command, key, unpack(values, first, math.min(first + 6999, #values)))) do
+      replies[#replies + 1] = reply
+    end
+  end
+  return replies
+end
+
+-- The list of a name, begun where there is none.
+local function list_of(lists, name)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
+  end
+  return list
+end
