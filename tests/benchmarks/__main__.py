@@ -21,6 +21,7 @@ SMALL = {
     "replica": "--members 50000 --rounds 500",
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
+    "path": "",
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",
