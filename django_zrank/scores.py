@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .codec.units import EXACT, EXACT_LOW
@@ -108,7 +108,7 @@ class Scores:
             raise TypeError(f"{method}(): the index {self.index.name!r} declares write_behind = {declared!r}")
 
     def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
-        index, column = self.index, self.index.column
+        index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same
         if not isinstance(key, str):
@@ -125,8 +125,7 @@ class Scores:
             if not changes:
                 return []
             raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
-        limits = column.limits(index.get_using())  # type: ignore[union-attr]
-        ask = ChangeScores(index.layout, index.rule, limits, list(changes.items()), key, _KEPT)
+        ask = ChangeScores(index.layout, index.rule, _limits(index), list(changes.items()), key, _KEPT)
         reader = reader_of(index)
         yield reader.acceptance
         found = yield from reader.running(ask.request)
@@ -155,6 +154,12 @@ class Scores:
         if not EXACT_LOW <= units <= EXACT:
             raise ValueError(f"{parameter}: {change} lies beyond ±2**53, which a score holds exactly")
         return units
+
+
+@cache
+def _limits(index: RankIndex) -> tuple[int, int]:
+    """The lowest and the highest score, in units, that a change may lead to."""
+    return index.column.limits(index.get_using())  # type: ignore[union-attr]
 
 
 class ScoresAccessor:

@@ -1,7 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
-does a library. They are sent before its own text, each once.
+does a library. They are sent before its own text, each once; or where the script says so in its midst: functions are
+defined anew by each call, and one that returns before them is spared that.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ __all__ = [
 ]
 
 
+_HERE: Final = "\n-- Libraries come here.\n"
+
+
 class Script:
     """A script: its name, its text, and what is sent for it.
 
@@ -59,7 +63,8 @@ class Script:
         self.text = _read(name)
         before = _read(f"before/{name}") if pending else ""
         self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
-        parts = [*(_read(f"lib/{library}") for library in self.libraries), before, self.text]
+        first, here, rest = self.text.rpartition(_HERE)
+        parts = [first + here, *(_read(f"lib/{library}") for library in self.libraries), before, rest]
         self.source = "\n".join(filter(None, parts))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 

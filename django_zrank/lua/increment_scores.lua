@@ -16,33 +16,55 @@
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
-local FIRST, EXACT = 4, 2 ^ 53
-
-local refused, building, followed = refusal(meta, generation)
-if refused then
-  return refused
-end
+local FIRST, EXACT, is_one = 4, 2 ^ 53, #ARGV == 5
 lowest, highest = tonumber(lowest), tonumber(highest)
 
-if #ARGV == FIRST + 1 then
+-- Add to the score of the first member, if that is allowed. Returns the new score, or what to reply in its place.
+local function add()
   local by = tonumber(change)
   -- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
   if math.max(highest, -lowest) + math.abs(by) > EXACT then
     local before = tonumber(redis.call('ZSCORE', live, member))
     if before and (by > 0 and by > highest - before or by < 0 and by < lowest - before) then
-      return {'beyond', member}
+      return nil, {'beyond', member}
     end
   end
   local score = redis.call('ZADD', live, 'XX', 'INCR', change, member)
   if not score then
-    return {'missing', member}
+    return nil, {'missing', member}
   end
   local after = tonumber(score)
   if after > highest and by > 0 or after < lowest and by < 0 then
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
-    return {'beyond', member}
+    return nil, {'beyond', member}
   end
   redis.call('HINCRBY', pending, member, change)
+  return score
+end
+
+-- Most calls are about one member, and come when nothing is being built and the server was looked up a moment ago, as in
+-- refusal(): they end before libraries are defined, which takes a fifth of the time.
+if is_one then
+  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed'), redis.call('TIME')
+  local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
+  if state[1] == generation and not state[2] and not state[4] and ago <= 1000 and ago >= -1000 then
+    local score, refused = add()
+    return score or refused
+  end
+end
+
+-- Libraries come here.
+
+local refused, building, followed = refusal(meta, generation)
+if refused then
+  return refused
+end
+
+if is_one then
+  local score, why = add()
+  if not score then
+    return why
+  end
   note_rescored(meta, pending, followed, {member})
   if building then
     redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
