@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import starmap
@@ -19,10 +20,26 @@ from django.core.cache import caches
 from django_redis.pool import ConnectionFactory as BaseFactory
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
-from redis.exceptions import ConnectionError, MovedError, ReadOnlyError, SlotNotCoveredError, TimeoutError
+from redis.exceptions import (
+    ConnectionError,
+    MovedError,
+    ReadOnlyError,
+    ResponseError,
+    SlotNotCoveredError,
+    TimeoutError,
+)
 from redis.retry import Retry
 
-__all__ = ["ConnectionFactory", "is_cluster", "node_of", "pipelined", "primaries", "renew", "use_replica"]
+__all__ = [
+    "ConnectionFactory",
+    "is_cluster",
+    "node_of",
+    "pipelined",
+    "pipelined_each",
+    "primaries",
+    "renew",
+    "use_replica",
+]
 
 
 class Cluster(RedisCluster):
@@ -137,6 +154,83 @@ def pipelined(client: Any, key: str, commands: Iterable[Sequence[Any]], *, atomi
             client.nodes_manager.initialize(last_failed_node_name=client.get_node_from_key(key).name)
         raise
     return replies
+
+
+def pipelined_each(
+    client: Any, batches: Iterable[tuple[str, Sequence[Sequence[Any]]]], *, atomic: bool
+) -> list[list[Any]]:
+    """The replies of the servers that keys lie on to several commands each, errors among them, in one round trip: all
+    servers are connected before any is sent to, and sent to before any is read. Each batch may be ``atomic``.
+
+    Raises what connections raised when all others have been read.
+    """
+    nodes: dict[str, _Node] = {}
+    asked = []
+    failed: dict[str, Exception] = {}
+    try:
+        for key, commands in batches:
+            found = client.get_node_from_key(key)
+            if found.name not in nodes:
+                nodes[found.name] = _Node(client.get_redis_connection(found))
+            framed = [("MULTI",), *commands, ("EXEC",)] if atomic else commands
+            nodes[found.name].commands += framed
+            asked.append((nodes[found.name], len(framed)))
+        for use in (_Node.connect, _Node.write, _Node.read):
+            for name, node in nodes.items():
+                if name not in failed:
+                    try:
+                        use(node)
+                    except (ConnectionError, TimeoutError) as error:
+                        failed[name] = error
+            if failed and use is _Node.connect:
+                break
+    finally:
+        for node in nodes.values():
+            node.release()
+    if failed:
+        name, first = next(iter(failed.items()))
+        client.nodes_manager.initialize(last_failed_node_name=name)
+        raise first
+    taken = [[node.replies.popleft() for _ in range(count)] for node, count in asked]
+    return [_of_transaction(replies) for replies in taken] if atomic else taken
+
+
+class _Node:
+    """Commands to one server, and its replies."""
+
+    def __init__(self, redis: Any) -> None:
+        self.redis = redis
+        self.connection: Any = None
+        self.commands: list[Sequence[Any]] = []
+        self.replies: deque[Any] = deque()
+
+    def connect(self) -> None:
+        self.connection = self.redis.connection_pool.get_connection()
+
+    def write(self) -> None:
+        self.connection.send_packed_command(self.connection.pack_commands(self.commands))
+
+    def read(self) -> None:
+        for command, *_ in self.commands:
+            try:
+                self.replies.append(self.redis.parse_response(self.connection, command))
+            except ResponseError as error:
+                self.replies.append(error)
+
+    def release(self) -> None:
+        if self.connection is not None:
+            if len(self.replies) < len(self.commands):
+                self.connection.disconnect()
+            self.redis.connection_pool.release(self.connection)
+
+
+def _of_transaction(replies: list[Any]) -> list[Any]:
+    """The replies to the commands of a transaction."""
+    _, *queued, done = replies
+    if isinstance(done, Exception):
+        refused = next((reply for reply in queued if isinstance(reply, Exception)), done)
+        return [refused] * len(queued)
+    return done  # type: ignore[no-any-return]
 
 
 def renew(client: Any, error: Exception) -> bool:

@@ -19,6 +19,7 @@ from .hooks import check_attributes, check_hooks
 from .index import RANKING_METHODS, RankIndex
 from .models import Mark
 from .score_checks import check_scores
+from .shard_checks import check_shards
 from .sync.dialects import DIALECTS
 from .sync.watched_tables import unseen_tables, watched_tables
 
@@ -98,7 +99,7 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.E026",
         )
-    found = list(check_scores(index))
+    found = [*check_scores(index), *check_shards(index)]
     yield from found
     if any(message.is_serious() for message in found):
         return

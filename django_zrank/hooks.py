@@ -10,14 +10,17 @@ from typing import Any, Final
 from django.core.checks import CheckMessage, Error, Warning
 
 from .index import RankIndex
+from .shards import Sharded
 
 __all__ = ["SETTINGS", "check_attributes", "check_hooks"]
 
 _INTERNAL: Final = {"get_ranked"}
 
-_HOOKS: Final = {name for name in vars(RankIndex) if name.startswith(("get_", "aget_"))} - _INTERNAL
+_OWN: Final = (RankIndex, Sharded)
 
-SETTINGS: Final = {name for name in RankIndex.__annotations__ if not name.startswith("_")} - {
+_HOOKS: Final = {name for one in _OWN for name in vars(one) if name.startswith(("get_", "aget_"))} - _INTERNAL
+
+SETTINGS: Final = {name for one in _OWN for name in one.__annotations__ if not name.startswith("_")} - {
     "ranking",
     "scores",
 }

@@ -7,7 +7,7 @@ from copy import copy
 from functools import cached_property
 from typing import Final, Self
 
-__all__ = ["Sharded", "name_of", "shard_of"]
+__all__ = ["Sharded", "name_of", "shard_of", "whole_of"]
 
 _SLOTS: Final = 16384
 
@@ -62,3 +62,8 @@ def name_of(index: str, shard: int, count: int) -> str:
         if first <= crc_hqx(name.encode(), 0) % _SLOTS < last:
             return name
         suffix += 1
+
+
+def whole_of(name: str) -> str:
+    """The name of the index that one called ``name`` is a shard of, or that it is itself."""
+    return name.partition("/")[0]

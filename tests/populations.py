@@ -16,26 +16,33 @@ from tests.builds import accept, start
 
 def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
     """Make the index hold exactly ``scores``: primary key -> value of the first criterion."""
-    store, building = Store(index.instance().name, index.instance().layout), uuid4().hex
-    encode, to_text = index.instance().ordering.encoder(), index.instance().to_text
-    rows = [Change(to_text(pk), encode((score,))[0]) for pk, score in scores.items()]
-    start(store, building)
-    for at in range(0, len(rows), LOAD_LIMIT):
-        assert store.load_rows(building, rows[at : at + LOAD_LIMIT])
-    assert store.swap_rebuilt(building)
-    return store
+    instance = index.instance()
+    encode, to_text = instance.ordering.encoder(), instance.to_text
+    return _build(instance, (Change(to_text(pk), encode((score,))[0]) for pk, score in scores.items()))
 
 
 def load(index: type[RankIndex], rows: Iterable[Sequence[Any]]) -> Store:
     """Make the index hold exactly ``rows`` as a rebuild would: each a primary key, then the values at every path of the
     order and of the facets, none of them to-many. Sorted by the first criterion they go in fastest."""
     instance = index.instance()
-    store, building = Store(instance.name, instance.layout), uuid4().hex
-    changes = (Change(str(pk), score, membership) for pk, score, membership in encode_rows(instance, rows))
-    start(store, building)
+    found = encode_rows(instance, rows)
+    return _build(instance, (Change(str(pk), score, membership) for pk, score, membership in found))
+
+
+def _build(index: RankIndex, changes: Iterable[Change]) -> Store:
+    """Build each shard of its own members. Returns the store of the last one."""
+    stores = {part.name: Store(part.name, part.layout) for part in index.parts}
+    building = uuid4().hex
+    for store in stores.values():
+        start(store, building)
     while batch := list(islice(changes, LOAD_LIMIT)):
-        assert store.load_rows(building, batch)
-    assert store.swap_rebuilt(building)
+        own: dict[str, list[Change]] = {}
+        for change in batch:
+            own.setdefault(index.part_of(str(change.member)).name, []).append(change)
+        for name, some in own.items():
+            assert stores[name].load_rows(building, some)
+    for store in stores.values():
+        assert store.swap_rebuilt(building)
     return store
 
 
@@ -45,7 +52,13 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
     To-many paths have a collection of values. Written key by key from what the keys are said to hold, not by the app's
     own scripts.
     """
-    instance = index.instance()
+    for part in index.instance().parts:
+        own = {pk: row for pk, row in rows.items() if index.instance().part_of(part.to_text(pk)) is part}
+        store = _populate(part, own)
+    return store
+
+
+def _populate(instance: RankIndex, rows: Mapping[Any, Mapping[str, Any]]) -> Store:
     store, layout = Store(instance.name, instance.layout), instance.layout
     client, generation = store.client, uuid4().hex
     live = store.keys.at(generation).root

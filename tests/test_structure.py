@@ -29,6 +29,7 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.sync.migrate"),
     # A declaration loads no Redis.
     ("django_zrank.engine", "django_zrank.engine.reader"),
+    ("django_zrank.engine", "django_zrank.engine.sharded"),
     # drf-spectacular is optional.
     ("django_zrank.apps", "django_zrank.rest_framework.extensions"),
 }
@@ -110,7 +111,7 @@ LAYERS = [
     "narrowing pages board ranking groups scores index",
     "registry routes",
     "sync",
-    "hooks score_checks declaration checks",
+    "hooks score_checks shard_checks declaration checks",
     "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""

@@ -16,5 +16,6 @@ __all__ = ["reader_of"]
 def reader_of(index: RankIndex) -> Reader:
     """The reader that answers questions about an index from Redis."""
     from .reader import Reader
+    from .sharded import ShardedReader
 
-    return Reader(index)
+    return Reader(index) if len(index.parts) == 1 else ShardedReader(index)

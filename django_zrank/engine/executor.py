@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import sleep
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from django.core.cache import caches
 from redis import Redis
@@ -25,15 +25,13 @@ from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBu
 from ..isolation import require_redis
 from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
-from .sending import send, send_all, send_once
+from ..shards import whole_of
+from .sending import send, send_all, send_once, send_spread
 from .steps import Steps, drive
 
 __all__ = ["Executor"]
 
 Answer = TypeVar("Answer")
-
-_SWAPS: Final = 3
-"""The number of times that a request is built again because another generation is live by now."""
 
 _live: dict[Keys, Keys] = {}
 """By the keys of an index: those of the generation that this process believes to be live."""
@@ -44,6 +42,9 @@ class Executor:
 
     Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` where Redis can't be reached.
     """
+
+    swaps = 3
+    """The number of times that a request is built again because another generation is live by now."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -94,7 +95,7 @@ class Executor:
 
     def running(self, ask: Callable[[Keys], Request[Answer]]) -> Steps[Answer]:
         """The steps of :meth:`run`."""
-        for _ in range(_SWAPS):
+        for _ in range(self.swaps):
             try:
                 live = self.believed or (yield from self.learning())
                 answer: Answer | Request[Answer] = ask(live)
@@ -116,7 +117,9 @@ class Executor:
             return self.ask_replica(lambda replica: send_all(replica, request.calls))
         if len(request.calls) == 1:
             return [self.guard(send, request.calls[0])]
-        return self.guard(partial(send_all, atomic=request.atomic), request.calls)
+        return self.guard(
+            partial(send_spread if request.spread else send_all, atomic=request.atomic), request.calls
+        )
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
         """Return ``use(client, *given)``, with Redis's errors as ours.
@@ -169,4 +172,6 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def not_built(self) -> NotBuilt:
-        return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {self.name}")
+        return NotBuilt(
+            f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"
+        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from ..requests.request import Request
+from ..requests.request import Request, merge
 
-__all__ = ["Blocking", "Once", "Send", "Step", "Steps", "drive"]
+__all__ = ["Blocking", "Once", "Send", "Step", "Steps", "drive", "together"]
 
 Answer = TypeVar("Answer")
 
@@ -61,3 +62,32 @@ def drive(steps: Steps[Answer], send: Send) -> Answer:
                 step = steps.send(outcome)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+def together(several: Sequence[Steps[Answer]]) -> Steps[list[Answer]]:
+    """Take the steps of several side by side: what they request goes in one round trip, what blocks in one thread.
+    An error ends all of them."""
+    answers: dict[int, Answer] = {}
+    outcomes: dict[int, Any] = dict.fromkeys(range(len(several)))
+    while outcomes:
+        waiting: dict[int, Step] = {}
+        for at, outcome in outcomes.items():
+            try:
+                waiting[at] = several[at].send(outcome)
+            except StopIteration as end:
+                answers[at] = end.value
+        outcomes = {}
+        requests = {at: step for at, step in waiting.items() if isinstance(step, Request)}
+        if requests:
+            asked = merge([request._replace(parse=list) for request in requests.values()], spread=True)
+            replies: Any = asked.parse((yield asked))
+            outcomes |= zip(requests, replies, strict=True)
+        blocking = {at: step.call for at, step in waiting.items() if isinstance(step, Blocking)}
+        if blocking:
+            found = yield Blocking(partial(_call_all, tuple(blocking.values())))
+            outcomes |= zip(blocking, found, strict=True)
+    return [answers[at] for at in range(len(several))]
+
+
+def _call_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]

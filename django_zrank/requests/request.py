@@ -119,6 +119,9 @@ class Several(Generic[Answer]):
     at_once: int = 100
 
     def request(self, view: View, keys: Keys) -> Request[list[Answer]]:
-        requests = [question.request(view, keys) for question in self.questions]
+        return self.joined([question.request(view, keys) for question in self.questions])
+
+    def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
+        """The request for the answers to all of them."""
         parts = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
         return in_turn(parts).then(lambda answers: list(chain.from_iterable(answers)))

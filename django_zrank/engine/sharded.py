@@ -1,0 +1,72 @@
+"""Answers out of several shards: their health, and the generations that are live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from ..requests.positions import BareScore
+from ..requests.request import Question, Request
+from ..requests.sharded import Shards, over_shards
+from ..requests.view import View
+from . import reader_of
+from .reader import Reader
+from .steps import Steps, together
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+    from .loops import Loop
+
+__all__ = ["ShardedReader"]
+
+Answer = TypeVar("Answer")
+
+
+class ShardedReader(Reader):
+    """Answers questions about one index, by requests that are made of the keys of all its shards.
+
+    Shards may be of different generations, as one after the other is swapped, never of different declarations.
+    """
+
+    def __init__(self, index: RankIndex) -> None:
+        super().__init__(index)
+        self.parts = [reader_of(part) for part in index.parts]
+        self.swaps += len(self.parts)  # a rebuild puts them in place one by one
+
+    @property
+    def believed(self) -> Shards | None:  # type: ignore[override]
+        live = [part.believed for part in self.parts]
+        return Shards(tuple(live)) if all(live) else None  # type: ignore[arg-type]
+
+    def learning(self) -> Steps[Shards]:  # type: ignore[override]
+        return Shards(tuple((yield from together([part.learning() for part in self.parts]))))
+
+    def answer(self, question: Question[Answer], view: View) -> Answer:
+        return self.run(lambda live: over_shards(question, view, live))  # type: ignore[arg-type]
+
+    def asking(
+        self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
+    ) -> Steps[Answer]:
+        """Take the steps to the answer. What one shard can answer needs no other, and may be asked of its replica."""
+        if isinstance(question, BareScore):
+            own = reader_of(self.index.part_of(question.member))
+            return (yield from own.asking(question, view, stale_will_do=stale_will_do, replica=replica))
+
+        def ask(live: Shards) -> Request[Answer]:
+            if not all(self.index.declares(keys.generation) for keys in live.keys):
+                raise self.declared_otherwise()
+            return over_shards(question, view, live)
+
+        yield self._health[stale_will_do]
+        return (yield from self.running(ask))  # type: ignore[arg-type]
+
+    def asking_each(self, ask: Callable[[Shards], Request[Answer]]) -> Steps[Answer]:
+        """Take the steps to the answer to what ``ask`` requests of the shards, whatever their health."""
+        return self.running(ask)  # type: ignore[arg-type]
+
+    def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
+        """The steps that look up the servers of all shards, in one round trip, and believe them for a second."""
+        now = monotonic()
+        yield from together([part.requiring_health(loop, stale_will_do=stale_will_do) for part in self.parts])
+        self.trust.begin(loop, now)
