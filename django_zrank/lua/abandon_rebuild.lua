@@ -1,17 +1,17 @@
--- Gives up a rebuild: what it has filled is doomed. The live generation stays as it is.
+-- Give up a rebuild: what it has filled is doomed. The live generation stays as it is.
 --
 -- KEYS  meta      hash of the index
 --       doomed    set of the generations whose keys are to be unlinked
 -- ARGV  building  the generation being built
--- Returns 1, or 0 with nothing changed where another rebuild began.
+-- Returns 'done', or 'superseded' with nothing changed where another rebuild began.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]
 local building = unpack(ARGV)
 
 if redis.call('HGET', meta, 'building') ~= building then
-  return 0
+  return 'superseded'
 end
 redis.call('SADD', doomed, building)
 redis.call('HDEL', meta, 'building', 'seen')
-return 1
+return 'done'

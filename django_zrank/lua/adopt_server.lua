@@ -9,7 +9,7 @@
 --       server      its identity then
 --       term        the new term
 --       behind      '1' where marks were set waiting: the index is behind until they are worked off
--- Returns 1, or 0 with nothing changed where it holds something else by now.
+-- Returns 'done', or 'superseded' with nothing changed where it holds something else by now.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]
@@ -17,7 +17,7 @@ local generation, applied, old, server, term, behind = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'generation', 'applied', 'term', 'building')
 if state[1] ~= generation or (state[2] or '') ~= applied or (state[3] or '') ~= old or identity() ~= server then
-  return 0
+  return 'superseded'
 end
 if state[4] then
   redis.call('SADD', doomed, state[4])
@@ -27,4 +27,4 @@ redis.call('HSET', meta, 'server', server, 'term', term)
 if behind == '1' then
   redis.call('HSET', meta, 'behind', term)
 end
-return 1
+return 'done'

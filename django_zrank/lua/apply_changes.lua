@@ -17,9 +17,9 @@
 --       dense       '1' where distinct values are counted
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
 --                   member, score, membership
--- Returns {version of this write, members that it did not write…}, or nil with nothing written where a rebuild began,
---         ended or died since, the server or the term is another, the token is too old to judge, or Redis evicted
---         what it would be judged by.
+-- Returns {'written', version of this write, members that it did not write…}; {'superseded'} with nothing written where a
+--         rebuild began, ended or died since, the server or the term is another, the token is too old to judge, or Redis
+--         evicted what it would be judged by.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 versions forgotten.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -31,17 +31,17 @@ local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'ap
   'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded')
 local floor = tonumber(state[8] or 0)
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
-  return false
+  return {'superseded'}
 end
 if state[5] ~= identity() then
-  return false
+  return {'superseded'}
 end
 -- start_rebuild.lua forgot the versions of what was written before it.
 if state[3] and token < tonumber(state[3]) then
-  return false
+  return {'superseded'}
 end
 if building ~= '' and is_silent(state[7], lease) then
-  return false -- begin_write.lua gives it up
+  return {'superseded'} -- begin_write.lua gives it up
 end
 local function give_up_rebuild()
   if building ~= '' then
@@ -54,11 +54,11 @@ end
 if state[13] == '1' and redis.call('EXISTS', recent) == 0 then
   give_up_rebuild()
   redis.call('HSET', meta, 'floor', state[4], 'checkpoint', state[4], 'guarded', '0')
-  return false
+  return {'superseded'}
 end
 if building ~= '' and is_evicted(shadow, state[12]) then
   give_up_rebuild()
-  return false
+  return {'superseded'}
 end
 if generation ~= '' and is_evicted(live, state[11]) then
   redis.call('HSET', meta, 'behind', 'rebuild')
@@ -77,7 +77,7 @@ for i = FIRST, #ARGV, memberships and 3 or 2 do
   end
 end
 local versions = read_all('ZMSCORE', recent, named)
-local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {applied}
+local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {'written', applied}
 count = 0
 for n, member in ipairs(named) do
   if versions[n] and tonumber(versions[n]) > token then

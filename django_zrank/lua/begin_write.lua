@@ -4,9 +4,9 @@
 -- KEYS  meta    hash of the index
 --       doomed  set of the generations whose keys are to be unlinked
 -- ARGV  lease   seconds after which a silent rebuild counts as dead, and is given up here
--- Returns {generation, building, token, term}, '' for what there is not; nil where the index was never built; the error
---         UNHEALTHY where the server, or its history, is not the one that was accepted, and may have lost writes; the
---         error READONLY on a replica. The token is the version of the newest write.
+-- Returns {generation, building, token, term}, '' for what there is not; the error NOTBUILT where the index was
+--         never built; the error UNHEALTHY where the server, or its history, is not the one that was accepted, and may
+--         have lost writes; the error READONLY on a replica. The token is the version of the newest write.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]
@@ -27,6 +27,6 @@ if building and is_silent(seen, lease) then
   building = false
 end
 if not generation and not building then
-  return false
+  return redis.error_reply('NOTBUILT the index is not built')
 end
 return {generation or '', building or '', applied or '0', term or ''}

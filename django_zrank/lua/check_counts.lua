@@ -8,9 +8,9 @@
 --       repair      '1' to count anew
 --       name        of the facet ranking, '' for the whole index
 --       …           then values: tie bytes and the score as text
--- Returns of each value in turn, up to those where the budget of look-ups is spent: {how many members have it, how many were
---         counted ('' for none)} where it is counted wrongly, else false. Nil where the server holds another generation,
---         or is not the one that was written to.
+-- Returns {'checked', then of each value in turn, up to those where the budget of look-ups is spent: {how many members have
+--         it, how many were counted ('' for none)} where it is counted wrongly, else nil}; {'superseded'} where the server
+--         holds another generation, or is not the one that was written to.
 -- Cost  O(1000 * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
@@ -19,7 +19,7 @@ local FIRST = 5
 width = tonumber(width)
 
 if not holds(meta, 'generation', generation) then
-  return false
+  return {'superseded'}
 end
 local ranking = name == '' and live or live .. ':' .. name
 
@@ -32,7 +32,7 @@ local function count(value, tie, score)
   return count_lower(ranking, score, tie, true) - count_lower(ranking, score, tie, false)
 end
 
-local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+local reply, i, spent, BUDGET = {'checked'}, FIRST, 0, 1000
 while i <= #ARGV and spent < BUDGET do
   local value = ARGV[i]
   local tie, score = read_membership(value, width)

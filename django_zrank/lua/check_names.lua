@@ -7,8 +7,8 @@
 -- ARGV  generation  that the server must hold
 --       repair      '1' to register the names of rankings that there are, and no others
 --       …           then names
--- Returns of each in turn 1 where the registry is wrong, else 0; nil where the server holds another generation, or is
---         not the one that was written to.
+-- Returns {'checked', then of each in turn 'wrong' or 'right'}; {'superseded'} where the server holds another generation,
+--         or is not the one that was written to.
 -- Cost  O(names), three look-ups each: 250 at a time.
 
 local live, meta = KEYS[1], KEYS[2]
@@ -16,10 +16,10 @@ local generation, repair = unpack(ARGV, 1, 2)
 local FIRST = 3
 
 if not holds(meta, 'generation', generation) then
-  return false
+  return {'superseded'}
 end
 local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
-local reply = {}
+local reply = {'checked'}
 for i = FIRST, #ARGV do
   local name = ARGV[i]
   local there = redis.call('EXISTS', live .. ':' .. name) == 1
@@ -31,7 +31,7 @@ for i = FIRST, #ARGV do
       redis.call('ZREM', names_key(live), name)
     end
   end
-  reply[#reply + 1] = wrong and 1 or 0
+  reply[#reply + 1] = wrong and 'wrong' or 'right'
 end
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))

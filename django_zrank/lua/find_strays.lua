@@ -9,9 +9,9 @@
 --       dense       '1' where distinct values are counted
 --       repair      '1' to take them out
 --       …           then pairs: the name of a facet ranking, '' for the whole index, and a stored member
--- Returns of each pair in turn, up to those where the budget of look-ups is spent: the score with which the member stands
---         there against its membership, or stood before it was taken out; false where it doesn't. Nil where the server
---         holds another generation, or is not the one that was written to.
+-- Returns {'checked', then of each pair in turn, up to those where the budget of look-ups is spent: the score with which the
+--         member stands there against its membership, or stood before it was taken out; nil where it doesn't};
+--         {'superseded'} where the server holds another generation, or is not the one that was written to.
 -- Cost  O(1000).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
@@ -20,10 +20,10 @@ local FIRST = 5
 width, dense = tonumber(width), dense == '1'
 
 if not holds(meta, 'generation', generation) then
-  return false
+  return {'superseded'}
 end
 local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
-local reply, leaving, i, spent, BUDGET = {}, {}, FIRST, 0, 1000
+local reply, leaving, i, spent, BUDGET = {'checked'}, {}, FIRST, 0, 1000
 while i <= #ARGV and spent < BUDGET do
   local name, stored = ARGV[i], ARGV[i + 1]
   local tie, member = read_membership(stored, width)

@@ -10,8 +10,8 @@
 --       member      primary key as text
 --       change      in units
 --       …           then more pairs of both; 1,000 in all at most, each member once
--- Returns the new score, or a list of them; {'missing', member…} or {'beyond', member…} with nothing changed; and errors:
---         see change_scores.lua.
+-- Returns {'done', score…}; {'missing', member…} or {'beyond', member…} with nothing changed; and errors: see
+--         change_scores.lua.
 -- Cost  O(members * log(size)).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
@@ -49,7 +49,7 @@ if is_one then
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
   if state[1] == generation and not state[2] and not state[4] and ago <= 1000 and ago >= -1000 then
     local score, refused = add()
-    return score or refused
+    return score and {'done', score} or refused
   end
 end
 
@@ -69,14 +69,14 @@ if is_one then
   if building then
     redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
   end
-  return score
+  return {'done', score}
 end
 
 local members, changes = {}, {}
 for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], tonumber(ARGV[i + 1])
 end
-local missing, beyond, done, entering, sums = {'missing'}, {'beyond'}, {}, {}, {}
+local missing, beyond, done, entering, sums = {'missing'}, {'beyond'}, {'done'}, {}, {}
 for n, before in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
   if before then
     local by = changes[n]
@@ -84,10 +84,10 @@ for n, before in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
     if by > 0 and by > highest - before or by < 0 and by < lowest - before then
       beyond[#beyond + 1] = members[n]
     end
-    done[n] = before + by
+    done[n + 1] = before + by
     entering[2 * n - 1], entering[2 * n] = before + by, members[n]
   else
-    missing[#missing + 1], done[n] = members[n], 0
+    missing[#missing + 1], done[n + 1] = members[n], 0
   end
 end
 if #missing > 1 then

@@ -6,15 +6,15 @@
 --       term        under which the server had been accepted
 --       moment      when the last of them was last seen, in microseconds
 --       member      its primary key; '' where all that were last seen then, or before, have been removed
--- Returns 1, or 0 with nothing changed where the server, the term or the build is another: it may lack removals, those
---         of the last note among them, or be of another period.
+-- Returns 'done', or 'superseded' with nothing changed where the server, the term or the build is another: it may lack
+--         removals, those of the last note among them, or be of another period.
 -- Cost  O(1).
 
 local meta = KEYS[1]
 local generation, term, moment, member = unpack(ARGV)
 
 if not (holds(meta, 'generation', generation) and holds(meta, 'term', term)) then
-  return 0
+  return 'superseded'
 end
 redis.call('HSET', meta, 'swept', moment, 'swept_member', member)
-return 1
+return 'done'

@@ -8,10 +8,10 @@
 --       width       of the tie bytes
 --       memberships '1' where members have memberships
 --       …           then members: primary keys as text
--- Returns of each in turn, up to those where the budget of look-ups is spent: {score, version}, false for what there is
---         not; where members have memberships, also the membership, '' for none, and those of its facet rankings where
---         the member does not stand with that score, joined by NUL bytes. Nil where the server holds another
---         generation, or is not the one that was written to.
+-- Returns {'checked', then of each in turn, up to those where the budget of look-ups is spent: {score, version}, nil for
+--         what there is not; where members have memberships, also the membership, '' for none, and those of its facet
+--         rankings where the member does not stand with that score, joined by NUL bytes}; {'superseded'} where the server
+--         holds another generation, or is not the one that was written to.
 -- Cost  O(1000), or what one member takes: O(1 + rankings that it stands in).
 
 local live, recent, meta = KEYS[1], KEYS[2], KEYS[3]
@@ -20,9 +20,9 @@ local FIRST = 4
 width, memberships = tonumber(width), memberships == '1'
 
 if not holds(meta, 'generation', generation) then
-  return false
+  return {'superseded'}
 end
-local reply, i, spent, BUDGET = {}, FIRST, 0, 1000
+local reply, i, spent, BUDGET = {'checked'}, FIRST, 0, 1000
 while i <= #ARGV and spent < BUDGET do
   local member, n = ARGV[i], #reply + 1
   if memberships then

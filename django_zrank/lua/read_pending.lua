@@ -8,8 +8,9 @@
 --       rule        'sum', 'max', 'min' or 'last'
 --       flushed     the last flush that the database noted when the rows were read
 --       …           then pairs: member, score of its row in units; 250 at most
--- Returns the score of each in turn, as text, after a '=' where the member has it. Nil where the server holds another
---         generation, or is not the one that was written to, or the rows are too old to tell what they lack.
+-- Returns {'checked', then the score of each in turn, as text, after a '=' where the member has it}; {'superseded'} where
+--         the server holds another generation, or is not the one that was written to, or the rows are too old to tell what
+--         they lack.
 -- Cost  O(members), for each flush that the rows lack.
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
@@ -18,7 +19,7 @@ local FIRST = 4
 
 local hashes = holds(meta, 'generation', generation) and unflushed(pending, meta, tonumber(flushed))
 if not hashes then
-  return false
+  return {'superseded'}
 end
 local members, scores, at = {}, {}, {}
 for i = FIRST, #ARGV, 2 do
@@ -31,4 +32,5 @@ for n, found in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
     scores[n] = '=' .. scores[n]
   end
 end
+table.insert(scores, 1, 'checked')
 return scores

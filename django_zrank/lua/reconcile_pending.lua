@@ -11,8 +11,8 @@
 --       all        '1' to drop all that is pending
 --       …          then members that were carried by flushes which this server doesn't know of: what is pending of them
 --                  is what it was when the server was left, so the column has it
--- Returns 1, or 0 with nothing changed where this is another server, or it has been accepted since: then flushes of the
---         new term may be in flight.
+-- Returns 'done', or 'superseded' with nothing changed where this is another server, or it has been accepted since: then
+--         flushes of the new term may be in flight.
 -- Cost  O(members + members in flight).
 
 local meta, pending = KEYS[1], KEYS[2]
@@ -20,11 +20,11 @@ local server, term, rule, flushed, committed, all = unpack(ARGV, 1, 6)
 local FIRST = 7
 
 if identity() ~= server then
-  return 0
+  return 'superseded'
 end
 local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term')
 if (state[6] or '') ~= term then
-  return 0
+  return 'superseded'
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 if settled < taken and committed ~= '1' then
@@ -51,4 +51,4 @@ if state[4] or state[5] then
   redis.call('HSET', meta, 'taken', flushed, 'settled', flushed, 'kept', integer(flushed + 1))
   redis.call('HDEL', meta, 'took', 'cursor', 'identified')
 end
-return 1
+return 'done'

@@ -4,7 +4,7 @@
 -- KEYS  meta    hash of the index
 -- ARGV  term    under which the database noted the flush
 --       number  of the flush
--- Returns 1, or 0 with nothing changed where it is settled, or the server or the term is another.
+-- Returns 'done', or 'superseded' with nothing changed where it is settled, or the server or the term is another.
 -- Cost  O(1).
 
 local meta = KEYS[1]
@@ -12,7 +12,7 @@ local term, number = unpack(ARGV)
 
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled')
 if state[2] ~= term or state[3] ~= number or state[4] == number or state[1] ~= identity() then
-  return 0
+  return 'superseded'
 end
 redis.call('HSET', meta, 'settled', number)
-return 1
+return 'done'

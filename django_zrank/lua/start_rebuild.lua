@@ -10,27 +10,27 @@
 --       term      under which the database knows this server
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
--- Returns 1, or 0 with nothing changed where another one is alive, or a later term is known here, or this is
---         another server.
+-- Returns 'done', or 'superseded' with nothing changed where another one is alive, or a later term is known here, or this
+--         is another server.
 -- Cost  O(1).
 
 local recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
 local building, owner, server, term, polite, lease = unpack(ARGV)
 
 if identity() ~= server then
-  return 0
+  return 'superseded'
 end
 local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
 local accepted, known, seen, applied, other, generation = unpack(state)
 local is_same = accepted == server and known == term
 if other == building then
-  return 1 -- sent twice: the reply was lost
+  return 'done' -- sent twice: the reply was lost
 end
 if tonumber(known or 0) > tonumber(term) then
-  return 0
+  return 'superseded'
 end
 if polite == '1' and other and is_same and not is_silent(seen, lease) then
-  return 0
+  return 'superseded'
 end
 if other then
   redis.call('SADD', doomed, other)
@@ -45,4 +45,4 @@ end
 local started = next_version(applied)
 redis.call('HSET', meta, 'owner', owner, 'server', server, 'term', term, 'building', building, 'started', started,
   'applied', started, 'seen', integer(clock()))
-return 1
+return 'done'

@@ -10,8 +10,8 @@
 --       generation  the live one, '' for none
 --       swept       time before the rows were read, in microseconds, up to which those last seen had fallen asleep; '' for
 --                   none
--- Returns 1, or 0 with nothing changed where another rebuild began, this one was taken for dead, or the server
---         restarted and may have lost rows, or evicted some.
+-- Returns 'done', or 'superseded' with nothing changed where another rebuild began, this one was taken for dead, or the
+--         server restarted and may have lost rows, or evicted some.
 -- Cost  O(1).
 
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -19,7 +19,7 @@ local building, generation, swept = unpack(ARGV)
 
 if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
-  return 0
+  return 'superseded'
 end
 if generation ~= '' then
   redis.call('UNLINK', live)
@@ -31,4 +31,4 @@ redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'swept', 'swept
 if swept ~= '' then
   redis.call('HSET', meta, 'swept', swept, 'swept_member', '')
 end
-return 1
+return 'done'

@@ -9,8 +9,8 @@
 --       few      flushes whose contents are kept
 --       many     flushes whose contents may be kept while a rebuild runs, whose query may be older than all of them
 --       lease    seconds after which a silent rebuild counts as dead
--- Returns {number of the flush, version of its taking, member, change…}; nothing but an empty list where nothing is
---         pending, or a rebuild has to end first; nil where the server or the term is another.
+-- Returns {'taken', number of the flush, version of its taking, member, change…}; {'empty'} where nothing is pending;
+--         {'building'} where a rebuild has to end first; {'superseded'} where the server or the term is another.
 -- Cost  O(limit).
 
 local meta, pending = KEYS[1], KEYS[2]
@@ -20,16 +20,17 @@ flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), t
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
   'cursor')
 if state[2] ~= term or state[1] ~= identity() then
-  return false
+  return {'superseded'}
 end
 local taken = tonumber(state[3] or flushed)
 local settled = tonumber(state[4] or taken)
 
--- The contents of a flush, as one list.
+-- The reply with the contents of a flush.
 local function contents(number, version)
-  local reply = redis.call('HGETALL', carried_key(pending, number))
-  table.insert(reply, 1, version)
-  table.insert(reply, 1, integer(number))
+  local reply = {'taken', integer(number), version}
+  for i, text in ipairs(redis.call('HGETALL', carried_key(pending, number))) do
+    reply[i + 3] = text
+  end
   return reply
 end
 
@@ -42,12 +43,12 @@ if settled < taken then
 end
 if redis.call('EXISTS', pending) == 0 then
   redis.call('HDEL', meta, 'waiting')
-  return {}
+  return {'empty'}
 end
 local number, kept = math.max(taken, flushed) + 1, tonumber(state[5] or taken + 1)
 local is_building = state[8] and not is_silent(state[9], lease)
 if is_building and number - kept >= many then
-  return {}
+  return {'building'}
 end
 while not is_building and kept <= settled and number - kept >= few do
   redis.call('UNLINK', carried_key(pending, kept))

@@ -6,7 +6,7 @@
 --       doomed      set of the generations whose keys are to be unlinked
 -- ARGV  generation  its name
 --       limit       how many facet rankings are unlinked at most
--- Returns how many facet rankings are left; 0 when all of its keys are gone.
+-- Returns 'more' while facet rankings are left; 'done' when all of its keys are gone, or it is one of these two.
 -- Cost  O(limit).
 
 local root, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
@@ -15,16 +15,16 @@ local generation, limit = unpack(ARGV)
 local state = redis.call('HMGET', meta, 'generation', 'building')
 if state[1] == generation or state[2] == generation then
   redis.call('SREM', doomed, generation)
-  return 0
+  return 'done'
 end
 local names = redis.call('ZPOPMIN', names_key(root), limit)
 for i = 1, #names, 2 do
   local key = root .. ':' .. names[i]
   redis.call('UNLINK', key, values_key(key), counts_key(key))
 end
-local left = redis.call('ZCARD', names_key(root))
-if left == 0 then
-  redis.call('UNLINK', root, memberships_key(root), values_key(root), counts_key(root))
-  redis.call('SREM', doomed, generation)
+if redis.call('EXISTS', names_key(root)) == 1 then
+  return 'more'
 end
-return left
+redis.call('UNLINK', root, memberships_key(root), values_key(root), counts_key(root))
+redis.call('SREM', doomed, generation)
+return 'done'

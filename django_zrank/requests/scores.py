@@ -83,12 +83,7 @@ def _texts(replies: list[list[bytes]]) -> list[str]:
 
 
 def _parse(replies: list[Any]) -> Changed:
-    reply = replies[0]
-    if type(reply) is bytes:
-        return Changed("done", [int(reply)])
-    if type(reply[0]) is int:
-        return Changed("done", reply)
-    verdict, *found = reply
+    verdict, *found = replies[0]
     if verdict == b"done":
         return Changed("done", list(map(int, found)))
     return Changed(verdict.decode(), [text.decode() for text in found])

@@ -41,6 +41,10 @@ class Base(Executor):
         """The reply to one call."""
         return self.send(Request((Call(command, keys, arguments),), list))[0]
 
+    def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
+        """True if a script did what it is for. False: superseded, with nothing changed."""
+        return bool(self._call(script, keys, arguments) == b"done")
+
     def size(self) -> int:
         """The number of ranked members."""
         return self.run(partial(Size().request, View(self.layout)))

@@ -87,8 +87,8 @@ class Serving(Base):
         """Accept a server, or a history, that was found in this state. False: it holds something else by now."""
         keys = self.keys
         state = (health.generation, health.applied, health.term, health.server, term, int(behind))
-        return bool(self._call(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state))
+        return self._is_done(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state)
 
     def finish_replay(self, behind: str) -> bool:
         """Note that the replay named ``behind`` is done. False: another has begun."""
-        return bool(self._call(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,)))
+        return self._is_done(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,))

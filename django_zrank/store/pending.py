@@ -43,17 +43,18 @@ class Pending(Base):
         """
         keys = self.keys
         args = (term, flushed, limit, _FEW, _MANY, self.LEASE)
-        reply = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
-        if reply is None:
+        verdict, *taken = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
+        if verdict == b"superseded":
             raise self.not_accepted()
-        if not reply:
+        if verdict != b"taken":
             return None
-        texts = (text.decode() for text in reply[2::2])
-        return Flight(int(reply[0]), int(reply[1]), dict(zip(texts, map(int, reply[3::2]), strict=True)))
+        number, version, *pairs = taken
+        texts = (text.decode() for text in pairs[::2])
+        return Flight(int(number), int(version), dict(zip(texts, map(int, pairs[1::2]), strict=True)))
 
     def settle_flush(self, term: int, number: int) -> bool:
         """Note that the column has what the flush carried. False: that was known, or the server is another."""
-        return bool(self._call(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number)))
+        return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
 
     def in_flight(self) -> tuple[int, int]:
         """The numbers of the last flush that was begun and of the last one that was settled."""

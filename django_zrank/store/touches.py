@@ -62,4 +62,4 @@ class Touches(Base):
     def note_swept(self, since: Swept, moment: int, member: str) -> bool:
         """Note that, of what was removed after ``since`` was read. False: the server or the build is another."""
         arguments = since.generation, since.term, moment, member
-        return bool(self._call(scripts.NOTE_SWEPT, (self.keys.meta,), arguments))
+        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), arguments)

@@ -140,7 +140,7 @@ class Verifying(Base):
         found = self._examine(
             scripts.CHECK_NAMES, keys, (generation, int(repair)), [(name,) for name in names]
         )
-        return found and [name for name, wrong in zip(names, found, strict=True) if wrong]
+        return found and [name for name, verdict in zip(names, found, strict=True) if verdict == b"wrong"]
 
     def check_counts(
         self, generation: str, ranking: str, values: Iterable[bytes], *, repair: bool = False
@@ -163,9 +163,9 @@ class Verifying(Base):
         while len(found) < len(items):
             piece = items[len(found) : len(found) + _ITEMS]
             reply = self._call(script, keys, (*args, *chain.from_iterable(piece)))
-            if reply is None:
+            if reply == [b"superseded"]:
                 return None
-            found += reply
+            found += reply[1:]
         return found
 
     def eviction_policy(self) -> str | None:

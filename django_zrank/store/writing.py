@@ -75,8 +75,6 @@ class Writing(Base):
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
         reply = self._call(scripts.BEGIN_WRITE, (keys.meta, keys.doomed), (self.LEASE,))
-        if reply is None:
-            raise self.not_built()
         return Epoch(*map(bytes.decode, reply))
 
     def apply_changes(
@@ -112,9 +110,9 @@ class Writing(Base):
         for reply in _pace(self.name, "apply").run(
             apply, self._grouped(first.values()), self._cost(3, 6 if epoch.building else 3)
         ):
-            if reply is None:
+            if reply == [b"superseded"]:
                 return None
-            version, *others = reply
+            _, version, *others = reply
             wrote(keys.at(epoch.generation), (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
@@ -147,7 +145,7 @@ class Writing(Base):
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
-        return bool(self._call(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args))
+        return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
     def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:
         """Add members (each a :class:`Change`, its member as text) to what is being built, in pieces. False: it was
@@ -162,7 +160,7 @@ class Writing(Base):
 
         width, has_memberships = self.layout.width, self.layout.memberships
 
-        def load(piece: list[tuple[str, Number, bytes]]) -> Any:
+        def load(piece: list[tuple[str, Number, bytes]]) -> bool:
             groups, ties = [], []
             for same, group in groupby(piece, self._names) if has_memberships else ((b"", piece),):
                 tied = width or len(self.layout.split(same)[0])
@@ -173,7 +171,7 @@ class Writing(Base):
                         ties.append(membership[:tied])
                 groups.append(texts)
             packed = json.dumps(groups, separators=(",", ":"))
-            return self._call(script, touched, (building, *self._layout, packed, b"".join(ties), *ends))
+            return self._is_done(script, touched, (building, *self._layout, packed, b"".join(ties), *ends))
 
         return all(_pace(self.name, "load").run(load, self._grouped(rows), self._cost(2, each=2)))
 
@@ -185,7 +183,7 @@ class Writing(Base):
         live, built = self.learn(), self.keys.at(building)
         keys = (live.root, built.root, live.meta, live.doomed)
         arguments = building, live.generation, "" if swept is None else swept
-        swapped = bool(self._call(scripts.SWAP_REBUILT, keys, arguments))
+        swapped = self._is_done(scripts.SWAP_REBUILT, keys, arguments)
         if swapped:
             self.believe(building)
         return swapped
@@ -193,7 +191,7 @@ class Writing(Base):
     def abandon_rebuild(self, building: str) -> bool:
         """Give up what was built so far. False: it was superseded."""
         keys = self.keys
-        return bool(self._call(scripts.ABANDON_REBUILD, (keys.meta, keys.doomed), (building,)))
+        return self._is_done(scripts.ABANDON_REBUILD, (keys.meta, keys.doomed), (building,))
 
     def unlink_doomed(self) -> None:
         """Unlink the keys of generations that were replaced or given up, in pieces."""
@@ -201,7 +199,7 @@ class Writing(Base):
         for name in self._call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
-            while self._call(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
+            while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
                 pass
 
 

@@ -207,6 +207,13 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
             assert key.partition("}:")[2] == names.get(name, name)
 
 
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")) + sorted(FOLDER.glob("before/*.lua")), ids=str)
+def test_a_reply_says_in_a_word_what_it_means(path: Path) -> None:
+    """Functions of a script may answer it with true and false."""
+    replies = re.sub(r"^local function .*?^end$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"return (?:[01]|nil|true|false|\{\})?$", replies, re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_no_script_draws_its_own_randomness(script: Script) -> None:
     assert "math.random" not in script.source

@@ -6,7 +6,7 @@
 -- ARGV  …         those of apply_changes.lua, then
 --       rule      'sum', 'max', 'min' or 'last'
 --       flushed   the last flush that the database noted when the rows were read; '' where no row was found
--- Returns nil, with nothing written, where the rows are too old to tell what they lack.
+-- Returns {'superseded'}, with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(members), for each flush that they lack.
 
 do
@@ -17,7 +17,7 @@ do
   if flushed ~= '' then
     local hashes = unflushed(pending, meta, tonumber(flushed))
     if not hashes then
-      return false
+      return {'superseded'}
     end
     local members, positions = {}, {}
     for i = FIRST, #ARGV, memberships and 3 or 2 do

@@ -6,7 +6,7 @@
 -- ARGV  …         the six of load_rows.lua, then
 --       rule      'sum', 'max', 'min' or 'last'
 --       flushed   the last flush that the database noted when the rows were read
--- Returns 0, with nothing written, where the rows are too old to tell what they lack.
+-- Returns 'superseded', with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(rows), for each flush that they lack.
 
 do
@@ -15,7 +15,7 @@ do
   local packed, rule, flushed = unpack(ARGV, 6, 8)
   local hashes = unflushed(pending, meta, tonumber(flushed))
   if not hashes then
-    return 0
+    return 'superseded'
   end
   if redis.call('EXISTS', unpack(hashes)) > 0 then
     local groups = cjson.decode(ARGV[ROWS])
