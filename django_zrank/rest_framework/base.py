@@ -24,11 +24,12 @@ from ..index import RankIndex
 from ..ranking import Ranking
 from ..registry import registry
 from .exceptions import MemberNotRanked, NoOwner, RankingUnavailable
+from .filters import Condition
 from .framework import backend_parameters, common_parameters
 from .names import RESERVED, filter_name
 from .pagination import get_page_parameters
 from .permissions import get_permission_classes
-from .query import Asked, Limits, Query, get_query
+from .query import Limits, Query, get_query
 from .serializers import EntrySerializer, combine
 
 __all__ = ["IndexViewSet"]
@@ -97,36 +98,41 @@ class IndexViewSet(GenericViewSet[Any]):
         paths = self.served.faceting.paths
         if not paths:
             return {}
+        versioning: Any = self.versioning_class  # mypy doesn't take a class for hashable
         taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
-        taken.update(common_parameters(self), backend_parameters(self))
+        taken.update(
+            common_parameters(self.settings.URL_FORMAT_OVERRIDE, versioning), backend_parameters(self)
+        )
         return {filter_name(path, taken, paths): path for path in paths}
 
     def get_limits(self, **own: Any) -> Limits:
         """Return the parameters that this action allows. ``own``: fields that only some views set."""
-        others = {*common_parameters(self), *self.extra_parameters}
-        if self.action in self.filtered_actions and self.shows_rows():
-            others.update(backend_parameters(self))
+        versioning: Any = self.versioning_class  # mypy doesn't take a class for hashable
+        others = common_parameters(self.settings.URL_FORMAT_OVERRIDE, versioning)
+        if self.extra_parameters:
+            others = others.union(self.extra_parameters)
+        if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
+            others = others.union(backend_parameters(self))
         return Limits(
             index=self.served,
             max_n=get_settings().max_n,
             filters=tuple(self.get_filters().items()),
             allow_groups=self.allow_groups,
             allow_unknown=self.allow_unknown,
-            others=frozenset(others),
+            others=others,
             **own,
         )
 
-    def get_query_class(self) -> type[Query]:
-        """Return the parser of this action's query string."""
-        return self.query_classes.get(self.action or "", Query)
-
     def get_query(self) -> Query:
         """The reader of this action's query string, for what its clients may ask."""
-        query_class: Any = self.get_query_class()  # mypy doesn't take a class for hashable
+        query_class: Any = self.query_classes.get(
+            self.action or "", Query
+        )  # mypy doesn't take it for hashable
         return get_query(query_class, self.get_limits())
 
-    def get_asked(self) -> Asked:
-        """Parse the query string. 400 for parameters that this view doesn't take."""
+    def get_asked(self) -> tuple[dict[str, Any], dict[str, Condition]]:
+        """Parse the query string: the values of what was given, by name, and the filters. 400 for parameters that this
+        view doesn't take."""
         return self.get_query().read(self.request.query_params)
 
     def shows_rows(self) -> bool:
@@ -148,15 +154,16 @@ class IndexViewSet(GenericViewSet[Any]):
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
         index = self.served
-        by_owner = type(index).get_member is RankIndex.get_member
-        if by_owner and index.get_owner() is None and not isinstance(user, index.model):
-            raise NoOwner(index.name)
-        return index.get_member(user)
+        try:
+            return index.get_member(user)
+        except NotRanked:
+            by_owner = type(index).get_member is RankIndex.get_member
+            if by_owner and index.get_owner() is None and not isinstance(user, index.model):
+                raise NoOwner(index.name) from None
+            raise
 
-    def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:
-        """The member asked as, or about: the row ``pk``, where the permissions allow it, or else the user's own."""
-        if pk is None:
-            return self.get_own_member()
+    def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
+        """The member asked as, or about: the row ``pk``, where the permissions allow it."""
         try:
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
         except (OverflowError, DataError) as error:  # An id beyond what the column holds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rest_framework.versioning import QueryParameterVersioning
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["backend_parameters", "common_parameters"]
 
 
-def common_parameters(view: GenericAPIView[Any]) -> list[str]:
-    """The parameters that every action of ``view`` takes."""
-    names = [view.settings.URL_FORMAT_OVERRIDE]
-    if view.versioning_class is not None and issubclass(view.versioning_class, QueryParameterVersioning):
-        names.append(view.versioning_class.version_param)
-    return list(filter(None, names))
+@cache
+def common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
+    """The parameters that every action of a view takes: ``URL_FORMAT_OVERRIDE``, and that of its version."""
+    names = [format_parameter]
+    if versioning_class is not None and issubclass(versioning_class, QueryParameterVersioning):
+        names.append(versioning_class.version_param)
+    return frozenset(filter(None, names))
 
 
 def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:

@@ -260,7 +260,8 @@ class IndexAutoSchema(AutoSchema):
         return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
 
     def _is_draw(self) -> bool:
-        return issubclass(self.viewset.get_query_class(), RecommendationQuery)
+        query_class = self.viewset.query_classes.get(self.viewset.action or "")
+        return query_class is not None and issubclass(query_class, RecommendationQuery)
 
     def _get_list_schema(self) -> Schema:
         if not self._is_draw():

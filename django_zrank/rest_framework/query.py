@@ -6,8 +6,8 @@ parameter. An unknown one is refused too: ignored, a misspelt filter would show 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, ClassVar, Final
@@ -18,9 +18,8 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework.serializers import ValidationError
 
 from ..index import Band, RankIndex
-from ..ranking import Ranking
 from .bands import BandParameter, RanksParameter, StepsParameter
-from .filters import Condition, FacetParameter, filter_parameters, narrow
+from .filters import Condition, FacetParameter, filter_parameters
 from .parameters import (
     MemberParameter,
     MembersParameter,
@@ -32,7 +31,6 @@ from .parameters import (
 
 __all__ = [
     "AroundQuery",
-    "Asked",
     "CountsQuery",
     "Limits",
     "ListQuery",
@@ -64,20 +62,6 @@ class Limits:
     max_ranks: int | tuple[int, int] | None = None
 
 
-@dataclass
-class Asked:
-    """The parsed query string of a request."""
-
-    arguments: dict[str, Any] = field(default_factory=dict)
-    """The values of all parameters that are not filters, of those that were given."""
-
-    conditions: dict[str, Condition] = field(default_factory=dict)
-
-    def narrow(self, ranking: Ranking) -> Ranking:
-        """The part of ``ranking`` that passes the filters. 400 for what no facet can tell."""
-        return narrow(ranking, self.conditions) if self.conditions else ranking
-
-
 class Query:
     """The query string of an action that takes filters alone."""
 
@@ -91,15 +75,22 @@ class Query:
                 "give it another one."
             )
         self.parameters: dict[str, Parameter] = {**own, **filters}
-        self.required = [name for name, parameter in own.items() if parameter.required]
+        self.required: list[tuple[str, ...]] = [
+            (name,) for name, parameter in own.items() if parameter.required
+        ]
+        """Parameters that a request must have: of each group, one."""
 
     def get_parameters(self) -> dict[str, Parameter]:
         """The parameters that are no filters, by name."""
         return {}
 
-    def read(self, data: QueryDict) -> Asked:
-        """Parse a query string. Raises ``ValidationError`` with everything that is wrong."""
-        asked = Asked()
+    def read(self, data: QueryDict) -> tuple[dict[str, Any], dict[str, Condition]]:
+        """Parse a query string: the values of what was given, by name, and the filters.
+
+        Raises ``ValidationError`` with everything that is wrong.
+        """
+        arguments: dict[str, Any] = {}
+        conditions: dict[str, Condition] = {}
         wrong: dict[str, Any] = {}
         for name in data:
             parameter = self.get_parameter(name, data)
@@ -113,25 +104,21 @@ class Query:
                     raise ValidationError([_("Give this parameter once.")], code="repeated")
                 value = parameter.read(texts)
                 if isinstance(value, Condition):
-                    asked.conditions[name] = value
+                    conditions[name] = value
                 else:
-                    asked.arguments[name] = value
+                    arguments[name] = value
             except ValidationError as error:
                 wrong[name] = error.detail
-        for name in self.get_required(data):
-            if name not in data:
-                wrong[name] = [_("This field is required.")]
+        for names in self.required:
+            if not any(name in data for name in names):
+                wrong[names[0]] = [_("This field is required.")]
         if wrong:
             raise ValidationError(wrong, code="invalid")
-        return asked
+        return arguments, conditions
 
     def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
         """Return the reader of the parameter ``name``."""
         return self.parameters.get(name)
-
-    def get_required(self, data: QueryDict) -> Iterable[str]:
-        """The parameters that this request must have."""
-        return self.required
 
     def check_other(self, name: str, data: QueryDict) -> None:
         """Raise ``ValidationError`` for a parameter that nothing reads, naming those that are spelled alike."""
@@ -192,6 +179,11 @@ class RecommendationQuery(Query):
 
     no_band: ClassVar[Any] = _("No band can be given here.")
 
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        if limits.index.get_band() is None:
+            self.required.append(("band", "ranks"))
+
     def get_parameters(self) -> dict[str, Parameter]:
         limits = self.limits
         band = BandParameter(
@@ -208,7 +200,6 @@ class RecommendationQuery(Query):
         bands: dict[str, Parameter] = {"band": band, "ranks": ranks, "widen": StepsParameter(band, steps)}
         if not limits.allow_band:
             bands = dict.fromkeys(bands, RefusedParameter(self.no_band))
-        self._needs_band = limits.index.get_band() is None
         seed: Parameter = RefusedParameter(_("No seed can be given here."))
         if limits.allow_seed:
             seed = NumberParameter(help_text=_("The same seed draws the same members."))
@@ -226,15 +217,6 @@ class RecommendationQuery(Query):
         if name == "widen" and "ranks" in data and self.limits.allow_band:
             return self._ranks_steps
         return super().get_parameter(name, data)
-
-    def get_required(self, data: QueryDict) -> Iterable[str]:
-        return ["band"] if self._needs_band and "ranks" not in data else []
-
-    def read(self, data: QueryDict) -> Asked:
-        asked = super().read(data)
-        if "ranks" in asked.arguments:
-            asked.arguments.pop("band", None)
-        return asked
 
 
 @lru_cache(maxsize=1024)

@@ -19,6 +19,7 @@ from ..recommendations import sides
 from .bands import show_band
 from .base import IndexViewSet
 from .exceptions import MemberNotRanked
+from .filters import narrow
 from .pagination import Board, get_page_parameters, get_pagination_class
 from .permissions import IsOwner
 from .query import AroundQuery, CountsQuery, Limits, ListQuery, RecommendationQuery
@@ -94,10 +95,9 @@ class RecommendationViewSet(IndexViewSet):
             **own,
         )
 
-    def get_member(self, pk: Any = None, *, lookup_field: str = "pk") -> Any:
+    def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().get_member(pk, lookup_field=lookup_field)
-        if pk is not None:
-            self.check_member_permissions(member)
+        self.check_member_permissions(member)
         return member
 
     def check_member_permissions(self, member: models.Model) -> None:
@@ -111,10 +111,13 @@ class RecommendationViewSet(IndexViewSet):
                 self.permission_denied(self.request, message=getattr(permission, "message", None))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        asked = self.get_asked()
-        arguments = {"n": min(self.default_n, get_settings().max_n), **asked.arguments}
-        member = self.get_member(arguments.pop("member", None))
-        recommendations = asked.narrow(self.get_ranking()).recommend(member, **arguments)
+        arguments, conditions = self.get_asked()
+        arguments.setdefault("n", min(self.default_n, get_settings().max_n))
+        if "ranks" in arguments:
+            arguments.pop("band", None)
+        pk = arguments.pop("member", None)
+        member = self.get_own_member() if pk is None else self.get_member(pk)
+        recommendations = narrow(self.get_ranking(), conditions).recommend(member, **arguments)
         return Response(
             {
                 "band": show_band(recommendations.band),
@@ -146,7 +149,8 @@ class LeaderboardViewSet(IndexViewSet):
         return replace(limits, others=limits.others.union(pages), pages=tuple(pages.items()))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        ranking = self.get_asked().narrow(self.get_ranking())
+        _, conditions = self.get_asked()
+        ranking = narrow(self.get_ranking(), conditions)
         page: list[Entry] | None = self.paginate_queryset(Board(ranking, self.paginator))  # type: ignore[arg-type]
         if page is None:
             return Response(self.get_results(ranking.top(get_settings().max_n)))
@@ -154,17 +158,17 @@ class LeaderboardViewSet(IndexViewSet):
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The place of one member: rank and score. With a filter, the rank among those that pass it."""
-        asked = self.get_asked()
+        _, conditions = self.get_asked()
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
-        entry = asked.narrow(self.get_ranking()).entry(member)
+        entry = narrow(self.get_ranking(), conditions).entry(member)
         return self._get_location(entry, {entry.pk: member})
 
     @action(detail=False, name="My place")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """My own place: rank and score. With a filter, my rank among those that pass it."""
-        asked = self.get_asked()
+        _, conditions = self.get_asked()
         member = self.get_own_member()
-        return self._get_location(asked.narrow(self.get_ranking()).entry(member))
+        return self._get_location(narrow(self.get_ranking(), conditions).entry(member))
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -172,10 +176,13 @@ class LeaderboardViewSet(IndexViewSet):
 
         `n` is how many in all; near an end of the ranking, there are more of them on the other side.
         """
-        asked, key = self.get_asked(), self._get_key()
-        member = self.get_member(None if key == "me" else key, lookup_field=self.lookup_field)
-        n = asked.arguments.get("n", min(self.default_n, get_settings().max_n))
-        entries = asked.narrow(self.get_ranking()).around(member, n)
+        arguments, conditions = self.get_asked()
+        key = self._get_key()
+        member = (
+            self.get_own_member() if key == "me" else self.get_member(key, lookup_field=self.lookup_field)
+        )
+        n = arguments.get("n", min(self.default_n, get_settings().max_n))
+        entries = narrow(self.get_ranking(), conditions).around(member, n)
         return Response({"results": self.get_results(entries)})
 
     @action(detail=False)
@@ -185,10 +192,10 @@ class LeaderboardViewSet(IndexViewSet):
         `facet` names it, or the columns of one of several, separated by commas. `n` limits the values
         shown; `count` says how many there are.
         """
-        asked = self.get_asked()
-        facet, n = asked.arguments["facet"], asked.arguments.get("n", get_settings().max_n)
+        arguments, conditions = self.get_asked()
+        facet, n = arguments["facet"], arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
-        counts = asked.narrow(self.get_ranking()).counts(*facet.paths)
+        counts = narrow(self.get_ranking(), conditions).counts(*facet.paths)
         largest = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:n]
         return Response(
             {

@@ -41,6 +41,7 @@ def test_nobody_signed_in(anonymous: APIClient, me: Player, other: Player) -> No
 def test_nobody_signed_in_where_nobody_must(anonymous: APIClient, me: Player) -> None:
     assert anonymous.get("/open/").status_code == 403
     assert anonymous.get("/open/", {"member": me.pk}).status_code == 403
+    assert anonymous.get("/open/own-region/").status_code == 403
     assert anonymous.get("/open-to-all/", {"member": me.pk}).status_code == 200
     assert anonymous.get("/either/").status_code == 403
     for member in (me, Player.objects.get(level=95)):  # Nobody is not the owner of what nobody owns

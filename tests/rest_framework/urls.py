@@ -79,6 +79,11 @@ class MusicianRank(RankIndex):
     facets = ("band", "page", "facet_page", "genre")
 
 
+def own_region(view: Any) -> Any:
+    """The ranking that a view shows to its user, of whom there must be one."""
+    return Regional.ranking.filter(bio=view.request.user.player.bio)
+
+
 class PlayerSerializer(serializers.ModelSerializer[Player]):
     asked_at = serializers.SerializerMethodField()
 
@@ -233,6 +238,7 @@ urlpatterns = [
     path("staff/<index>/", view(Staff)),
     path("either/", view(member_permission_classes=[IsOwner | IsAdminUser])),
     path("open/", view(permission_classes=[AllowAny])),
+    path("open/own-region/", view(permission_classes=[AllowAny], get_ranking=own_region)),
     path("open-to-all/", view(permission_classes=[AllowAny], member_permission_classes=[AllowAny])),
     path("authenticated/", view(permission_classes=[IsAuthenticated])),
     path("staff-may/", view(permission_classes=[IsAuthenticated, IsOwner | IsAdminUser])),
