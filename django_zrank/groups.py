@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from time import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from .engine import reader_of
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .index import RankIndex
 
 __all__ = ["Group"]
-
-Answer = TypeVar("Answer")
 
 
 class Group:
@@ -51,7 +49,7 @@ class Group:
         now = _now()
         until = float("inf") if expires is None else now + expires // timedelta(microseconds=1)
         texts = self._texts(members)
-        return (yield from self._run(add_to_group, texts, until, now)) if texts else 0
+        return (yield from self._sum(add_to_group, until, now, members=texts)) if texts else 0
 
     aadd = twin(add)
 
@@ -59,21 +57,23 @@ class Group:
     def remove(self, *members: Any) -> Steps[int]:
         """Remove members. Returns how many were in the group."""
         texts = self._texts(members)
-        return (yield from self._run(remove_from_group, texts, _now())) if texts else 0
+        return (yield from self._sum(remove_from_group, _now(), members=texts)) if texts else 0
 
     aremove = twin(remove)
 
     @verb
     def count(self) -> Steps[int]:
         """The number of members, ranked or not."""
-        return (yield from self._run(count_group, _now()))
+        return (yield from self._sum(count_group, _now()))
 
     acount = twin(count)
 
     @verb
     def contains(self, member: Any) -> Steps[bool]:
         """Return true if ``member`` is in the group."""
-        (until,) = yield from self._run(expiries, self._texts([member]))
+        (text,) = self._texts([member])
+        reader = reader_of(self.index.part_of(text))
+        (until,) = yield from reader.running(lambda keys: expiries(keys, self._key, [text]))
         return until is not None and until > _now()
 
     acontains = twin(contains)
@@ -84,12 +84,18 @@ class Group:
     @verb
     def clear(self) -> Steps[None]:
         """Remove all members."""
-        yield from self._run(clear_group)
+        yield from self._sum(clear_group)
 
     aclear = twin(clear)
 
-    def _run(self, ask: Callable[..., Request[Answer]], *arguments: Any) -> Steps[Answer]:
-        return reader_of(self.index).running(lambda keys: ask(keys, self._key, *arguments))
+    def _sum(
+        self, ask: Callable[..., Request[int]], *arguments: Any, members: list[str] | None = None
+    ) -> Steps[int]:
+        """The sum of what the shards answer."""
+        found = yield from reader_of(self.index).gathering(
+            lambda keys, *own: ask(keys, self._key, *own, *arguments), members
+        )
+        return sum(found)
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]

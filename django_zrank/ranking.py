@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from .board import Board
+from .engine import reader_of
 from .engine.steps import Blocking, Steps
 from .entries import Recommendations
 from .generics import Member
@@ -152,6 +153,7 @@ class Ranking(Board[Member]):
     @verb
     def forget(self, member: Any) -> Steps[None]:
         """Let those shown to ``member`` (see ``remember``) be drawn again."""
-        yield from self._reader.running(partial(forget_seen, member=self.index.to_text(member)))
+        text = self.index.to_text(member)
+        yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
 
     aforget = twin(forget)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from django_zrank.exceptions import NotRanked
-from tests.populations import fill
+from django_zrank import RankIndex
+from django_zrank.engine import reader_of
+from django_zrank.engine.sharded import ShardedReader
+from django_zrank.exceptions import IndexUnhealthy, NotBuilt, NotRanked
+from django_zrank.requests.request import Request
+from django_zrank.scripts import COUNT_FACET
+from django_zrank.store import Store
+from tests.builds import accept
+from tests.populations import fill, load
 from tests.sharded import COUNTS, sharded
+from tests.testapp.models import Competitor
 from tests.testapp.zrank import PlayerAscending
 
 pytestmark = pytest.mark.usefixtures("zrank")
@@ -37,3 +46,141 @@ class TestSums:
             return await asyncio.gather(ranking.acount(), ranking.ascore(7))
 
         assert asyncio.run(ask()) == [len(SCORES), 49]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+class TestGroups:
+    def test_members_are_counted_once(self, count: int) -> None:
+        group = sharded(PlayerAscending, count).group("live:42")
+        assert group.add(*range(100)) == 100
+        assert group.add(*range(50, 150)) == 50
+        assert group.remove(*range(10)) == 10
+        assert group.count() == 140
+        assert [pk for pk in range(160) if pk in group] == list(range(10, 150))
+        group.clear()
+        assert group.count() == 0
+
+    def test_members_of_a_group_are_narrowed_to(self, count: int) -> None:
+        index = sharded(PlayerAscending, count)
+        fill(index, SCORES)
+        index.group("live").add(*range(300, 500))
+        ranking = index.ranking.filter(group="live")
+        assert ranking.count() == 100
+        assert index.ranking.exclude(group="live").count() == len(SCORES) - 100
+
+
+REGIONS = {pk: f"region {pk % 5}" for pk in range(1, 200)}
+
+
+class Regional(RankIndex):
+    name = "regional"
+    model = Competitor
+    order = ("-points",)
+    facets = ("region",)
+
+
+def in_regions(count: int) -> type[RankIndex]:
+    """An index of people in five regions."""
+    index = sharded(Regional, count)
+    load(index, ((pk, pk, region) for pk, region in REGIONS.items()))
+    return index
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_values_of_a_facet_are_counted(count: int) -> None:
+    index = in_regions(count)
+    assert index.ranking.counts("region") == Counter(REGIONS.values())
+    assert index.ranking.filter(region="region 3").count() == 40
+    index.group("few").add(*range(1, 11))
+    assert index.ranking.filter(group="few").counts("region") == dict.fromkeys(set(REGIONS.values()), 2)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Request[Any]]:
+    """The requests that readers of shards send from now on: each is a round trip."""
+    requests: list[Request[Any]] = []
+    send = ShardedReader.send
+
+    def record(reader: ShardedReader, request: Request[Any]) -> list[Any]:
+        requests.append(request)
+        return send(reader, request)
+
+    monkeypatch.setattr(ShardedReader, "send", record)
+    return requests
+
+
+def forget_trust(index: type[RankIndex]) -> None:
+    """Have every server looked up again by the next read."""
+    for one in (index.instance(), *index.instance().parts):
+        reader_of(one).trust.until = 0.0
+
+
+class TestHealth:
+    """Each shard's is checked once a second."""
+
+    def test_one_that_was_never_built(self) -> None:
+        index = in_regions(3)
+        store = Store(index.instance().parts[1].name)
+        store.client.delete(store.keys.meta)
+        with pytest.raises(NotBuilt, match=f"rebuild_zrank {index.instance().name}$"):
+            index.ranking.counts("region")
+
+    def test_one_that_lost_writes(self, settings: Any) -> None:
+        index = sharded(PlayerAscending, 3)
+        fill(index, SCORES)
+        own = index.instance().part_of("7")
+        other = next(part for part in index.instance().parts if part is not own)
+        store = Store(other.name)
+        store.client.hset(store.keys.meta, "behind", "1")
+        forget_trust(index)
+        with pytest.raises(IndexUnhealthy, match=other.name):
+            index.ranking.count()
+        assert index.ranking.score(7) == SCORES[7]
+        settings.ZRANK = {"UNHEALTHY": "serve_stale"}
+        assert index.ranking.count() == len(SCORES)
+
+    @pytest.mark.parametrize("is_trusted", [True, False])
+    def test_one_of_another_declaration(self, is_trusted: bool) -> None:
+        index = sharded(PlayerAscending, 3)
+        fill(index, SCORES)
+        index.ranking.count()
+        part = index.instance().parts[2]
+        accept(Store(part.name, part.layout), "01234567-otherwise")
+        if is_trusted:
+            reader_of(part).learn()
+        else:
+            forget_trust(index)
+        with pytest.raises(NotBuilt, match="declared otherwise"):
+            index.ranking.count()
+
+    def test_all_are_looked_up_in_one_round_trip(self, sent: list[Request[Any]]) -> None:
+        index = sharded(PlayerAscending, 7)
+        fill(index, SCORES)
+        forget_trust(index)
+        index.ranking.count()
+        index.ranking.count()
+        assert [len(request.calls) for request in sent] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebuild swaps the next one whenever a read has learnt of the one before."""
+    index = in_regions(count)
+    parts = [reader_of(part) for part in index.instance().parts]
+    old = [part.learn().generation for part in parts]
+    in_regions(count)
+    metas = [(part.keys.meta, part.learn().generation) for part in parts]
+    client = parts[0].client
+    for part, generation in zip(parts, old, strict=True):
+        client.hset(part.keys.meta, "generation", generation)
+        part.believe(generation)
+    send = ShardedReader.send
+
+    def swap(reader: ShardedReader, request: Request[Any]) -> list[Any]:
+        if metas and request.calls[0].command is COUNT_FACET:
+            client.hset(metas[0][0], "generation", metas.pop(0)[1])
+        return send(reader, request)
+
+    monkeypatch.setattr(ShardedReader, "send", swap)
+    assert index.ranking.counts("region") == Counter(REGIONS.values())
+    assert metas == []

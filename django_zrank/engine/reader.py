@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -96,6 +96,15 @@ class Reader(Executor):
                 return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
         yield self._health[stale_will_do]
         return (yield from self.running(ask))
+
+    def gathering(
+        self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
+    ) -> Steps[list[Answer]]:
+        """Take the steps to what the shards answer, each about those of ``members`` that belong to it, as Redis stores
+        them."""
+        given = () if members is None else (members,)
+        answer = yield from self.running(lambda keys: ask(keys, *given))
+        return [answer]
 
     def _asking_replica(
         self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -61,9 +61,10 @@ class ShardedReader(Reader):
         yield self._health[stale_will_do]
         return (yield from self.running(ask))  # type: ignore[arg-type]
 
-    def asking_each(self, ask: Callable[[Shards], Request[Answer]]) -> Steps[Answer]:
-        """Take the steps to the answer to what ``ask`` requests of the shards, whatever their health."""
-        return self.running(ask)  # type: ignore[arg-type]
+    def gathering(
+        self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
+    ) -> Steps[list[Answer]]:
+        return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
 
     def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
         """The steps that look up the servers of all shards, in one round trip, and believe them for a second."""

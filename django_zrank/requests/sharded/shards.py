@@ -41,6 +41,12 @@ class Shards(NamedTuple):
             found.setdefault(self.of(member), []).append(member)
         return found
 
-    def each(self, ask: Callable[[Keys], Request[Answer]]) -> Request[list[Answer]]:
-        """A request for what each shard answers, in their order."""
-        return merge([ask(keys) for keys in self.keys], spread=True)
+    def each(
+        self, ask: Callable[..., Request[Answer]], members: Iterable[str] | None = None
+    ) -> Request[list[Answer]]:
+        """A request for what the shards answer, in their order; about ``members``: only those that one belongs to, each
+        about its own."""
+        if members is None:
+            return merge([ask(keys) for keys in self.keys], spread=True)
+        own = self.split(members)
+        return merge([ask(self.keys[shard], some) for shard, some in own.items()], spread=True)
