@@ -23,6 +23,7 @@ __all__ = [
     "CHECK_COUNTS",
     "CHECK_HEALTH",
     "CHECK_NAMES",
+    "COUNT_BEFORE",
     "COUNT_FACET",
     "FIND_STRAYS",
     "FINISH_REPLAY",
@@ -34,6 +35,7 @@ __all__ = [
     "READ_PAGE",
     "READ_PENDING",
     "READ_RANKS",
+    "READ_VALUES",
     "RECONCILE_PENDING",
     "SAMPLE_ANYWHERE",
     "SAMPLE_NEARBY",
@@ -93,6 +95,7 @@ CHANGE_GROUP: Final = Script("change_group")
 CHECK_COUNTS: Final = Script("check_counts")
 CHECK_HEALTH: Final = Script("check_health")
 CHECK_NAMES: Final = Script("check_names")
+COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
 FIND_STRAYS: Final = Script("find_strays")
 FINISH_REPLAY: Final = Script("finish_replay")
@@ -104,6 +107,7 @@ READ_MEMBERS: Final = Script("read_members")
 READ_PAGE: Final = Script("read_page")
 READ_PENDING: Final = Script("read_pending")
 READ_RANKS: Final = Script("read_ranks")
+READ_VALUES: Final = Script("read_values")
 RECONCILE_PENDING: Final = Script("reconcile_pending")
 SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")

@@ -11,11 +11,13 @@
 --       method   'ordinal', 'competition' or 'dense'
 --       count    how many at most
 --       most     how many of them are read
---       from     where to begin: 'position', 'member' or 'score'
+--       from     where to begin: 'position', 'member', 'score' or 'place'
 --       …        then of a position: how many stand before the first one
 --                of a member: its primary key; the page holds it in its middle, or reaches to the ranking's end
 --                of scores: best and worst, each a score and its exact bytes, '' for no bound; and how many of those
 --                between to leave out
+--                of the place of a member of any shard: its score, as stored, and how many members before it to read, beside
+--                'count' from there on
 -- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
 --         before the first one's rank, {stored member, score of each}}; {'not ranked'} where the member is not in the
 --         ranking; the errors of lib/built.lua.
@@ -44,6 +46,11 @@ elseif from == 'member' then
     return {'not ranked'}
   end
   first = math.max(0, math.min(position - math.floor(count / 2), size - count))
+elseif from == 'place' then
+  local score, stored, back = unpack(ARGV, FIRST, FIRST + 2)
+  local place = count_to_place(ranking, score, stored, order.reverse)
+  first = math.max(0, place - back)
+  count = count + place - first
 else
   local best, best_bytes, worst, worst_bytes, offset = unpack(ARGV, FIRST, FIRST + 4)
   if best ~= '' then

@@ -9,7 +9,7 @@ from ..keys import Keys
 from .request import Request
 from .view import View
 
-__all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween"]
+__all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
 
 _PART: Final = 1000
 """Members that are read in one round trip."""
@@ -90,7 +90,7 @@ def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
         after = _request(view, keys, left, "position", page.first + len(page.members))
         return after.then(lambda rest: _joined(page, rest))
 
-    return view.read(keys, scripts.READ_PAGE, arguments, _parse).then(go_on)
+    return view.read(keys, scripts.READ_PAGE, arguments, parse_page).then(go_on)
 
 
 def _joined(page: Page, rest: Page) -> Page:
@@ -98,7 +98,8 @@ def _joined(page: Page, rest: Page) -> Page:
     return page._replace(members=page.members + [one for one in rest.members if one[0] not in known])
 
 
-def _parse(reply: Any) -> Page | None:
+def parse_page(reply: Any) -> Page | None:
+    """The page that the script has read; None where the member is not ranked."""
     if reply[0] == b"not ranked":
         return None
     _, size, first, following, before, members = reply

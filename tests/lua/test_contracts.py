@@ -20,11 +20,13 @@ from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
 from django_zrank.requests.counts import CountFacet, Size
 from django_zrank.requests.groups import add_to_group
-from django_zrank.requests.pages import PageAt
+from django_zrank.requests.pages import Bound, PageAt, PageBetween
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Call
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores, Touch
+from django_zrank.requests.sharded import Shards, over_shards
+from django_zrank.requests.view import View
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
 from tests.builds import TERM, start
@@ -38,6 +40,11 @@ SCRIPTS = [value for value in vars(scripts).values() if isinstance(value, Script
 
 TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
 """Two filters that no facet covers."""
+
+
+def ask_shards(store: Store, question: Any, **how: Any) -> Any:
+    """What a question is answered by the one shard that there is."""
+    return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
 
 
 CALLS: dict[str, Callable[[Store], Any]] = {
@@ -65,10 +72,14 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "note_swept": lambda store: store.note_swept(store.swept(), 5, "1"),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),
+    "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
     "read_pending": lambda store: store.read_pending("a", [("1", 1), ("2", 2)]),
+    "read_values": lambda store: ask_shards(
+        store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
+    ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),

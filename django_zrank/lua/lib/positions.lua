@@ -51,6 +51,17 @@ local function count_lower(ranking, score, bytes, past)
   return low
 end
 
+-- The number of members before the place of a stored member that may belong to another shard, one by one, the best or the
+-- lowest first; and 1 if it stands here with that score, else 0.
+local function count_to_place(ranking, score, stored, reverse)
+  local found = redis.call('ZSCORE', ranking, stored)
+  if found and tonumber(found) == tonumber(score) then
+    return redis.call(reverse and 'ZREVRANK' or 'ZRANK', ranking, stored), 1
+  end
+  local lower = count_lower(ranking, score, stored, false)
+  return reverse and redis.call('ZCARD', ranking) - lower or lower, 0
+end
+
 -- The number of members, or values, that rank better than those at a score with these bytes.
 local function count_better(ranking, score, bytes, reverse)
   if reverse then

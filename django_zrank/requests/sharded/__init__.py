@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from ..counts import CountFacet, Size
-from ..positions import BareScore
+from ..pages import PageAround, PageAt, PageBetween
+from ..positions import BarePosition, BareScore, Locate
 from ..request import Question, Request, Several
 from ..view import View
 from .counts import count_facet, size
+from .pages import page_around, page_at, page_between
+from .positions import bare_position, locate
 from .shards import Shards
 
 __all__ = ["Shards", "over_shards"]
@@ -31,8 +34,13 @@ def _own(question: BareScore, view: View, shards: Shards) -> Request[float | Non
 
 
 _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
+    BarePosition: bare_position,
     BareScore: _own,
     CountFacet: count_facet,
+    Locate: locate,
+    PageAround: page_around,
+    PageAt: page_at,
+    PageBetween: page_between,
     Several: _several,
     Size: size,
 }

@@ -1,0 +1,34 @@
+-- uses: built, positions
+-- Count what stands in a shard before the places of members, most of which belong to other shards.
+--
+-- KEYS  ranking  sorted set that is counted
+--       live     sorted set of the whole shard
+--       meta     hash of the shard
+-- ARGV  generation that the client believes to be live
+--       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       memberships  '1' where a hash holds the memberships of members
+--       reverse  '1' where a higher score ranks better
+--       method   'ordinal' or 'competition'
+--       …        then of each member its score, and how it is stored
+-- Returns {size of ranking, number of these members that stand here with that score, then for each what stands before it
+--         one by one, and what stands before its rank}; the errors of lib/built.lua.
+-- Cost  O(members * log(size)), and about log2(ties) look-ups more for each.
+
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
+local FIRST = 6
+local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
+
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
+end
+local reply, here = {redis.call('ZCARD', ranking), 0}, 0
+for i = FIRST, #ARGV, 2 do
+  local score, stored, n = ARGV[i], ARGV[i + 1], #reply
+  local position, own = count_to_place(ranking, score, stored, order.reverse)
+  here = here + own
+  reply[n + 1], reply[n + 2] = position, count_before(ranking, stored, score, position, order)
+end
+reply[2] = here
+return reply

@@ -1,0 +1,32 @@
+-- uses: built, keys, positions
+-- Read the distinct values of a ranking that are better than a bound, best first.
+--
+-- KEYS  ranking  sorted set whose values are read
+--       live     sorted set of the whole shard
+--       meta     hash of the shard
+-- ARGV  generation that the client believes to be live
+--       reverse  '1' where a higher score ranks better
+--       score    of the bound
+--       bytes    tie bytes of the bound
+--       skipped  how many to leave out
+--       count    how many at most
+-- Returns {how many are better, then the values: tie bytes, then the score as text}; the errors of lib/built.lua.
+-- Cost  O(log(values) + skipped + count), and about log2(ties) look-ups.
+
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local generation, reverse, score, bytes, skipped, count = unpack(ARGV)
+
+local elsewhere = not_live(meta, generation)
+if elsewhere then
+  return elsewhere
+end
+local values = values_key(ranking)
+local better = count_better(values, score, bytes, reverse == '1')
+local last = math.min(better, skipped + count) - 1
+local reply = {better}
+if last >= tonumber(skipped) then
+  for i, value in ipairs(redis.call(reverse == '1' and 'ZREVRANGE' or 'ZRANGE', values, skipped, last)) do
+    reply[i + 1] = value
+  end
+end
+return reply

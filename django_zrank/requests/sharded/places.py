@@ -1,0 +1,123 @@
+"""Places in the whole order, which the members of all shards have in common, and what stands before them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ... import scripts
+from ...exceptions import FilterTooLarge
+from ...keys import Keys
+from ..request import Request, in_turn
+from ..view import View
+from .shards import Shards
+
+__all__ = ["Counted", "Place", "count_places", "count_values"]
+
+_PART: Final = 25
+"""Places that are counted in one round trip: each may take a search among ties."""
+
+_VALUES: Final = 1000
+"""Distinct values that a shard tells in one round trip."""
+
+_MOST_VALUES: Final = 100_000
+"""The most distinct values that are read for dense ranks: shards have some in common, so that they can't be summed."""
+
+
+class Place(NamedTuple):
+    """A place in the whole order: that of a member, whichever shard it belongs to."""
+
+    score: float
+    stored: bytes
+
+
+class Counted(NamedTuple):
+    """Numbers of what stands before some places."""
+
+    size: int
+    """Members in the ranking."""
+
+    here: int
+    """The number of the places whose members stand there."""
+
+    before: list[tuple[int, int]]
+    """Of each place: the members before it, one by one; the members or values that rank better."""
+
+
+def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
+    """Count what stands before places. One round trip for 25 of them; more for dense ranks."""
+    by = view.by("ordinal") if view.method == "dense" else view
+    parts = [places[at : at + _PART] for at in range(0, len(places) or 1, _PART)]
+    counting = in_turn([_count(part, by, shards) for part in parts]).then(_joined)
+    if view.method != "dense" or not places:
+        return counting
+
+    def count_dense(counted: Counted) -> Request[Counted]:
+        ties = [(place.score, view.layout.split(place.stored)[0]) for place in places]
+        return count_values(ties, view, shards).then(
+            lambda better: counted._replace(
+                before=[
+                    (position, count) for (position, _), count in zip(counted.before, better, strict=True)
+                ]
+            )
+        )
+
+    return counting.then(count_dense)
+
+
+def _count(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
+    words = [word for place in places for word in (repr(place.score), place.stored)]
+
+    def ask(keys: Keys) -> Request[list[int]]:
+        return view.read(keys, scripts.COUNT_BEFORE, (keys.generation, *view.order, *words), list)
+
+    def add(replies: list[list[int]]) -> Counted:
+        size, here, *counts = map(sum, zip(*replies, strict=True))
+        return Counted(size, here, list(zip(counts[::2], counts[1::2], strict=True)))
+
+    return shards.each(ask).then(add)
+
+
+def _joined(parts: list[Counted]) -> Counted:
+    before = [one for part in parts for one in part.before]
+    return Counted(parts[-1].size, sum(part.here for part in parts), before)
+
+
+def count_values(bounds: Sequence[tuple[float, bytes]], view: View, shards: Shards) -> Request[list[int]]:
+    """Count the distinct values that are better than bounds, each a score and the first tie bytes.
+
+    The values of all shards are read, 1,000 of each in a round trip. Raises ``FilterTooLarge`` for too many.
+    """
+    worst = (min if view.reverse else max)(bounds)
+    known: set[bytes] = set()
+
+    def ask(keys: Keys, skipped: int) -> Request[list[Any]]:
+        arguments = (keys.generation, view.order[2], repr(worst[0]), worst[1], skipped, _VALUES)
+        return view.read(keys, scripts.READ_VALUES, arguments, list)
+
+    def go_on(skipped: int) -> Request[list[int]]:
+        def parse(replies: list[list[Any]]) -> list[int] | Request[list[int]]:
+            for _, *values in replies:
+                known.update(values)
+            most = max(better for better, *_ in replies)
+            if sum(better for better, *_ in replies) > _MOST_VALUES:
+                raise FilterTooLarge(
+                    f"dense ranks over shards are for up to {_MOST_VALUES:,} distinct values"
+                )
+            return go_on(skipped + _VALUES) if most > skipped + _VALUES else _ranked(known, bounds, view)
+
+        return shards.each(lambda keys: ask(keys, skipped)).then(parse)
+
+    return go_on(0)
+
+
+def _ranked(values: set[bytes], bounds: Sequence[tuple[float, bytes]], view: View) -> list[int]:
+    ordered = sorted((float(score), tie) for tie, score in map(view.layout.split, values))
+    if not view.reverse:
+        return [bisect_left(ordered, bound) for bound in bounds]
+
+    def up_to(score: float, tie: bytes) -> int:
+        return bisect_right(ordered, (score, tie), key=lambda value: (value[0], value[1][: len(tie)]))
+
+    return [len(ordered) - up_to(*bound) for bound in bounds]

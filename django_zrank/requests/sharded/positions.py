@@ -1,0 +1,58 @@
+"""Members by their names, over shards: a member's own shard tells its place, and all of them what stands before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..positions import BarePosition, Locate, Location, Locations
+from ..request import Request, merge
+from ..view import View
+from .places import Counted, Place, count_places
+from .shards import Shards
+
+__all__ = ["bare_position", "find_places", "locate"]
+
+
+def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
+    """Locations of members. Two round trips, for as many as one server locates in one.
+
+    ``again``: begin again where a member has moved between the two.
+    """
+
+    def count(places: dict[str, Place]) -> Request[Locations]:
+        def answer(counted: Counted) -> Locations | Request[Locations]:
+            if again and counted.here < len(places):
+                return locate(question, view, shards, again=False)
+            found = {
+                member: Location(*before, place.stored, place.score)
+                for (member, place), before in zip(places.items(), counted.before, strict=True)
+            }
+            return Locations(counted.size, [found.get(member) for member in question.members])
+
+        return count_places(list(places.values()), view, shards).then(answer)
+
+    return find_places(question.members, view, shards).then(count) if question.members else count({})
+
+
+def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:
+    """The number of members before one; None if it is not ranked."""
+    return locate(Locate([question.member]), view, shards).then(
+        lambda locations: locations.found[0] and locations.found[0].position
+    )
+
+
+def find_places(members: Sequence[str], view: View, shards: Shards) -> Request[dict[str, Place]]:
+    """The places of those members that are ranked."""
+    split = shards.split(dict.fromkeys(members))
+    view = view.by("ordinal")
+    requests = [Locate(own).request(view, shards.keys[shard]) for shard, own in split.items()]
+
+    def joined(answers: list[Locations]) -> dict[str, Place]:
+        return {
+            member: Place(location.score, location.stored)
+            for own, (_, found) in zip(split.values(), answers, strict=True)
+            for member, location in zip(own, found, strict=True)
+            if location
+        }
+
+    return merge(requests, spread=True).then(joined)

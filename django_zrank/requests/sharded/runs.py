@@ -1,0 +1,181 @@
+"""Runs of members: each shard tells those next to a place, and they are merged as far as all of them reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from math import ceil, sqrt
+from typing import Final, NamedTuple
+
+from ... import scripts
+from ...keys import Keys
+from ..pages import Page, PageAt, parse_page
+from ..request import Request, merge
+from ..view import View
+from .places import Place
+from .shards import Shards
+
+__all__ = ["NEAR", "Around", "merged", "places_of", "read_around", "read_at", "share"]
+
+NEAR: Final = 64
+"""Members of a shard that are read, rather than to look for a place that is nearer to those wanted."""
+
+Spans = Callable[[int, int], tuple[int, int]]
+"""Tells how many members to take before a place and from there on, by the size of the ranking and the number of members
+before that place."""
+
+
+class Around(NamedTuple):
+    """Members of all shards around a place of the whole order."""
+
+    size: int
+    """Members in the ranking."""
+
+    positions: list[int]
+    """Of each shard, the number of its members before the place."""
+
+    backs: list[tuple[list[Place], bool]]
+    """Of each shard, members before it, the nearest first, and true if these are all."""
+
+    aheads: list[tuple[list[Place], bool]]
+    """Of each shard, members from there on, and true if these are all."""
+
+    reverse: bool
+
+    @property
+    def position(self) -> int:
+        """The number of members before the place."""
+        return sum(self.positions)
+
+    def take(self, back: int, ahead: int) -> list[Place] | None:
+        """Members of the whole order, best first; None where a shard may have some that it didn't tell."""
+        before = merged(self.backs, back, not self.reverse)
+        after = merged(self.aheads, ahead, self.reverse)
+        return None if before is None or after is None else [*before[::-1], *after]
+
+
+def share(count: int, shards: Shards) -> int:
+    """The number of ``count`` successive members that belong to one shard, hardly ever more."""
+    mean = count / len(shards.keys)
+    return min(count, ceil(mean + 3 * sqrt(mean) + 3))
+
+
+def merged(runs: Sequence[tuple[list[Place], bool]], count: int, descending: bool) -> list[Place] | None:
+    """The first ``count`` of what runs merge to; None where one that goes on may go on before the last of these."""
+    if not count:
+        return []
+    ends = [run[-1] if run else None for run, is_whole in runs if not is_whole]
+    found = sorted(chain.from_iterable(run for run, _ in runs), reverse=descending)[:count]
+    if not ends:
+        return found
+    if None in ends or len(found) < count:
+        return None
+    known = filter(None, ends)
+    return found if (found[-1] >= max(known) if descending else found[-1] <= min(known)) else None
+
+
+def places_of(page: Page) -> list[Place]:
+    return [Place(score, stored) for stored, score in page.members]
+
+
+def read_around(
+    place: Place, spans: Spans, want: int, view: View, shards: Shards
+) -> Request[tuple[Around, list[Place]]]:
+    """Members around a place; ``want``: how many of them each shard is asked for on either side at first."""
+
+    def take(around: Around) -> tuple[Around, list[Place]] | Request[tuple[Around, list[Place]]]:
+        back, ahead = spans(around.size, around.position)
+        found = around.take(back, ahead)
+        if found is not None:
+            return around, found
+        most = max(back, ahead)
+        return read_around(place, spans, min(most, max(4 * want, share(most, shards))), view, shards)
+
+    return _around(place, want, view, shards).then(take)
+
+
+def _around(place: Place, want: int, view: View, shards: Shards) -> Request[Around]:
+    by_position = view.by("ordinal")
+
+    def ask(keys: Keys) -> Request[Page]:
+        start = ("place", repr(place.score), place.stored, want)
+        arguments = (keys.generation, *by_position.order, want, 2 * want, *start)
+        return view.read(keys, scripts.READ_PAGE, arguments, parse_page)  # type: ignore[arg-type]
+
+    def split(pages: list[Page]) -> Around:
+        positions, backs, aheads = [], [], []
+        for page in pages:
+            members = places_of(page)
+            at = sum(one > place if view.reverse else one < place for one in members)
+            positions.append(page.first + at)
+            backs.append((members[:at][::-1], page.first == 0))
+            aheads.append((members[at:], page.first + len(members) == page.size))
+        return Around(sum(page.size for page in pages), positions, backs, aheads, view.reverse)
+
+    return shards.each(ask).then(split)
+
+
+def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple[int, list[Place]]]:
+    """The size of the ranking, and the members from a position on, however deep.
+
+    Of each shard the member at the page's share of its positions is read; the median of these is a pivot, near which
+    the page is. How many stand before it tells how far away, so that the next one is nearer by a square root.
+    """
+    plain = view.by("ordinal")
+
+    def begin() -> Request[tuple[int, list[Place]]]:
+        return shards.each(lambda keys: PageAt(0, 0).request(plain, keys)).then(look_everywhere)
+
+    def look_everywhere(pages: list[Page]) -> tuple[int, list[Place]] | Request[tuple[int, list[Place]]]:
+        sizes = [page.size for page in pages]
+        return look([0] * len(sizes), sizes) if first < sum(sizes) else (sum(sizes), [])
+
+    def look(low: list[int], high: list[int]) -> Request[tuple[int, list[Place]]]:
+        """From the positions ``low`` of the shards up to ``high``."""
+        start, end = sum(low), sum(high)
+        if not start <= first < end:
+            return begin()  # members have moved meanwhile
+        spread = [(i, a, b) for i, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
+        guesses = [
+            PageAt(a + (b - a) * (first - start) // (end - start), 1).request(plain, shards.keys[i])
+            for i, a, b in spread
+        ]
+
+        def choose(pages: list[Page]) -> Request[tuple[int, list[Place]]]:
+            weights = {
+                place: b - a
+                for (_, a, b), page in zip(spread, pages, strict=True)
+                for place in places_of(page)
+            }
+            if not weights:
+                return begin()
+            ordered = sorted(weights, reverse=view.reverse)
+            half = sum(weights.values()) / 2
+            sums = accumulate(weights[place] for place in ordered)
+            return measure(next(place for place, so_far in zip(ordered, sums, strict=True) if so_far >= half))
+
+        def measure(pivot: Place) -> Request[tuple[int, list[Place]]]:
+            def go_on(around: Around) -> tuple[int, list[Place]] | Request[tuple[int, list[Place]]]:
+                away = first - around.position
+                if abs(away) > 8 * limit + NEAR * len(shards.keys):
+                    return look(around.positions, high) if away > 0 else look(low, around.positions)
+                found = around.take(*spans(around.size, around.position))
+                if found is not None:
+                    return finish((around, found))
+                want = share(abs(away) + limit, shards)
+                return read_around(pivot, spans, want, view, shards).then(finish)
+
+            return _around(pivot, share(limit, shards), view, shards).then(go_on)
+
+        return merge(guesses, spread=True).then(choose)
+
+    def spans(size: int, position: int) -> tuple[int, int]:
+        end = min(size, first + limit)
+        return max(0, position - first), max(0, end - position)
+
+    def finish(read: tuple[Around, list[Place]]) -> tuple[int, list[Place]]:
+        around, found = read
+        skipped = max(0, first - around.position)
+        return around.size, found[skipped : skipped + limit]
+
+    return begin()

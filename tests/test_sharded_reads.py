@@ -1,0 +1,171 @@
+"""Reads over shards: the same answers as from one sorted set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_zrank import RankIndex
+from django_zrank.requests.pages import PageAround, PageAt, PageBetween
+from django_zrank.requests.positions import BarePosition, Locate
+from django_zrank.requests.request import Request
+from django_zrank.requests.sharded import over_shards, pages, runs
+from django_zrank.requests.view import METHODS, View
+from tests.sharded import COUNTS, Both, divide
+from tests.testapp.models import Competitor, Player, Ticket
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Bare(RankIndex):
+    name = "divided-bare"
+    model = Player
+    order = ("-level",)
+    ranking_method = "dense"
+
+
+class Tied(RankIndex):
+    """Two criteria, and facets."""
+
+    name = "divided-tied"
+    model = Competitor
+    order = ("-points", "joined")
+    ranking_method = "dense"
+    facets = ("region", "platform")
+
+
+class Wide(RankIndex):
+    """Integers beyond what a score holds exactly."""
+
+    name = "divided-wide"
+    model = Ticket
+    order = ("integer",)
+    ranking_method = "dense"
+
+
+few, many = st.integers(0, 3), st.integers(-50, 50)
+pks = st.integers(1, 10**6)
+ROWS: dict[type[RankIndex], st.SearchStrategy[Any]] = {
+    Bare: st.dictionaries(pks, st.fixed_dictionaries({"level": few | many}), max_size=60),
+    Tied: st.dictionaries(
+        pks,
+        st.fixed_dictionaries(
+            {
+                "points": few,
+                "joined": st.sampled_from([None, START, START + timedelta(days=1)]),
+                "region": st.sampled_from("ab"),
+                "platform": st.sampled_from("xy"),
+            }
+        ),
+        max_size=60,
+    ),
+    Wide: st.dictionaries(
+        st.uuids(), st.fixed_dictionaries({"integer": few | few.map(lambda n: 2**60 + n)}), max_size=40
+    ),
+}
+# The same scripts as for one shard: what fails shrinks slowly, and each example fills two indexes.
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Both, View, list[str], list[Any]]:
+    """Rows in shards and in one piece, a view of them, and some members and scores to ask for."""
+    index = draw(st.sampled_from([*ROWS]))
+    rows = draw(ROWS[index])
+    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+    ranking: Any = index.ranking
+    if index is Tied:
+        both.add_to_group("left", [str(pk) for pk in rows if pk % 3])
+        narrowed = [ranking, ranking.filter(region="a"), ranking.filter(region="a", group="left")]
+        ranking = draw(st.sampled_from([*narrowed, ranking.exclude(platform="x")]))
+    ranking = ranking.by(draw(st.sampled_from(METHODS)))
+    if draw(st.booleans()):
+        ranking = ranking.reversed()
+    members = draw(st.lists(st.sampled_from([*rows, *(draw(st.lists(pks, max_size=2)) or [7])]), max_size=8))
+    scores = [draw(few | many) for _ in "ab"]
+    bounds = [ranking._bound("score", score) for score in sorted(scores, reverse=ranking.view.reverse)]
+    return both, ranking.view, [str(one) for one in members], bounds
+
+
+@pytest.mark.usefixtures("zrank")
+@quick
+@given(case=cases())
+def test_ranks_are_those_of_one_ranking(case: tuple[Both, View, list[str], list[Any]]) -> None:
+    both, view, members, _ = case
+    question = Locate(members)
+    assert both.of_shards(question, view) == both.of_whole(question, view)
+
+
+@pytest.mark.usefixtures("zrank")
+@quick
+@given(case=cases(), first=st.integers(0, 70), limit=st.integers(0, 70))
+def test_pages_are_those_of_one_ranking(
+    case: tuple[Both, View, list[str], list[Any]], first: int, limit: int
+) -> None:
+    both, view, members, bounds = case
+    at = PageAt(first, limit)
+    assert both.of_shards(at, view) == both.of_whole(at, view)
+    with mock.patch.multiple(pages, NEAR=0), mock.patch.multiple(runs, NEAR=0):
+        assert both.of_shards(at, view) == both.of_whole(at, view)
+    for member in members[:2]:
+        around = PageAround(member, limit)
+        assert both.of_shards(around, view) == both.of_whole(around, view)
+    for offset in (0, first):
+        between = PageBetween(*bounds, limit, offset)
+        assert both.of_shards(between, view) == both.of_whole(between, view)
+
+
+def levels(count: int, each: int) -> dict[Any, dict[str, Any]]:
+    """Members of whom so many have one level."""
+    return {pk: {"level": pk // each} for pk in range(1, count + 1)}
+
+
+@pytest.mark.usefixtures("zrank")
+def test_round_trips_are_counted() -> None:
+    both, view = divide(Bare, 16, levels(20_000, 50)), Bare.ranking.view.by("ordinal")
+    both.of_shards(BarePosition("7"), view)
+    assert both.rounds == 2
+    both.of_shards(PageAt(0, 10), view)
+    assert both.rounds == 1
+    both.of_shards(PageAround("7777", 10), view)
+    assert both.rounds == 2
+    for first in (3000, 10_000, 19_985):
+        assert both.of_shards(PageAt(first, 20), view) == both.of_whole(PageAt(first, 20), view)
+    for first in (3000, 10_000, 19_985):
+        both.of_shards(PageAt(first, 20), view)
+        assert 3 <= both.rounds <= 5
+    members = [str(pk) for pk in range(1, 26)]
+    both.of_shards(Locate(members), view)
+    assert both.rounds == 2
+    both.of_shards(Locate(members), view.by("dense"))
+    assert both.rounds == 3
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("moves", [1, 2])
+def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
+    """After the second time, what stands before the place that it has left is taken, itself included."""
+    both, view = divide(Bare, 3, levels(30, 1)), Bare.ranking.view.by("ordinal")
+    own, client = both.shards.own("7"), both.whole.client
+
+    def moving(request: Any) -> Any:
+        answer, sent = request, 0
+        while isinstance(answer, Request):
+            replies = both.whole.send(answer)
+            sent += 1
+            if sent % 2 and sent // 2 < moves:
+                client.zadd(own.root, {"7": 100 + sent})
+            answer = answer.parse(replies)
+        assert sent == 4
+        return answer
+
+    (found,) = moving(over_shards(Locate(["7"]), view, both.shards)).found
+    assert (found.position, found.score) == (moves - 1, 101)
+    client.zadd(own.root, {"7": 7})
+    page = moving(over_shards(PageAround("7", 3), view, both.shards))
+    assert page.first == 0
