@@ -172,9 +172,8 @@ def pipelined_each(
             found = client.get_node_from_key(key)
             if found.name not in nodes:
                 nodes[found.name] = _Node(client.get_redis_connection(found))
-            framed = [("MULTI",), *commands, ("EXEC",)] if atomic else commands
-            nodes[found.name].commands += framed
-            asked.append((nodes[found.name], len(framed)))
+            nodes[found.name].commands += [("MULTI",), *commands, ("EXEC",)] if atomic else commands
+            asked.append((nodes[found.name], commands))
         for use in (_Node.connect, _Node.write, _Node.read):
             for name, node in nodes.items():
                 if name not in failed:
@@ -191,8 +190,7 @@ def pipelined_each(
         name, first = next(iter(failed.items()))
         client.nodes_manager.initialize(last_failed_node_name=name)
         raise first
-    taken = [[node.replies.popleft() for _ in range(count)] for node, count in asked]
-    return [_of_transaction(replies) for replies in taken] if atomic else taken
+    return [node.take(commands, atomic=atomic) for node, commands in asked]
 
 
 class _Node:
@@ -211,26 +209,31 @@ class _Node:
         self.connection.send_packed_command(self.connection.pack_commands(self.commands))
 
     def read(self) -> None:
-        for command, *_ in self.commands:
+        for _ in self.commands:
             try:
-                self.replies.append(self.redis.parse_response(self.connection, command))
+                self.replies.append(self.connection.read_response())
             except ResponseError as error:
                 self.replies.append(error)
+
+    def take(self, commands: Sequence[Sequence[Any]], *, atomic: bool) -> list[Any]:
+        """The next replies, as redis-py's own client parses them."""
+        framing = 2 if atomic else 0
+        replies = [self.replies.popleft() for _ in range(len(commands) + framing)]
+        if atomic:
+            _, *queued, done = replies
+            refused = next((reply for reply in queued if isinstance(reply, Exception)), done)
+            replies = [refused] * len(queued) if isinstance(done, Exception) else done
+        callbacks = self.redis.response_callbacks
+        return [
+            callbacks[name](reply) if name in callbacks and not isinstance(reply, Exception) else reply
+            for (name, *_), reply in zip(commands, replies, strict=True)
+        ]
 
     def release(self) -> None:
         if self.connection is not None:
             if len(self.replies) < len(self.commands):
                 self.connection.disconnect()
             self.redis.connection_pool.release(self.connection)
-
-
-def _of_transaction(replies: list[Any]) -> list[Any]:
-    """The replies to the commands of a transaction."""
-    _, *queued, done = replies
-    if isinstance(done, Exception):
-        refused = next((reply for reply in queued if isinstance(reply, Exception)), done)
-        return [refused] * len(queued)
-    return done  # type: ignore[no-any-return]
 
 
 def renew(client: Any, error: Exception) -> bool:

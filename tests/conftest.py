@@ -97,6 +97,13 @@ def redis_binary() -> str:
     return os.environ.get("ZRANK_TEST_REDIS_BINARY") or str(get_binary_path())
 
 
+@pytest.fixture(scope="session")
+def three(redis_binary: str) -> Iterator[Cluster]:
+    """Three primaries."""
+    with Cluster(redis_binary) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def elsewhere() -> Iterator[Callable[..., Any]]:
     """Calls a function in another thread, with database connections of its own, and waits for it."""

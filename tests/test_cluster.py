@@ -43,13 +43,6 @@ from tests.testapp.zrank import CompetitorRank, PlayerAscending
 INDEX = CompetitorRank.instance()
 
 
-@pytest.fixture(scope="session")
-def three(redis_binary: str) -> Iterator[Cluster]:
-    """Three primaries."""
-    with Cluster(redis_binary) as cluster:
-        yield cluster
-
-
 def use(settings: Any, cluster: Cluster, **options: Any) -> None:
     """Let the app use a cluster, emptied."""
     for name, value in settings_for(cluster).items():

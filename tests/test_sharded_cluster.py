@@ -1,0 +1,127 @@
+"""Shards on the nodes of a cluster: all are asked at once, and one that is away takes along its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from django_zrank import RankIndex
+from django_zrank.engine import reader_of
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.store import Store
+from tests.clusters import Cluster
+from tests.servers import RedisServer
+from tests.test_cluster import use
+from tests.test_sharded import REGIONS, forget_trust, in_regions
+
+SHARDS = 7
+
+
+@pytest.fixture
+def index(three: Cluster, settings: Any) -> type[RankIndex]:
+    """People in five regions, in seven shards on three nodes."""
+    use(settings, three, SOCKET_TIMEOUT=0.5)
+    index = in_regions(SHARDS)
+    index.group("few").add(*range(1, 51))
+    forget_trust(index)
+    for node in three.nodes:
+        node.ask("SCRIPT", "FLUSH")
+        node.ask("CONFIG", "RESETSTAT")
+    return index
+
+
+def narrowed(index: type[RankIndex]) -> Any:
+    """Counts of a facet among the members of a group: computed in transactions."""
+    return index.ranking.filter(group="few").counts("region")
+
+
+def plainly(index: type[RankIndex]) -> Any:
+    return index.ranking.counts("region")
+
+
+QUESTIONS = {
+    plainly: Counter(REGIONS.values()),
+    narrowed: Counter(region for pk, region in REGIONS.items() if pk <= 50),
+}
+
+
+def scripts(node: RedisServer) -> int:
+    """The number of scripts that a node knew and ran since its statistics were reset."""
+    return int(node.ask("INFO", "commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("ask", QUESTIONS)
+def test_scripts_that_no_node_knows(three: Cluster, index: type[RankIndex], ask: Callable[..., Any]) -> None:
+    assert ask(index) == ask(index) == QUESTIONS[ask]
+    assert all(scripts(node) for node in three.nodes)
+
+
+def test_coroutines_are_answered(index: type[RankIndex]) -> None:
+    assert asyncio.run(index.ranking.acount()) == len(REGIONS)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) -> None:
+    """It is asked once, with all others, which answer what is theirs; nothing that comes late is taken for another
+    answer."""
+    plainly(index)
+    node, *others = three.nodes[number], *three.nodes[:number], *three.nodes[number + 1 :]
+    own = [part for part in index.instance().parts if three.owner(slot(part)) is node]
+    for one in three.nodes:
+        one.ask("CONFIG", "RESETSTAT")
+    node.freeze()
+    try:
+        with pytest.raises(IndexUnavailable, match="Timeout"):
+            plainly(index)
+        assert sum(map(scripts, others)) == SHARDS - len(own)
+        for pk in REGIONS:
+            part = index.instance().part_of(str(pk))
+            if part not in own:
+                reader_of(part).require_health(stale_will_do=False)
+                assert index.ranking.score(pk) == pk
+    finally:
+        node.thaw()
+    three.settle()
+    assert scripts(node) == len(own)
+    assert plainly(index) == QUESTIONS[plainly]
+
+
+def slot(part: RankIndex) -> int:
+    return key_slot(Store(part.name).keys.meta.encode())
+
+
+@pytest.mark.parametrize("ask", QUESTIONS)
+def test_a_slot_that_moves_to_another_node(
+    three: Cluster, index: type[RankIndex], ask: Callable[..., Any]
+) -> None:
+    """The shard is away while some of its keys have moved, and its answer is never wrong."""
+    ask(index)
+    with three.moving(slot(index.instance().parts[3])) as (source, target):
+        assert tried(ask, index) in (None, QUESTIONS[ask])
+        name, *names = source.ask("CLUSTER", "GETKEYSINSLOT", slot(index.instance().parts[3]), 100)
+        three.migrate(source, target, name)
+        assert tried(ask, index) in (None, QUESTIONS[ask])
+        three.migrate(source, target, *names)
+        assert tried(ask, index) in (None, QUESTIONS[ask])
+    # Its new owner is another server than the one that was accepted.
+    accept(index.instance().parts[3])
+    assert ask(index) == QUESTIONS[ask]
+
+
+def tried(ask: Callable[..., Any], index: type[RankIndex]) -> Any:
+    """The answer, None for none."""
+    try:
+        return ask(index)
+    except IndexUnavailable as error:
+        return str(error) if "non local key" in str(error) else None
+
+
+def accept(part: RankIndex) -> None:
+    store = Store(part.name)
+    health = store.check_health()
+    assert store.adopt_server(health, int(health.term), behind=False)
