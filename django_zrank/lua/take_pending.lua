@@ -25,10 +25,10 @@ end
 local taken = tonumber(state[3] or flushed)
 local settled = tonumber(state[4] or taken)
 
--- The reply with the contents of a flush.
-local function contents(number, version)
+-- The reply with the contents of a flush. 'found': what they are, where that has just been read.
+local function contents(number, version, found)
   local reply = {'taken', integer(number), version}
-  for i, text in ipairs(redis.call('HGETALL', carried_key(pending, number))) do
+  for i, text in ipairs(found or redis.call('HGETALL', carried_key(pending, number))) do
     reply[i + 3] = text
   end
   return reply
@@ -55,14 +55,13 @@ while not is_building and kept <= settled and number - kept >= few do
   kept = kept + 1
 end
 
-local cursor, carried = '0', carried_key(pending, number)
+local cursor, carried, found = '0', carried_key(pending, number), nil
 redis.call('UNLINK', carried)
 if redis.call('HLEN', pending) <= limit then
   redis.call('RENAME', pending, carried)
   redis.call('HDEL', meta, 'waiting', 'identified')
 else
-  cursor = state[10] or '0'
-  local found = {}
+  cursor, found = state[10] or '0', {}
   while #found == 0 do
     cursor, found = unpack(redis.call('HSCAN', pending, cursor, 'COUNT', limit))
   end
@@ -79,4 +78,4 @@ end
 local version = next_version(state[7])
 redis.call('HSET', meta, 'taken', integer(number), 'settled', integer(number - 1), 'kept', integer(kept), 'took', version,
   'applied', version, 'cursor', cursor)
-return contents(number, version)
+return contents(number, version, found)

@@ -53,15 +53,17 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     if index.column is None:
         return done
     store = Store(index.name, index.layout, index.rule)
+    row = noted(index)
+    flushed = row.flushed
     while limit is None or done < limit:
-        row = noted(index)
         size = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
-        flight = store.take_pending(row.term, row.flushed, size)
+        flight = store.take_pending(row.term, flushed, size)
         if flight is None:
             break
         if not _carry(index, flight, row.term, patience):
             raise store.not_accepted()
-        store.settle_flush(row.term, flight.number)
+        flushed = flight.number
+        store.settle_flush(row.term, flushed)
         done += len(flight.changes)
     return done
 
