@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
+from ..exceptions import Unrankable
 from .kinds import Bounded
 from .units import HIGHEST, LOWEST, Distance, Number, parse_number, parse_timespan, timespan
 
@@ -61,7 +62,12 @@ class Moment(Bounded):
     lowest: Number = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
     highest: Number = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
-    def whole(self, value: datetime) -> int:
+    def whole(self, value: datetime | int) -> int:
+        """Rows come with microseconds where the database can count them."""
+        if isinstance(value, int):
+            if self.lowest <= value <= self.highest:
+                return value
+            raise Unrankable(f"{value} µs after 1970 lie beyond the years 1 to 9999")
         if value.tzinfo is not UTC and timezone.is_naive(value):  # the first look is faster
             value = value.replace(tzinfo=UTC)
         return (value - _EPOCH) // _MICROSECOND

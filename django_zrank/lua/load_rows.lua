@@ -39,35 +39,40 @@ if not is_guarded and not memberships and not dense then
   return 'done'
 end
 
-local members = {}
-for _, group in ipairs(rows) do
-  for i = 4, #group, 2 do
-    members[#members + 1] = group[i]
+local written = {}
+if is_guarded then
+  local members = {}
+  for _, group in ipairs(rows) do
+    for i = 4, #group, 2 do
+      members[#members + 1] = group[i]
+    end
   end
+  written = read_all('ZMSCORE', recent, members)
 end
-local written = is_guarded and read_all('ZMSCORE', recent, members) or {}
 -- A member that was not written since the rebuild began stands nowhere yet, unless the query has returned its row twice.
-local entering, stands, number, at = {[''] = {}}, {}, 0, 1
+-- What an append by '#' costs, a search, is paid once a group.
+local entering, stands, number, at, noted = {[''] = {}}, {}, 0, 1, 0
 for _, group in ipairs(rows) do
-  local names, tied, lists = group[1], group[2], {entering['']}
-  for name in string.gmatch(names, '%Z+') do
-    lists[#lists + 1] = list_of(entering, name)
-  end
+  local names, tied, entered, count = group[1], group[2], {}, 0
   for i = 3, #group, 2 do
     number = number + 1
     if not written[number] then
-      local score, member, tie = group[i], group[i + 1], string.sub(packed, at, at + tied - 1)
-      local stored, membership = tie .. member, tie .. names
-      for _, list in ipairs(lists) do
-        local count = #list
-        list[count + 1], list[count + 2] = score, stored
-      end
-      if membership ~= '' then
-        local count = #stands
-        stands[count + 1], stands[count + 2] = member, membership
+      local member, tie = group[i + 1], string.sub(packed, at, at + tied - 1)
+      entered[count + 1], entered[count + 2] = group[i], tie .. member
+      count = count + 2
+      if tie ~= '' or names ~= '' then
+        stands[noted + 1], stands[noted + 2] = member, tie .. names
+        noted = noted + 2
       end
     end
     at = at + tied
+  end
+  for name in string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)') do
+    local list = list_of(entering, name)
+    local last = #list
+    for i = 1, count do
+      list[last + i] = entered[i]
+    end
   end
 end
 if change_rankings(shadow, {}, entering, width, dense) then

@@ -98,6 +98,34 @@ def test_a_member_without_any_stands_where_there_is_none() -> None:
     }
 
 
+@pytest.mark.parametrize("order", [("-points", "joined"), ("joined",)], ids=repr)
+def test_moments_are_read_to_the_microsecond(order: tuple[str, ...]) -> None:
+    """PostgreSQL counts their microseconds itself."""
+    ends = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        NOON + timedelta(microseconds=1),
+    ]
+    with disable_sync():
+        for joined in ends:
+            Competitor.objects.create(points=1, joined=joined)
+    index = probe(order=order)
+    assert len(rows(index)) == len(ends)
+    assert rows(index) == standing(index)
+
+
+def test_a_moment_that_no_python_has_is_not_ranked(caplog: pytest.LogCaptureFixture) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("others keep none")
+    one = Competitor.objects.create(points=1, joined=NOON)
+    index = probe(order=("-points", "joined"))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_competitor SET joined = '10000-01-01T00:00:00Z'")
+    assert rows(index) == {}
+    assert f"{one.pk} has no rank" in caplog.text
+
+
 def test_a_queryset_that_asks_for_a_tag_hides_no_other() -> None:
     populate(30)
 
