@@ -11,6 +11,7 @@ from .engine import reader_of
 from .exceptions import IndexUnavailable
 from .index import RankIndex
 from .registry import registry
+from .requests.counts import Size
 
 __all__ = ["health"]
 
@@ -37,7 +38,7 @@ def _state(index: RankIndex) -> str:
     reader = reader_of(index)
     try:
         reader.require_health(stale_will_do=unhealthy == "serve_stale")
-        reader.store.size()
+        reader.answer(Size(), index.ranking.view)
     except IndexUnavailable as error:
         return "by SQL" if unhealthy == "database" else type(error).__name__
     return "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from .codec.units import EXACT, EXACT_LOW
@@ -40,7 +41,7 @@ class Scores:
     @verb
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member and return the new one; or to those of several, ``{member: by, …}``,
-        all or none, and return the new ones by member.
+        all or none, and return the new ones by member. An index with ``shards`` refuses several that are not of one.
 
         ``key``: an idempotency key, remembered for a day: if this change has been made, nothing is added. Raises
         :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range, or the key was
@@ -84,19 +85,27 @@ class Scores:
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
-            yield reader_of(index).acceptance
+            for part in dict.fromkeys(map(index.part_of, texts)):
+                yield reader_of(part).acceptance
             yield from self._touch(texts)
 
     atouch = twin(touch)
 
     def _touch(self, texts: list[str]) -> Steps[None]:
-        index, reader = self.index, reader_of(self.index)
-        missing = yield from reader.running(Touch(index.layout, texts).request)
+        missing = yield from self._touching(texts)
         if missing:
             yield self._wake(missing)
-            missing = yield from reader.running(Touch(index.layout, missing).request)
+            missing = yield from self._touching(missing)
         if missing:
-            raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {index.name!r}")
+            raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {self.index.name!r}")
+
+    def _touching(self, texts: list[str]) -> Steps[list[str]]:
+        """Touch members. Returns those that aren't ranked."""
+        layout = self.index.layout
+        found = yield from reader_of(self.index).gathering(
+            lambda keys, own: Touch(layout, own).request(keys), texts
+        )
+        return list(chain.from_iterable(found))
 
     def _wake(self, texts: Sequence[str]) -> Blocking[Any]:
         members = list(map(self.index.from_text, texts))
@@ -125,8 +134,13 @@ class Scores:
             if not changes:
                 return []
             raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
+        part, *others = dict.fromkeys(map(index.part_of, changes))
+        if others:
+            raise ValueError(
+                f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
+            )
         ask = ChangeScores(index.layout, index.rule, _limits(index), list(changes.items()), key, _KEPT)
-        reader = reader_of(index)
+        reader = reader_of(part)
         yield reader.acceptance
         found = yield from reader.running(ask.request)
         if found.verdict == "missing":

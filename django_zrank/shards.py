@@ -38,7 +38,7 @@ class Sharded:
     def part_of(self, member: str) -> Self:
         """The part that a member belongs to, given as Redis stores it."""
         parts = self.parts
-        return parts[shard_of(member, len(parts))]
+        return parts[0] if len(parts) == 1 else parts[shard_of(member, len(parts))]
 
     def _part(self, shard: int, count: int) -> Self:
         part = copy(self)

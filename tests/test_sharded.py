@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,8 +20,8 @@ from django_zrank.store import Store
 from tests.builds import accept
 from tests.populations import fill, load
 from tests.sharded import COUNTS, sharded
-from tests.testapp.models import Competitor
-from tests.testapp.zrank import PlayerAscending
+from tests.testapp.models import Competitor, Video
+from tests.testapp.zrank import PlayerAscending, VideoRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -77,6 +79,12 @@ class Regional(RankIndex):
     model = Competitor
     order = ("-points",)
     facets = ("region",)
+
+
+class Sleepy(RankIndex):
+    model = Video
+    order = ("-views",)
+    idle = ("seen", timedelta(days=30))
 
 
 def in_regions(count: int) -> type[RankIndex]:
@@ -184,3 +192,37 @@ def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(ShardedReader, "send", swap)
     assert index.ranking.counts("region") == Counter(REGIONS.values())
     assert metas == []
+
+
+class TestScores:
+    """Scores that begin in Redis."""
+
+    def test_one_by_one(self) -> None:
+        index = sharded(VideoRank, 3)
+        fill(index, SCORES)
+        for pk, views in SCORES.items():
+            assert index.scores.increment(pk, 2) == views + 2
+        assert [index.ranking.score(pk) for pk in SCORES] == [views + 2 for views in SCORES.values()]
+
+    def test_a_key_counts_once(self) -> None:
+        index = sharded(VideoRank, 3)
+        fill(index, SCORES)
+        assert {index.scores.increment(7, key="once") for _ in range(3)} == {SCORES[7] + 1}
+
+    def test_several_of_one_shard_only(self) -> None:
+        index = sharded(VideoRank, 3)
+        fill(index, SCORES)
+        own = [pk for pk in SCORES if index.instance().part_of(str(pk)) is index.instance().parts[0]][:5]
+        changed = index.scores.increment(dict.fromkeys(own, 1))
+        assert changed == {pk: SCORES[pk] + 1 for pk in own}
+        with pytest.raises(ValueError, match="members of several can't be changed at once"):
+            index.scores.increment(dict.fromkeys(SCORES, 1))
+        assert index.ranking.score(own[0]) == SCORES[own[0]] + 1
+
+    def test_touches(self) -> None:
+        index = sharded(Sleepy, 3)
+        load(index, ((pk, pk) for pk in SCORES))
+        index.scores.touch(*SCORES)
+        stores = [Store(part.name) for part in index.instance().parts]
+        texts = list(map(str, SCORES))
+        assert sorted(chain.from_iterable(store.read_touches(texts) for store in stores)) == sorted(texts)

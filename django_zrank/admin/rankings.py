@@ -20,7 +20,7 @@ from ..models import Job, Ranking
 from ..registry import registry
 from ..sync.jobs import LEASE, jobs_of, request_job
 from .histograms import draw_histogram
-from .states import read_server, read_state, read_states, read_triggers
+from .states import read_servers, read_state, read_states, read_triggers
 from .trying import Draw, TryForm
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RankingAdmin(_Base):
                 "subtitle": None,
                 "index": index,
                 "state": read_state(index),
-                "server": read_server(index),
+                "servers": read_servers(index),
                 "triggers": read_triggers(index),
                 "histogram": histogram,
                 "form": form,

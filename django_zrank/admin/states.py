@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import OperationalError, connections
 
@@ -21,7 +21,7 @@ from ..sync.triggers import status
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Server", "State", "Triggers", "read_server", "read_state", "read_states", "read_triggers"]
+__all__ = ["Server", "State", "Triggers", "read_servers", "read_state", "read_states", "read_triggers"]
 
 _COUNTING: Final = 0.25
 """Seconds that counting the rows may take; a verification counts them, too."""
@@ -80,7 +80,7 @@ def read_state(index: RankIndex) -> State:
 
 @dataclass(frozen=True)
 class Server:
-    """The Redis that holds an index."""
+    """A Redis that holds an index, or some of its shards."""
 
     name: str
     role: str
@@ -89,20 +89,29 @@ class Server:
     policy: str
 
     own: int | None
-    """Bytes that the index takes without its facet rankings, as Redis estimates them; None where it doesn't say."""
+    """Bytes that the index takes there without its facet rankings, as Redis estimates them; None where it doesn't
+    say."""
 
 
-def read_server(index: RankIndex) -> Server | None:
-    """Two round trips; None where Redis can't be reached."""
-    store = Store(index.name, index.layout)
+def read_servers(index: RankIndex) -> list[Server]:
+    """Each server once. Two round trips a shard; none where Redis can't be reached."""
+    found: dict[str, Server] = {}
     try:
-        info = store.server_info()
+        for part in index.parts:
+            store = Store(part.name, part.layout)
+            info = store.server_info()
+            try:
+                own = store.memory()
+            except IndexUnavailable:  # refused: MEMORY is forbidden to many accounts
+                own = 0
+            server = found.setdefault(str(info["run_id"]), _server(info))
+            found[str(info["run_id"])] = replace(server, own=(server.own or 0) + own or None)
     except IndexUnavailable:
-        return None
-    try:
-        own = store.memory()
-    except IndexUnavailable:  # refused: MEMORY is forbidden to many accounts
-        own = None
+        return []
+    return list(found.values())
+
+
+def _server(info: dict[str, Any]) -> Server:
     kind = "Valkey" if "valkey_version" in info else "Redis"
     return Server(
         name=f"{kind} {info.get('valkey_version') or info.get('redis_version', '')}",
@@ -110,7 +119,7 @@ def read_server(index: RankIndex) -> Server | None:
         memory=str(info.get("used_memory_human", "")),
         limit=str(info.get("maxmemory_human", "")) if info.get("maxmemory") else "no limit",
         policy=str(info.get("maxmemory_policy", "")),
-        own=own,
+        own=None,
     )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from ..counts import CountFacet, Size
+from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, BareScore, Locate
 from ..request import Question, Request, Several
 from ..view import View
-from .counts import count_facet, size
+from .counts import count_facet, count_scores, size
 from .pages import page_around, page_at, page_between
 from .positions import bare_position, locate
 from .shards import Shards
@@ -37,6 +38,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
     BarePosition: bare_position,
     BareScore: _own,
     CountFacet: count_facet,
+    CountScores: count_scores,
     Locate: locate,
     PageAround: page_around,
     PageAt: page_at,

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..counts import CountFacet, Size
-from ..pages import Page, PageBetween
+from ..histogram import CountScores
 from ..request import Request
 from ..view import View
 from .shards import Shards
 
-__all__ = ["count_facet", "size", "sum_pages"]
+__all__ = ["count_facet", "count_scores", "size"]
 
 
 def size(question: Size, view: View, shards: Shards) -> Request[int]:
@@ -19,14 +19,15 @@ def size(question: Size, view: View, shards: Shards) -> Request[int]:
     return shards.each(lambda keys: question.request(view, keys)).then(sum)
 
 
+def count_scores(question: CountScores, view: View, shards: Shards) -> Request[list[int]]:
+    """The number of members between the ends of each range."""
+    counts = shards.each(lambda keys: question.request(view, keys))
+    return counts.then(lambda found: list(map(sum, zip(*found, strict=True))))
+
+
 def count_facet(question: CountFacet, view: View, shards: Shards) -> Request[dict[bytes, int]]:
     """The number of members that have each value of a facet."""
     return shards.each(lambda keys: question.request(view, keys)).then(_added)
-
-
-def sum_pages(question: PageBetween, view: View, shards: Shards) -> Request[Page]:
-    """A page without members, for its numbers. Not for dense ranks: shards have values in common."""
-    return shards.each(lambda keys: question.request(view, keys)).then(_summed)
 
 
 def _added(counts: Sequence[dict[bytes, int]]) -> dict[bytes, int]:
@@ -34,8 +35,3 @@ def _added(counts: Sequence[dict[bytes, int]]) -> dict[bytes, int]:
     for count in counts:
         total.update(count)
     return dict(total)
-
-
-def _summed(pages: Sequence[Page]) -> Page:
-    size, first, following, before = map(sum, zip(*(page[:4] for page in pages), strict=True))
-    return Page(size, first, following, before, [])
