@@ -103,7 +103,7 @@ LAYERS = [
     "exceptions signals conf locations recent generics isolation scripts keys cluster models embedded",
     "codec facets filters members shards",
     "requests",
-    "engine.steps engine.sending engine.replicas engine.loops engine.executor engine.pace",
+    "engine.steps engine.sending engine.replicas engine.loops engine.pipelines engine.executor engine.pace",
     "store",
     "notes",
     "engine sql",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
+from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError
 
 from ..conf import get_settings
-from ..requests.request import Call, Request
+from ..requests.request import Request
 from .loops import Loop, running_loop
-from .sending import words
+from .pipelines import send_all, send_once
 from .steps import Blocking, Once, Step, Steps
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
         client = await loop.client(get_settings().redis_alias, replica=request.replica)
         if (redis := client.redis) is None:
             return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
+        if request.light and client.pipelines and not request.writes:
+            return await client.pipelines.send(request.calls)
         async with client.free:
             try:
                 return await _send_request(redis, request)
@@ -92,43 +93,5 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
 
 async def _send_request(client: Redis, request: Request[Any]) -> list[Any]:
     if request.once:
-        return [await _send_once(client, request.calls[0])]
-    return await _send_all(client, request.calls, atomic=request.atomic)
-
-
-async def _send_once(client: Redis, call: Call) -> Any:
-    """As :func:`~django_zrank.engine.sending.send_once`: never sent again after an error of the connection."""
-    pool: Any = client.connection_pool
-    connection = await pool.get_connection()
-    try:
-        try:
-            await connection.send_command(*words(call))
-            return await connection.read_response()
-        except NoScriptError:
-            await connection.send_command(*words(call, known=False))
-            return await connection.read_response()
-    finally:
-        await pool.release(connection)
-
-
-async def _send_one(client: Redis, call: Call) -> Any:
-    try:
-        return await client.execute_command(*words(call))  # type: ignore[no-untyped-call]
-    except NoScriptError:
-        return await client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
-
-
-async def _send_all(client: Redis, calls: Sequence[Call], *, atomic: bool) -> list[Any]:
-    if len(calls) == 1:
-        return [await _send_one(client, calls[0])]
-    for known in (True, False):
-        pipeline: Any = client.pipeline(transaction=atomic)
-        for call in calls:
-            pipeline.execute_command(*words(call, known=known))
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        errors = [reply for reply in replies if isinstance(reply, Exception)]
-        if not any(isinstance(error, NoScriptError) for error in errors):
-            break
-    if errors:
-        raise errors[0]
-    return replies
+        return [await send_once(client, request.calls[0])]
+    return await send_all(client, request.calls, atomic=request.atomic)

@@ -20,6 +20,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from ..cluster import ConnectionFactory, is_cluster
 from ..isolation import require_redis
+from .pipelines import Pipelines
 
 __all__ = ["Client", "Loop", "running_loop"]
 
@@ -37,6 +38,8 @@ class Client:
 
         self.free = asyncio.Semaphore(self.redis.connection_pool.max_connections if self.redis else 1)
         """A coroutine waits for a connection, where a thread is refused."""
+
+        self.pipelines = Pipelines(self.redis, self.free) if self.redis else None
 
     async def close(self) -> None:
         """Close its connections."""

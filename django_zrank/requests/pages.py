@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import Request
+from .request import FEW, Request
 from .view import View
 
 __all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
@@ -90,7 +90,8 @@ def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
         after = _request(view, keys, left, "position", page.first + len(page.members))
         return after.then(lambda rest: _joined(page, rest))
 
-    return view.read(keys, scripts.READ_PAGE, arguments, parse_page).then(go_on)
+    page: Request[Any] = view.read(keys, scripts.READ_PAGE, arguments, parse_page).then(go_on)
+    return page._replace(light=count <= FEW)
 
 
 def _joined(page: Page, rest: Page) -> Page:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import Request, in_turn
+from .request import FEW, Request, in_turn
 from .view import View
 
 __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
@@ -47,7 +47,8 @@ class Locate(NamedTuple):
 
         def part(first: int) -> Request[Locations]:
             members = self.members[first : first + size]
-            return view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *members), _parse)
+            located = view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *members), _parse)
+            return located._replace(light=len(members) <= FEW and not view.searches_ties)
 
         return in_turn([part(first) for first in range(0, len(self.members) or 1, size)]).then(_joined)
 

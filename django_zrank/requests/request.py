@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..keys import Keys
 from ..scripts import Script
@@ -13,10 +13,13 @@ from ..scripts import Script
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
+__all__ = ["FEW", "Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
+
+FEW: Final = 10
+"""The most members that a light request draws or reads."""
 
 
 class Swapped(Exception):
@@ -56,6 +59,9 @@ class Request(NamedTuple, Generic[Answer]):
 
     spread: bool = False
     """True if its calls are about several shards, which may lie on several servers."""
+
+    light: bool = False
+    """True if it costs the server some 0.1 ms at most, so that those of several coroutines may be sent together."""
 
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """The request whose answer is what ``follow`` makes of the answer to this one."""

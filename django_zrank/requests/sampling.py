@@ -16,7 +16,7 @@ from ..codec.units import Number
 from ..filters import Clause, Scope
 from ..keys import Keys
 from .positions import Locate, Locations
-from .request import Call, Request, in_turn
+from .request import FEW, Call, Request, in_turn
 from .samples import Excluded, Progress, Sample, packed, packed_bands, parse_sample
 from .view import EVERY, View
 
@@ -85,14 +85,16 @@ class Draw(NamedTuple):
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             return self._parse(replies[0], view, keys)
 
+        light = self.wanted <= FEW and len(self.excluded) <= 10 * FEW and not view.searches_ties
         if view.is_plain and self.measure == "score" and not self.remember:
             arguments = self._arguments(view, keys, self.numbers())
-            return Request((Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments),), parse)
+            call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments)
+            return Request((call,), parse, light=light)
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             drawing = self.request(replace(view, method="ordinal"), keys)
             return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
         call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
-        return Request((call,), parse, writes=bool(self.remember))
+        return Request((call,), parse, writes=bool(self.remember), light=light)
 
     def _parse(
         self, reply: Any, view: View, keys: Keys, first: int = 0

@@ -115,7 +115,7 @@ class View:
             found = replies[0] if command != "ZCARD" else replies[0] or None
             return otherwise.request(self, keys).then(then) if found is None else found
 
-        return Request((call, *live), parse)
+        return Request((call, *live), parse, light=True)
 
     def of_made(
         self,

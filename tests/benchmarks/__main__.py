@@ -22,6 +22,7 @@ SMALL = {
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
     "path": "",
+    "concurrent": "--members 20000 --rounds 5",
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",

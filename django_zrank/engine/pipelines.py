@@ -1,0 +1,128 @@
+"""Calls of coroutines on their way to a server, those of several coroutines together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+from ..requests.request import Call
+from .sending import words
+
+__all__ = ["Pipelines", "send_all", "send_once"]
+
+_CALLS: Final = 16
+"""Light calls that are sent together. The server answers them in one go: it must not be held up for long."""
+
+_AT_ONCE: Final = 4
+"""Pipelines that are under way at once: as long as a round trip lasts, there are more to send."""
+
+
+class Pipelines:
+    """Light requests, sent together where several coroutines ask at the same time: a pipeline takes what was asked
+    while others were under way. To send one by one costs a client more than all else that it does for a read."""
+
+    def __init__(self, redis: Redis, free: asyncio.Semaphore) -> None:
+        self._redis, self._free = redis, free
+        self._waiting: deque[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+        self._is_alone = False
+        """True while a request is under way that came when no other was."""
+
+    async def send(self, calls: Sequence[Call]) -> list[Any]:
+        """As :func:`send_all`. Who is cancelled meanwhile disturbs nobody else."""
+        if not self._senders and not self._is_alone:  # nothing to wait for
+            self._is_alone = True
+            try:
+                async with self._free:
+                    return await send_all(self._redis, calls)
+            finally:
+                self._is_alone = False
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((calls, future))
+        if len(self._senders) < _AT_ONCE and len(self._senders) * _CALLS < len(self._waiting):
+            self._senders.add(asyncio.create_task(self._send_waiting()))
+        return await future
+
+    async def _send_waiting(self) -> None:
+        """Send what waits, until nothing does."""
+        together: list[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = []
+        try:
+            while self._waiting:
+                async with self._free:
+                    together = [self._waiting.popleft() for _ in range(min(_CALLS, len(self._waiting)))]
+                    replies = iter(await self._replies([call for calls, _ in together for call in calls]))
+                for calls, future in together:
+                    _settle(future, list(islice(replies, len(calls))))
+        except asyncio.CancelledError:  # the loop ends
+            for _, future in (*together, *self._waiting):
+                future.cancel()
+            raise
+        finally:
+            self._senders.remove(asyncio.current_task())  # type: ignore[arg-type]
+
+    async def _replies(self, calls: Sequence[Call]) -> list[Any]:
+        try:
+            return await _replies(self._redis, calls)
+        except Exception as error:  # noqa: BLE001 - which each of them raises
+            return [error] * len(calls)
+
+
+def _settle(future: asyncio.Future[list[Any]], replies: list[Any]) -> None:
+    if future.done():  # its coroutine was cancelled
+        return
+    if errors := [reply for reply in replies if isinstance(reply, Exception)]:
+        future.set_exception(errors[0])
+    else:
+        future.set_result(replies)
+
+
+async def send_once(client: Redis, call: Call) -> Any:
+    """As :func:`~django_zrank.engine.sending.send_once`: never sent again after an error of the connection."""
+    pool: Any = client.connection_pool
+    connection = await pool.get_connection()
+    try:
+        try:
+            await connection.send_command(*words(call))
+            return await connection.read_response()
+        except NoScriptError:
+            await connection.send_command(*words(call, known=False))
+            return await connection.read_response()
+    finally:
+        await pool.release(connection)
+
+
+async def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
+    """As :func:`~django_zrank.engine.sending.send_all`."""
+    if len(calls) == 1:
+        return [await _send_one(client, calls[0])]
+    replies = await _replies(client, calls, atomic=atomic)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+async def _send_one(client: Redis, call: Call) -> Any:
+    try:
+        return await client.execute_command(*words(call))  # type: ignore[no-untyped-call]
+    except NoScriptError:
+        return await client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
+
+
+async def _replies(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
+    """The replies to several calls, errors among them."""
+    replies: list[Any] = []
+    for known in (True, False):
+        pipeline: Any = client.pipeline(transaction=atomic)
+        for call in calls:
+            pipeline.execute_command(*words(call, known=known))
+        replies = await pipeline.execute(raise_on_error=False)
+        if not any(isinstance(reply, NoScriptError) for reply in replies):
+            break
+    return replies
