@@ -12,6 +12,43 @@ local function look_ups_of(tests, skipped)
   return count
 end
 
+-- Tests in the order in which they are made, and the groups that they are about. Tests by name cost nothing more where
+-- memberships are read, so they come first.
+local function checks_and_groups(tests)
+  local checks, groups = {}, {}
+  for _, test in ipairs(tests) do
+    if test.is_group then
+      checks[#checks + 1] = test
+      for _, group in ipairs(test.keys) do
+        groups[#groups + 1] = group
+      end
+    else
+      table.insert(checks, 1, test)
+    end
+  end
+  return checks, groups
+end
+
+-- The number of the smallest test that wants members, and how many it has with scores from 'low' to 'high'; 0 and the size
+-- of the whole index where none does.
+local function smallest_check(checks, live, low, high)
+  local smallest, least = 0, nil
+  local function size_of(check)
+    local size = 0
+    for _, set in ipairs(check.keys) do
+      size = size + (check.is_group and redis.call('ZCARD', set) or redis.call('ZCOUNT', set, low, high))
+    end
+    return size
+  end
+  for i, check in ipairs(checks) do
+    local size = check.wants and size_of(check)
+    if size and (not least or size < least) then
+      smallest, least = i, size
+    end
+  end
+  return smallest, least or size_of({keys = {live}})
+end
+
 -- The numbers in the list of those of some stored members that are in one of the sets of a test; 'memberships' where they
 -- have been read.
 local function found_in(test, stored, numbers, layout, live, now, memberships)

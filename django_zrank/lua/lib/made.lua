@@ -1,0 +1,148 @@
+-- uses: bulk, keys, ties, slices
+-- Contents of an intersection: members that pass tests, in a sorted set, or their numbers by a facet, in a hash. 'made' is
+-- a table: 'base', the key that is filled, and 'noted', the hash beside it; 'live', the sorted set of the index, its 'layout',
+-- and 'checks', which members must pass; 'facet', or the scores 'low' to 'high' that belong to it; 'now'; 'work', look-ups
+-- of a piece. lib/progress.lua has the others of its fields.
+
+-- Beside what is made: how its members are stored in it, where with tie bytes; or the names that they are counted by.
+local function noted_key(key)
+  return key .. ':noted'
+end
+
+-- Look-ups that it takes to read a member, and to put one in; ties take as many again.
+local function cost_to_read(made)
+  return made.layout.memberships and 2 or 1
+end
+
+local function cost_to_put(made)
+  return made.facet ~= '' and 3 or made.layout.width > 0 and 6 or 2
+end
+
+-- The number of members of a piece, of which so many look-ups are spent.
+local function count_of(made, look_ups, spent)
+  return math.max(1, math.min(1000, math.floor((made.work - spent) / look_ups)))
+end
+
+-- Those of some primary keys that pass all tests but 'skipped': as they are stored, their scores, and their memberships.
+-- Stored members and scores are given where they were read from a ranking.
+local function find_passing(made, members, skipped, stored, scores)
+  local checks, live, layout, facet, found = made.checks, made.live, made.layout, made.facet, nil
+  if layout.memberships and members[1] and (facet ~= '' or not stored or look_ups_of(checks, skipped) > 1) then
+    found = redis.call('HMGET', memberships_key(live), unpack(members))
+    if not stored then
+      local ranked = {}
+      stored = {}
+      for i, member in ipairs(members) do
+        if found[i] or layout.width == 0 then
+          ranked[#ranked + 1] = i
+          stored[i] = tie_of(found[i] or '', layout.width) .. member
+        end
+      end
+      members, stored, found = chosen(ranked, members, stored, found)
+    end
+  end
+  stored = stored or members
+  local numbers = passing(checks, stored, layout, live, made.now, skipped, found)
+  members, stored, scores, found = chosen(numbers, members, stored, scores or {}, found or {})
+  if facet ~= '' then -- whoever has a membership is ranked
+    return members, stored, scores, found
+  end
+  if members[1] and not scores[1] then
+    scores = redis.call('ZMSCORE', live, unpack(stored))
+  end
+  local low, high = tonumber(made.low), tonumber(made.high)
+  numbers = {}
+  for i = 1, #members do
+    local score = tonumber(scores[i] or nil)
+    if score and score >= low and score <= high then
+      numbers[#numbers + 1] = i
+    end
+  end
+  return chosen(numbers, members, stored, scores, found)
+end
+
+-- Let members stand where they are stored now; those that are stored nowhere leave.
+local function replace(made, members, stored, scores)
+  local layout, noted = made.layout, made.noted
+  local before = layout.memberships and redis.call('EXISTS', noted) == 1 and redis.call('HMGET', noted, unpack(members)) or {}
+  local leaving, entering, forgotten, forms = {}, {}, {}, {}
+  for i, member in ipairs(members) do
+    local old, new = before[i] or nil, stored[i]
+    if old and old ~= new then
+      leaving[#leaving + 1] = old
+      forgotten[#forgotten + 1] = member
+    end
+    if layout.width == 0 and new ~= member then -- one that has lost its tie bytes may be there in both forms
+      leaving[#leaving + 1] = member
+    end
+    if new then
+      entering[#entering + 1], entering[#entering + 2] = scores[i], new
+      if new ~= member then
+        forms[#forms + 1], forms[#forms + 2] = member, new
+      end
+    end
+  end
+  write_all('ZREM', made.base, leaving)
+  write_all('HDEL', noted, forgotten)
+  write_all('HSET', noted, forms)
+  write_all('ZADD', made.base, entering)
+end
+
+-- Count members by the names of rankings, in place of those by which they were counted before; '' for none.
+local function count_by(made, members, names)
+  local by, set, gone = {}, {}, {}
+  local function add(text, number)
+    for name in string.gmatch(text, '%Z+') do
+      by[name] = (by[name] or 0) + number
+    end
+  end
+  for i, before in ipairs(redis.call('HMGET', made.noted, unpack(members))) do
+    before = before or ''
+    if before ~= names[i] then
+      add(before, -1)
+      add(names[i], 1)
+      if names[i] == '' then
+        gone[#gone + 1] = members[i]
+      else
+        set[#set + 1], set[#set + 2] = members[i], names[i]
+      end
+    end
+  end
+  for name, number in pairs(by) do
+    if number ~= 0 and redis.call('HINCRBY', made.base, name, number) < 1 then
+      redis.call('HDEL', made.base, name)
+    end
+  end
+  write_all('HDEL', made.noted, gone)
+  write_all('HSET', made.noted, set)
+end
+
+-- Make what is made right for some members; return how many of them pass. Those that don't are looked for in it only if
+-- they may be there.
+local function put(made, members, skipped, stored, scores, may_be_there)
+  local is_counted = made.facet ~= ''
+  local passed, forms, numbers, found = find_passing(made, members, skipped, stored, scores)
+  if is_counted then
+    forms = {}
+    for i, membership in ipairs(found) do
+      forms[i] = made.names_of(membership or '')
+    end
+  end
+  local passes = #passed
+  if may_be_there then
+    local at = {}
+    for i, member in ipairs(passed) do
+      at[member] = i
+    end
+    for _, member in ipairs(members) do
+      if not at[member] then
+        passed[#passed + 1] = member
+        forms[#passed] = is_counted and '' or false
+      end
+    end
+  end
+  if passed[1] then
+    (is_counted and count_by or replace)(made, passed, forms, numbers)
+  end
+  return passes
+end

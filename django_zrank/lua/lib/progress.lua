@@ -1,0 +1,150 @@
+-- uses: clock, logs, keys, ties, slices, made, changes
+-- Progress of an intersection, piece by piece. Its 'state' is stored from one to the next. Phases: 'scan' reads the
+-- smallest test; 'written' what was written meanwhile; 'numbers' its distinct values; then it is 'kept', where it follows
+-- changes from call to call, or 'made'. It is filled under the key of a part, and takes its own, its 'key', when it is
+-- complete ('in_place'). 'making' is the hash of its state, 'registry' the sorted set of all that are made; 'limit' and
+-- 'seconds' are as intersect.lua takes them, 'lease' is the time at which another client may go on; lib/made.lua has
+-- others of its fields.
+
+-- Let it be filled in its place, or as a part.
+local function fill(made, in_place)
+  made.in_place, made.base = in_place, in_place and made.key or made.part
+  made.noted = noted_key(made.base)
+end
+
+-- Read how far it has come, and what there is to follow.
+local function resume(made, meta, recent, pending)
+  local MOST_GROUPS = 100
+  local state, fields = {}, redis.call('HGETALL', made.making)
+  for i = 1, #fields, 2 do
+    state[fields[i]] = fields[i + 1]
+  end
+  made.state, made.part = state, made.key .. ':part'
+  fill(made, state.in_place == '1')
+  made.is_followed = not made.is_numbered and made.low == '-inf' and made.high == '+inf' and #made.groups <= MOST_GROUPS
+  made.groups = made.is_followed and made.groups or {}
+  made.sources = {recent, log_of(pending)}
+  for i, group in ipairs(made.groups) do
+    made.sources[i + 2] = log_of(group)
+  end
+  local about = redis.call('HMGET', meta, 'applied', 'started', 'floor', 'guarded')
+  local is_evicted = about[4] == '1' and redis.call('EXISTS', recent) == 0
+  made.applied, made.started = tonumber(about[1] or 0), about[2] or ''
+  made.forgotten = is_evicted and made.applied or tonumber(about[3] or 0)
+  -- It is kept for longer than it is read, so that it is there for the next call, and is unlinked by the next making: a
+  -- key that expires may be freed on the spot.
+  made.kept = 60
+end
+
+-- The keys that may be evicted, as '1' where one is there: what is made, and the groups.
+local function are_there(made)
+  local found = {redis.call('EXISTS', made.base), redis.call('EXISTS', made.noted)}
+  for i, group in ipairs(made.groups) do
+    found[i + 2] = redis.call('EXISTS', group)
+  end
+  return table.concat(found)
+end
+
+-- False where it has to begin anew.
+local function goes_on(made)
+  local state = made.state
+  if not state.phase or state.phase == 'made' or state.started ~= made.started or are_forgotten(made) then
+    return false
+  end
+  local before, found = state.present or '', are_there(made)
+  for i = 1, #found do
+    if string.sub(before, i, i) > string.sub(found, i, i) then
+      return false -- it was evicted, or is a group that all have left
+    end
+  end
+  if not made.in_place then
+    return made.now < made.lease + made.seconds * 1000000
+  end
+  -- To make it anew may take less.
+  return state.phase ~= 'kept' or backlog(made) <= math.max(1000, state.least)
+end
+
+-- Unlink a key and those beside it.
+local function unlink_made(key)
+  redis.call('UNLINK', key, values_key(key), noted_key(key))
+end
+
+-- Begin with the first set of the smallest test; the error TOOLARGE where that is too large.
+local function begin(made, meta)
+  fill(made, false)
+  redis.call('UNLINK', made.making)
+  unlink_made(made.part)
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', made.registry, '-inf', integer(made.now), 'LIMIT', 0, 10)) do
+    unlink_made(old)
+    redis.call('ZREM', made.registry, old)
+  end
+  local smallest, least = smallest_check(made.checks, made.live, made.low, made.high)
+  if least > made.limit then
+    return redis.error_reply(string.format('TOOLARGE %d %d', least, made.limit))
+  end
+  local last = made.state
+  made.state = {fresh = last.fresh, size = last.size, kept = last.kept, noted = last.noted, phase = 'scan', step = 0,
+    driver = smallest, least = least, set = 1, score = '', member = '', started = made.started}
+  for i = 1, #made.sources do
+    skip_to_end(made, i)
+  end
+  redis.call('HSET', meta, 'followed', 1)
+end
+
+-- From here on the part stays as it is: number its distinct values. True if these are all.
+local function number_values(made)
+  local state, part, width, last = made.state, made.part, made.layout.width, nil
+  local count = count_of(made, 6, 0)
+  local members = redis.call('ZRANGE', part, state.at, state.at + count - 1, 'WITHSCORES')
+  for i = 1, #members, 2 do
+    local value = value_of(tie_of(members[i], width), members[i + 1])
+    if value ~= last then
+      redis.call('ZADD', values_key(part), members[i + 1], value)
+      last = value
+    end
+  end
+  state.at = state.at + count
+  return #members < 2 * count
+end
+
+-- Store how far it is, and let every key expire, whether this piece has written it or not: thousands of pieces may pass
+-- until it is written again.
+local function save(made)
+  local state, fields = made.state, {}
+  if made.in_place then
+    state.kept, state.noted = redis.call('EXISTS', made.key), redis.call('EXISTS', made.noted)
+  end
+  state.present = are_there(made)
+  for field, value in pairs(state) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  redis.call('HSET', made.making, unpack(fields))
+  local keys = {made.making, made.base, values_key(made.base), made.noted, made.registry, unpack(made.sources, 2)}
+  for _, key in ipairs(keys) do
+    redis.call('EXPIRE', key, made.kept)
+  end
+end
+
+-- Put the part in its place, unless that is where it was filled, and note until when it is fresh.
+local function finish(made)
+  local SECOND, key, part, state = 1000000, made.key, made.part, made.state
+  if not made.in_place then
+    unlink_made(key)
+    local renamed = {[part] = key, [values_key(part)] = values_key(key)}
+    renamed[made.noted] = made.is_followed and noted_key(key) or nil
+    for from, to in pairs(renamed) do
+      if redis.call('EXISTS', from) == 1 then
+        redis.call('RENAME', from, to)
+      end
+    end
+    redis.call('UNLINK', made.noted, made.making)
+    fill(made, true)
+  end
+  local is_quick = made.is_followed and tonumber(state.pieces) < 2
+  state.size = made.facet == '' and redis.call('ZCARD', key) or 0
+  state.in_place, state.phase, state.step, state.lease = 1, made.is_followed and 'kept' or 'made', '', 0
+  state.fresh = integer(made.now + (is_quick and 1 or made.seconds) * SECOND)
+  redis.call('ZADD', made.registry, integer(made.now + 3 * made.seconds * SECOND), key)
+  save(made)
+end
