@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import starmap
-from random import choice
+from random import random
 from threading import Lock
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from redis.exceptions import (
     ConnectionError,
     MovedError,
     ReadOnlyError,
-    ResponseError,
     SlotNotCoveredError,
     TimeoutError,
 )
@@ -35,9 +33,9 @@ __all__ = [
     "is_cluster",
     "node_of",
     "pipelined",
-    "pipelined_each",
     "primaries",
     "renew",
+    "replica_of",
     "use_replica",
 ]
 
@@ -122,15 +120,21 @@ def node_of(client: Any, key: str) -> Any:
 def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:
     """Return ``use(replica)`` of the node that a key lies on; of itself, where it has none."""
     replicas = client.replicas
-    nodes = replicas.nodes_manager.slots_cache.get(client.keyslot(key)) or []
-    if not nodes:
-        raise SlotNotCoveredError(f"No node serves the slot of {key!r}")
-    node = choice(nodes[1:] or nodes)  # noqa: S311 - no secret
+    node = replica_of(replicas, key, random())  # noqa: S311 - no secret
     try:
         return use(replicas.get_redis_connection(node))
     except (ConnectionError, TimeoutError, MovedError):
         replicas.nodes_manager.initialize(last_failed_node_name=node.name)
         raise
+
+
+def replica_of(replicas: Any, key: str, dice: float) -> Any:
+    """A replica of the node that a key lies on, chosen by a number below 1."""
+    nodes = replicas.nodes_manager.slots_cache.get(replicas.keyslot(key)) or []
+    if not nodes:
+        raise SlotNotCoveredError(f"No node serves the slot of {key!r}")
+    chosen = nodes[1:] or nodes
+    return chosen[int(dice * len(chosen))]
 
 
 def primaries(client: Any) -> list[Any]:
@@ -154,86 +158,6 @@ def pipelined(client: Any, key: str, commands: Iterable[Sequence[Any]], *, atomi
             client.nodes_manager.initialize(last_failed_node_name=client.get_node_from_key(key).name)
         raise
     return replies
-
-
-def pipelined_each(
-    client: Any, batches: Iterable[tuple[str, Sequence[Sequence[Any]]]], *, atomic: bool
-) -> list[list[Any]]:
-    """The replies of the servers that keys lie on to several commands each, errors among them, in one round trip: all
-    servers are connected before any is sent to, and sent to before any is read. Each batch may be ``atomic``.
-
-    Raises what connections raised when all others have been read.
-    """
-    nodes: dict[str, _Node] = {}
-    asked = []
-    failed: dict[str, Exception] = {}
-    try:
-        for key, commands in batches:
-            found = client.get_node_from_key(key)
-            if found.name not in nodes:
-                nodes[found.name] = _Node(client.get_redis_connection(found))
-            nodes[found.name].commands += [("MULTI",), *commands, ("EXEC",)] if atomic else commands
-            asked.append((nodes[found.name], commands))
-        for use in (_Node.connect, _Node.write, _Node.read):
-            for name, node in nodes.items():
-                if name not in failed:
-                    try:
-                        use(node)
-                    except (ConnectionError, TimeoutError) as error:
-                        failed[name] = error
-            if failed and use is _Node.connect:
-                break
-    finally:
-        for node in nodes.values():
-            node.release()
-    if failed:
-        name, first = next(iter(failed.items()))
-        client.nodes_manager.initialize(last_failed_node_name=name)
-        raise first
-    return [node.take(commands, atomic=atomic) for node, commands in asked]
-
-
-class _Node:
-    """Commands to one server, and its replies."""
-
-    def __init__(self, redis: Any) -> None:
-        self.redis = redis
-        self.connection: Any = None
-        self.commands: list[Sequence[Any]] = []
-        self.replies: deque[Any] = deque()
-
-    def connect(self) -> None:
-        self.connection = self.redis.connection_pool.get_connection()
-
-    def write(self) -> None:
-        self.connection.send_packed_command(self.connection.pack_commands(self.commands))
-
-    def read(self) -> None:
-        for _ in self.commands:
-            try:
-                self.replies.append(self.connection.read_response())
-            except ResponseError as error:
-                self.replies.append(error)
-
-    def take(self, commands: Sequence[Sequence[Any]], *, atomic: bool) -> list[Any]:
-        """The next replies, as redis-py's own client parses them."""
-        framing = 2 if atomic else 0
-        replies = [self.replies.popleft() for _ in range(len(commands) + framing)]
-        if atomic:
-            _, *queued, done = replies
-            refused = next((reply for reply in queued if isinstance(reply, Exception)), done)
-            replies = [refused] * len(queued) if isinstance(done, Exception) else done
-        callbacks = self.redis.response_callbacks
-        return [
-            callbacks[name](reply) if name in callbacks and not isinstance(reply, Exception) else reply
-            for (name, *_), reply in zip(commands, replies, strict=True)
-        ]
-
-    def release(self) -> None:
-        if self.connection is not None:
-            if len(self.replies) < len(self.commands):
-                self.connection.disconnect()
-            self.redis.connection_pool.release(self.connection)
 
 
 def renew(client: Any, error: Exception) -> bool:

@@ -25,6 +25,7 @@ from tests.links import Link
 from tests.populations import fill, load
 from tests.sentinels import NAME, Sentinels, client_options
 from tests.servers import RedisServer, wait_for
+from tests.sharded import sharded
 from tests.sync.conftest import use_redis
 from tests.testapp.models import Competitor
 from tests.testapp.zrank import PlayerAscending
@@ -124,6 +125,9 @@ DEPLOYMENTS = [
 ]
 
 
+ROWS = [(pk, pk // 2, pk % 3, "rs"[pk % 2], "xy"[pk % 2]) for pk in range(1, 41)]
+
+
 @pytest.fixture(params=DEPLOYMENTS)
 def pair(
     request: pytest.FixtureRequest, redis_binary: str, settings: Any, monkeypatch: pytest.MonkeyPatch
@@ -134,12 +138,13 @@ def pair(
     at = request.getfixturevalue("shared") if request.param is that_pair else redis_binary
     with request.param(at, settings) as pair:
         reset()
-        load(Replicated, [(pk, pk // 2, pk % 3, "rs"[pk % 2], "xy"[pk % 2]) for pk in range(1, 41)])
+        for shards in (1, 3):
+            load(sharded(Replicated, shards), ROWS)
         fill(PlayerAscending, {pk: pk for pk in range(1, 9)})
         pair.catch_up()
         # Looks at the primary are no part of the answers: there is one, here, however slow the machine is.
         monkeypatch.setattr(replicas, "_LOOK", 3600.0)
-        for index in (Replicated, PlayerAscending):
+        for index in (Replicated, sharded(Replicated, 3), PlayerAscending):
             index.ranking._reader.trust.until = 0.0
             index.ranking.top(1)
             index.ranking.using("replica").top(1)
@@ -172,6 +177,35 @@ def test_what_writes_nothing_is_asked_of_a_replica(pair: Pair) -> None:
         again, from_replica = pair.answers(lambda ask=ask: ask(Replicated.ranking))  # type: ignore[misc]
         assert not from_replica
         assert answer == again
+
+
+OVER_SHARDS = [ask for at, ask in enumerate(READS) if at not in (0, 1, 9)]  # which are drawn otherwise
+
+
+@pytest.mark.parametrize("pair", [that_pair, DEPLOYMENTS[-1]], indirect=True)
+def test_shards_are_asked_of_replicas(pair: Pair) -> None:
+    ranking = sharded(Replicated, 3).ranking
+    for number, ask in enumerate(OVER_SHARDS):
+        answer, from_replica = pair.answers(lambda ask=ask: ask(ranking.using("replica")))  # type: ignore[misc]
+        assert from_replica, number
+        assert answer == ask(ranking) == ask(Replicated.ranking)
+
+
+@on_its_own
+def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
+    """One is enough: what this process has just written to it must not be missed."""
+    assert pair.wire is not None
+    index = sharded(Replicated, 3)
+    part = index.instance().part_of("7")
+    store = Store(part.name, part.layout)
+    pair.wire.freeze()
+    try:
+        assert store.apply_changes(store.begin_write(), [Change("7", None)])
+        answer, from_replica = pair.answers(lambda: index.ranking.using("replica").counts("region"))
+    finally:
+        pair.wire.thaw()
+    assert not from_replica
+    assert sum(answer.values()) == len(ROWS) - 1
 
 
 @on_a_pair

@@ -15,7 +15,7 @@ from django_zrank.engine import reader_of
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.store import Store
 from tests.clusters import Cluster
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_for
 from tests.test_cluster import use
 from tests.test_sharded import REGIONS, forget_trust, in_regions
 
@@ -125,3 +125,29 @@ def accept(part: RankIndex) -> None:
     store = Store(part.name)
     health = store.check_health()
     assert store.adopt_server(health, int(health.term), behind=False)
+
+
+@pytest.mark.slow
+def test_replicas_of_all_nodes_are_asked(redis_binary: str, settings: Any) -> None:
+    settings.ZRANK = {"REPLICA_LAG": 3600.0}
+    with Cluster(redis_binary, primaries=3, replicas=1) as cluster:
+        use(settings, cluster)
+        index = in_regions(SHARDS)
+        forget_trust(index)
+        ranking = index.ranking.using("replica")
+        plainly(index)
+        cluster.settle()
+        wait_for(lambda: asked_of(cluster.nodes[:3], lambda: ranking.counts("region")) == 0, 10)
+        assert ranking.counts("region") == QUESTIONS[plainly]
+        assert {ranking.score(pk) == pk for pk in REGIONS} == {True}
+        for replica in cluster.nodes[3:]:
+            replica.kill()
+        assert ranking.counts("region") == QUESTIONS[plainly]
+
+
+def asked_of(nodes: list[RedisServer], ask: Callable[[], Any]) -> int:
+    """The number of scripts that nodes ran for a question."""
+    for node in nodes:
+        node.ask("CONFIG", "RESETSTAT")
+    ask()
+    return sum(map(scripts, nodes))

@@ -26,7 +26,8 @@ from ..isolation import require_redis
 from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
 from ..shards import whole_of
-from .sending import send, send_all, send_once, send_spread
+from .fanout import send_spread
+from .sending import send, send_all, send_once
 from .steps import Steps, drive
 
 __all__ = ["Executor"]
@@ -114,7 +115,7 @@ class Executor:
         if request.once:
             return [self.guard(send_once, request.calls[0])]
         if request.replica:
-            return self.ask_replica(lambda replica: send_all(replica, request.calls))
+            return self.ask_replica(request)
         if len(request.calls) == 1:
             return [self.guard(send, request.calls[0])]
         return self.guard(
@@ -138,15 +139,20 @@ class Executor:
         except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
             raise self.translated(error) from error
 
-    def ask_replica(self, use: Callable[[Redis], Answer]) -> Answer:
-        """Return ``use(replica)``, with Redis's errors as ours."""
+    def ask_replica(self, request: Request[Any]) -> list[Any]:
+        """The replies of replicas to a request."""
+        calls = request.calls
         try:
             client = self.client
             if not is_cluster(client):
                 cache: Any = caches[get_settings().redis_alias]
-                return use(cache.client.get_client(write=False))
-            answer: Answer = use_replica(client, self.keys.meta, use)
-            return answer
+                return send_all(cache.client.get_client(write=False), calls)
+            if request.spread:
+                return send_spread(client, calls, replica=True)
+            replies: list[Any] = use_replica(
+                client, calls[0].keys[0], lambda replica: send_all(replica, calls)
+            )
+            return replies
         except (RedisError, RedisClusterException) as error:
             raise self.translated(error) from error
 

@@ -90,8 +90,7 @@ class Reader(Executor):
                 raise self.declared_otherwise()
             return question.request(view, live)
 
-        # The position of a replica says nothing about groups, nor about scores that were changed in Redis.
-        if replica and not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
+        if replica and self._may_ask_replica(view):
             with suppress(Elsewhere):
                 return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
         yield self._health[stale_will_do]
@@ -105,6 +104,11 @@ class Reader(Executor):
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
+
+    def _may_ask_replica(self, view: View) -> bool:
+        """Return True unless what is asked is about groups, or scores that were changed in Redis: the position of a
+        replica says nothing about these."""
+        return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
     def _asking_replica(
         self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
@@ -89,20 +89,28 @@ class Replicas:
         if live is None or monotonic() < self.until:
             raise Elsewhere
         answer: Answer | Request[Answer] = ask(live)
-        state = Call("HMGET", (live.meta,), _STATE)
+        parts = self.parts(live)
+        states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
         try:
             while isinstance(answer, Request):
                 if answer.writes:
                     raise Elsewhere
-                found, *replies = yield answer._replace(calls=(state, *answer.calls), replica=True)
-                self._require_fresh(live, found)
-                answer = answer.parse(replies)
+                spread = answer.spread or len(states) > 1
+                calls = (*states, *answer.calls)
+                replies = yield answer._replace(calls=calls, replica=True, spread=spread)
+                for (part, keys), found in zip(parts, replies, strict=False):
+                    part._require_fresh(keys, found)
+                answer = answer.parse(replies[len(states) :])
         except Swapped:
             raise Elsewhere from None
         except IndexUnavailable:
             self.until = monotonic() + _PAUSE
             raise Elsewhere from None
         return answer
+
+    def parts(self, live: Keys) -> Sequence[tuple[Replicas, Keys]]:
+        """Those of each shard, with the keys that are live there."""
+        return [(self, live)]
 
     def _require_fresh(self, live: Keys, found: list[Any]) -> None:
         """Raise ``Elsewhere`` unless a replica holds the live generation, what this process has written to it, and what

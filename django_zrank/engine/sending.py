@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis import Redis
-from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
+from redis.exceptions import AskError, NoScriptError, TryAgainError
 
-from ..cluster import is_cluster, node_of, pipelined, pipelined_each
+from ..cluster import node_of, pipelined
 from ..keys import guard_of
 from ..requests.request import Call
 
-__all__ = ["send", "send_all", "send_once", "send_spread", "words"]
+__all__ = ["complete", "send", "send_all", "send_once", "words"]
 
 
 def send(client: Redis, call: Call) -> Any:
@@ -52,35 +52,10 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if not any(isinstance(error, NoScriptError) for error in errors):
             break
-    return _complete(client, calls, replies, (AskError, TryAgainError))
+    return complete(client, calls, replies, (AskError, TryAgainError))
 
 
-def send_spread(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
-    """The replies to several calls about several shards, in one round trip to all of their servers; ``atomic`` lets
-    nothing come between those about one shard.
-
-    Raises the first error that one of them raised, when all have been answered.
-    """
-    if not is_cluster(client):
-        return send_all(client, calls, atomic=atomic)
-    shards: dict[str, list[int]] = {}
-    for at, call in enumerate(calls):
-        shards.setdefault(guard_of(call.keys[0]), []).append(at)
-    replies: dict[int, Any] = {}
-    unknown = list(shards.values())
-    for known in (True, False):
-        batches = [(calls[one[0]].keys[0], [words(calls[at], known=known) for at in one]) for one in unknown]
-        found = pipelined_each(client, batches, atomic=atomic)
-        for one, answers in zip(unknown, found, strict=True):
-            replies.update(zip(one, answers, strict=True))
-        unknown = [one for one in unknown if any(isinstance(replies[at], NoScriptError) for at in one)]
-        if not unknown:
-            break
-    moved = () if atomic else (AskError, MovedError, TryAgainError)
-    return _complete(client, calls, [replies[at] for at in range(len(calls))], moved)
-
-
-def _complete(
+def complete(
     client: Redis, calls: Sequence[Call], replies: Sequence[Any], moved: tuple[type[Exception], ...]
 ) -> list[Any]:
     """The replies, without errors. Calls about a slot that is moving to another node are sent again: redis-py goes

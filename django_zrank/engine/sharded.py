@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from ..keys import Keys
 from ..requests.positions import BareScore
 from ..requests.request import Question, Request
 from ..requests.sharded import Shards, over_shards
 from ..requests.view import View
 from . import reader_of
 from .reader import Reader
+from .replicas import Elsewhere, Replicas
 from .steps import Steps, together
 
 if TYPE_CHECKING:
@@ -23,6 +26,17 @@ __all__ = ["ShardedReader"]
 Answer = TypeVar("Answer")
 
 
+class ShardedReplicas(Replicas):
+    """The replicas of all shards: each holds what is new enough, or the primaries are asked."""
+
+    def __init__(self, parts: Sequence[Replicas]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def parts(self, live: Shards) -> list[tuple[Replicas, Keys]]:  # type: ignore[override]
+        return list(zip(self._parts, live.keys, strict=True))
+
+
 class ShardedReader(Reader):
     """Answers questions about one index, by requests that are made of the keys of all its shards.
 
@@ -32,6 +46,7 @@ class ShardedReader(Reader):
     def __init__(self, index: RankIndex) -> None:
         super().__init__(index)
         self.parts = [reader_of(part) for part in index.parts]
+        self.replicas = ShardedReplicas([part.replicas for part in self.parts])
         self.swaps += len(self.parts)  # a rebuild puts them in place one by one
 
     @property
@@ -48,7 +63,7 @@ class ShardedReader(Reader):
     def asking(
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
-        """Take the steps to the answer. What one shard can answer needs no other, and may be asked of its replica."""
+        """Take the steps to the answer. What one shard can answer needs no other."""
         if isinstance(question, BareScore):
             own = reader_of(self.index.part_of(question.member))
             return (yield from own.asking(question, view, stale_will_do=stale_will_do, replica=replica))
@@ -58,6 +73,9 @@ class ShardedReader(Reader):
                 raise self.declared_otherwise()
             return over_shards(question, view, live)
 
+        if replica and self._may_ask_replica(view):
+            with suppress(Elsewhere):
+                return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))  # type: ignore[arg-type]
         yield self._health[stale_will_do]
         return (yield from self.running(ask))  # type: ignore[arg-type]
 
@@ -71,3 +89,4 @@ class ShardedReader(Reader):
         now = monotonic()
         yield from together([part.requiring_health(loop, stale_will_do=stale_will_do) for part in self.parts])
         self.trust.begin(loop, now)
+        self.replicas.looked = now
