@@ -16,8 +16,9 @@ from .codec.spelling import SUPPORTED, spelling_of
 from .conf import get_settings
 from .filters import GROUP
 from .hooks import check_attributes, check_hooks
-from .index import RANKING_METHODS, RankIndex
+from .index import RankIndex
 from .models import Mark
+from .requests.view import METHODS
 from .score_checks import check_scores
 from .shard_checks import check_shards
 from .sync.dialects import DIALECTS
@@ -156,8 +157,8 @@ def _check_decimals(index: RankIndex, ordering: Order) -> Iterator[CheckMessage]
 
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     cls, method = type(index), index.get_ranking_method()
-    if method not in RANKING_METHODS:
-        hint = f"One of {', '.join(map(repr, RANKING_METHODS))}: 1234, 1224, 1223."
+    if method not in METHODS:
+        hint = f"One of {', '.join(map(repr, METHODS))}: 1234, 1224, 1223."
         yield Error(f"{cls.__name__}.ranking_method is {method!r}.", hint=hint, obj=cls, id="zrank.E024")
 
 

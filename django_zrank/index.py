@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 from uuid import uuid4
 
 from asgiref.sync import sync_to_async
@@ -26,16 +26,13 @@ from .facets import Facets
 from .generics import Member
 from .groups import Group
 from .ranking import Ranking
-from .requests.view import METHODS
 from .scores import ScoresAccessor
 from .shards import Sharded
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-__all__ = ["RANKING_METHODS", "Band", "RankIndex"]
-
-RANKING_METHODS: Final = METHODS
+__all__ = ["Band", "RankIndex"]
 
 Band = Distance | tuple[Distance, Distance]
 """A distance below and above a score, or one for both."""
@@ -56,10 +53,8 @@ _rankings: dict[type[RankIndex], Ranking] = {}
 class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 
+    Every attribute has a ``get_…`` method to override where a constant is not enough. One instance serves the process.
     ``RankIndex[Player]`` tells type checkers what ``objects()`` returns.
-
-    Every attribute has a ``get_…`` method, to be overridden where a constant is not enough. An index has
-    no state: one instance serves the whole process.
     """
 
     # What is ranked
@@ -248,6 +243,11 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     def awake(self) -> Awake | None:
         """The condition under which rows are awake, None where none sleeps."""
         return Awake.parse(self.model, self.get_idle())
+
+    @property
+    def seen_field(self) -> models.Field[Any, Any] | None:
+        """The column that ``touch()`` writes, None where none is declared, or it is on another row."""
+        return self.awake and self.awake.field
 
     @cached_property
     def layout(self) -> Layout:

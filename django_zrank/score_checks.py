@@ -25,12 +25,11 @@ def check_scores(index: RankIndex) -> Iterator[CheckMessage]:
         )
         yield Error(f"{cls.__name__}.write_behind: {error}.", hint=hint, obj=cls, id="zrank.E035")
     try:
-        awake = index.awake
+        field: Any = index.seen_field
     except (FieldDoesNotExist, FieldError) as error:
         hint = 'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
         yield Error(f"{cls.__name__}.idle: {error}.", hint=hint, obj=cls, id="zrank.E038")
         return
-    field: Any = awake.field if awake else None
     if field is None or field.db_index or field.unique:
         return
     indexes = field.model._meta.indexes

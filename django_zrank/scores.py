@@ -76,7 +76,7 @@ class Scores:
         woken; if any has no row that can be ranked, :exc:`~django_zrank.NotRanked` is raised.
         """
         index = self.index
-        if index.awake is None or index.awake.field is None:
+        if index.seen_field is None:
             declared = index.get_idle()
             raise TypeError(
                 f"touch(): the index {index.name!r} declares idle = {declared!r}, no column of its own"
@@ -154,7 +154,7 @@ class Scores:
             raise ValueError(
                 f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )
-        if index.awake and index.awake.field:
+        if index.seen_field:
             yield from self._touch(list(changes))
         decode = index.ordering.first.kind.decode
         return list(map(decode, found.results))

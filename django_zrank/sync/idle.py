@@ -96,7 +96,7 @@ def write_touches(index: RankIndex, *, limit: int | None = None, patience: float
     A column only moves forward: whoever is killed between writing and settling lets another write the same again, and
     any number may run at once.
     """
-    if index.awake is None or index.awake.field is None:
+    if index.seen_field is None:
         return 0
     store, done = Store(index.name), 0
     while limit is None or done < limit:
@@ -104,14 +104,14 @@ def write_touches(index: RankIndex, *, limit: int | None = None, patience: float
         if not members:
             break
         touched = _carry(index, store, members, patience)
-        store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)
+        store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)  # type: ignore[union-attr]
         done += len(members)
     return done
 
 
 def _carry(index: RankIndex, store: Store, members: Iterable[str], patience: float) -> list[str]:
     """Write the touches of members. Returns those that had been touched."""
-    if index.awake is None or index.awake.field is None:
+    if index.seen_field is None:
         return []
     begin(index, store)  # raises where Redis holds the build of another database
     return carry_touches(index, store, members, patience=patience)

@@ -57,8 +57,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
             first = epoch
         # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
         # comes later finds it missing, and wakes it.
-        can_be_touched = gone and index.awake and index.awake.field
-        if can_be_touched and (woken := carry_touches(index, store, gone, patience=0.0)):
+        if gone and index.seen_field and (woken := carry_touches(index, store, gone, patience=0.0)):
             epoch, _ = _write(index, store, list(map(index.from_text, woken)), epoch)
     return first, int(epoch.token)
 
@@ -146,7 +145,7 @@ def _wake(sender: RankIndex, members: list[Any], **kwargs: Any) -> None:
     # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
     if is_open(connections[sender.get_using()]):
         return
-    if sender.awake and sender.awake.field:
+    if sender.seen_field:
         write_seen(sender, dict.fromkeys(members))
     push(sender, members)
 

@@ -63,7 +63,7 @@ def write_seen(index: RankIndex, times: Mapping[Any, int | None], *, patience: f
 
 
 def _update(index: RankIndex, chunk: Mapping[Any, int | None], patience: float) -> None:
-    using, field = index.get_using(), index.awake.field  # type: ignore[union-attr]
+    using, field = index.get_using(), index.seen_field
     name: str = field.name  # type: ignore[union-attr]
     rows = every_row(index.model, using).filter(pk__in=list(chunk))
     moments = {
