@@ -73,7 +73,8 @@ class Recommendations(Entries[Member]):
     """The members drawn, best first."""
 
     def __init__(self, index: RankIndex[Member], entries: list[Entry], band: Band, candidates: int) -> None:
-        super().__init__(index, entries)
+        self._index = index
+        self._entries = entries
 
         self.band = band
         """The band that was used: the one asked for, or the widening step that it took."""

@@ -5,23 +5,25 @@ The braces are a hash tag: every key of an index lies in one slot, so that scrip
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from hashlib import sha1
 from typing import NamedTuple
 
 __all__ = ["Keys", "guard_of"]
 
 
-class Keys(NamedTuple):
-    """The keys of one index, and of one generation of it."""
-
+class _Keys(NamedTuple):
     tag: str
     """Begins every key of the index."""
 
     generation: str = ""
     """The build that the keys from ``root`` on belong to."""
 
-    @property
+
+class Keys(_Keys):
+    """The keys of one index, and of one generation of it."""
+
+    @cached_property
     def meta(self) -> str:
         """Hash: ``generation``, the live one, and ``present``, which of its keys there are; ``owner``, the database
         whose build it is; ``server``, the identity of the server that was accepted, and ``term``, under which;
@@ -87,7 +89,7 @@ class Keys(NamedTuple):
         """Sorted set: whom ``recommend(remember=…)`` has shown to a member -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"
 
-    @property
+    @cached_property
     def root(self) -> str:
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
@@ -130,6 +132,7 @@ class Keys(NamedTuple):
         return self._replace(generation=generation)
 
 
+@lru_cache(maxsize=1024)
 def guard_of(key: str) -> str:
     """The key that never exists, beside another key of an index."""
     return key.partition("}")[0] + "}:guard"

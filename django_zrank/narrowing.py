@@ -136,13 +136,15 @@ class Narrowing(Generic[Member]):
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed; ``method``: the
         ranking method, where it is not that of this ranking."""
-        view = self.view.by(method)
+        view = self.view if method is None else self.view.by(method)
         settings = get_settings()
         replica = (self.server or settings.reads) == "replica"
         stale_will_do = settings.unhealthy == "serve_stale"
         try:
             return (
-                yield from self._reader.asking(question, view, stale_will_do=stale_will_do, replica=replica)
+                yield from reader_of(self.index).asking(
+                    question, view, stale_will_do=stale_will_do, replica=replica
+                )
             )
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,11 +13,13 @@ from .board import Board
 from .engine import reader_of
 from .engine.steps import Blocking, Steps
 from .entries import Recommendations
+from .exclusions import excluded_by_index
 from .generics import Member
 from .members import batched, members_of
-from .recommendations import Wish
+from .recommendations import excluding, parse_draw, recommended
 from .requests.groups import forget_seen
 from .requests.request import Several
+from .requests.sampling import Draw
 from .sieve import Sieve
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
@@ -78,30 +79,35 @@ class Ranking(Board[Member]):
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for an invalid parameter (n < 1, a negative band).
         """
-        wish = Wish.parse(
-            self.index,
+        index = self.index
+        draw = parse_draw(
+            index,
             self.view,
+            index.to_text(member),
             n,
             band=band,
             ranks=ranks,
-            exclude=(yield from listed("exclude", exclude)),
             widen=widen,
             remember=remember,
             seed=seed,
         )
-        (draw,) = yield from wish.draws([member])
-        if draw is None:
-            raise self._not_ranked(member)
+        if where is not None and remember is not None:
+            raise ValueError("remember: can't be combined with where")
+        if not isinstance(exclude, (tuple, list)):
+            exclude = yield from listed("exclude", exclude)
+        if exclude or index.has_excluded:
+            (found,) = yield from self._excluding([member], draw, exclude)
+            if found is None:
+                raise self._not_ranked(member)
+            draw = found
         if where is None:
             sample = yield from self._ask(draw)
-        elif remember is not None:
-            raise ValueError("remember: can't be combined with where")
         else:
-            sieve = Sieve(wish, draw, self.index.get_queryset().filter(where).order_by())
+            sieve = Sieve(index, self.view, draw, index.get_queryset().filter(where).order_by())
             sample = yield from sieve.steps(self._ask)
         if sample is None:
             raise self._not_ranked(member)
-        return wish.answer(sample)
+        return recommended(index, self.view, draw, sample)
 
     arecommend = twin(recommend)
 
@@ -122,7 +128,9 @@ class Ranking(Board[Member]):
         One round trip for 100 members drawn. Where the index has ``get_excluded()``, what ``get_excluded_many()`` asks
         for 200 of ``members``, and one query for the rows of those that were given by their primary keys.
         """
-        wish = Wish.parse(self.index, self.view, n, band=band, ranks=ranks, widen=widen, remember=remember)
+        draw = parse_draw(
+            self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember
+        )
         excluded = members_of("exclude", exclude)
         batches = batched(members_of("members", members), _MANY)
 
@@ -131,24 +139,40 @@ class Ranking(Board[Member]):
             excluded = yield from listed("exclude", excluded)
             # The members may be given by a query.
             batch: list[Any] = yield Blocking(partial(next, batches, []))
-            return (yield from self._recommend_each(batch, replace(wish, exclude=excluded)))
+            return (yield from self._recommend_each(batch, draw, excluded))
 
         return steps
 
     arecommend_many = batch_twin(recommend_many)
 
     def _recommend_each(
-        self, members: Sequence[Any], wish: Wish
+        self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
     ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
-        each = yield from wish.draws(members)
+        each = yield from self._excluding(members, draw, excluded)
         draws = [draw for draw in each if draw is not None]
-        at_once = max(1, _AT_ONCE // wish.draw.wanted)
+        at_once = max(1, _AT_ONCE // draw.wanted)
         samples = iter((yield from self._ask(Several(draws, at_once))) if draws else ())
         found = [None if draw is None else next(samples) for draw in each]
         return [
-            (member, None if sample is None else wish.answer(sample))
+            (member, None if sample is None else recommended(self.index, self.view, draw, sample))
             for member, sample in zip(members, found, strict=True)
         ]
+
+    def _excluding(
+        self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
+    ) -> Steps[list[Draw | None]]:
+        """The steps to the draw for each of ``members``, None for one that has no row to ask ``get_excluded()`` of."""
+        index = self.index
+        draws: list[Draw | None] = []
+        found = yield from excluded_by_index(index, members)
+        for member, own in zip(members, found, strict=True):
+            if own is None:
+                draws.append(None)
+                continue
+            text = index.to_text(member)
+            given = {"exclude": excluded, "get_excluded()": own}
+            draws.append(draw._replace(member=text, excluded=excluding(index, text, given)))
+        return draws
 
     @verb
     def forget(self, member: Any) -> Steps[None]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django.db import connections, models
 
 from .conf import get_settings
 from .engine.steps import Blocking, Steps
 from .members import batched, halves
-from .recommendations import Wish, excluding
+from .recommendations import excluding
 from .requests.sampling import Draw, Sample
+from .requests.view import View
+
+if TYPE_CHECKING:
+    from .index import RankIndex
 
 __all__ = ["Sieve"]
 
@@ -30,7 +34,8 @@ class Sieve:
     So those that pass come in an order in which none is favoured, and the first ones of each side are taken.
     """
 
-    wish: Wish
+    index: RankIndex
+    view: View
     draw: Draw
     rows: models.QuerySet[Any]
     """Those that pass."""
@@ -48,7 +53,7 @@ class Sieve:
     def _steps_of(self, band: int, draw: Draw, ask: Ask) -> Steps[Sample | None]:
         """The draws from one band, until enough have passed or nobody is left."""
         n, tried, size = draw.wanted, list[Any](), max(8, 2 * draw.wanted)
-        index = self.wish.index
+        index = self.index
         split, to_pk = index.layout.split, index.from_bytes
         passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
         wants = (n + 1) // 2, n // 2
@@ -64,7 +69,7 @@ class Sieve:
             good: set[bytes] = yield Blocking(partial(self.passing, pks.values()))
             better = 0
             for number, card in enumerate(sample.drawn):
-                is_better = (card[0] >= sample.position) == self.wish.view.reverse
+                is_better = (card[0] >= sample.position) == self.view.reverse
                 better += is_better
                 if pks[card[1]] in good:
                     passed[not is_better].append((card, sample.before and sample.before[number]))
@@ -84,7 +89,7 @@ class Sieve:
 
     def passing(self, members: Iterable[bytes]) -> set[bytes]:
         """Those of ``members`` that pass, primary keys as they are stored."""
-        index = self.wish.index
+        index = self.index
         pks = list(map(index.from_bytes, members))
         limit = connections[index.get_using()].features.max_query_params
         good: set[bytes] = set()

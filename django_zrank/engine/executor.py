@@ -22,13 +22,13 @@ from redis.exceptions import (
 from ..cluster import is_cluster, renew, use_replica
 from ..conf import get_settings
 from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..isolation import require_redis
+from ..isolation import is_testing, require_redis
 from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
 from ..shards import whole_of
 from .fanout import send_spread
 from .sending import send, send_all, send_once
-from .steps import Steps, drive
+from .steps import Once, Steps, drive
 
 __all__ = ["Executor"]
 
@@ -57,7 +57,8 @@ class Executor:
     @property
     def client(self) -> Redis:
         """The raw client, resolved per call: django-redis closes and replaces it."""
-        require_redis()
+        if is_testing():
+            require_redis()
         cache: Any = caches[get_settings().redis_alias]
         client: Redis = cache.client.get_client()  # as get_redis_connection() does, in half the time
         return client
@@ -70,7 +71,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """Those keys; None before they were first asked for."""
-        return _live.get(self.keys)
+        return _live.get(Keys.of(get_settings().key_prefix, self.name))
 
     def learn(self) -> Keys:
         """Ask Redis which generation is live, '' for none, and return its keys."""
@@ -94,8 +95,10 @@ class Executor:
         """
         return drive(self.running(ask), self.send)
 
-    def running(self, ask: Callable[[Keys], Request[Answer]]) -> Steps[Answer]:
-        """The steps of :meth:`run`."""
+    def running(self, ask: Callable[[Keys], Request[Answer]], first: Once | None = None) -> Steps[Answer]:
+        """The steps of :meth:`run`; ``first``: one to take before."""
+        if first:
+            yield first
         for _ in range(self.swaps):
             try:
                 live = self.believed or (yield from self.learning())

@@ -82,19 +82,11 @@ class Reader(Executor):
     def asking(
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
-        """Take the steps to the answer to a question about some of the members, as long as the server is healthy."""
-
-        def ask(live: Keys) -> Request[Answer]:
-            # It may just have been put in place by processes with another declaration.
-            if not self.index.declares(live.generation):
-                raise self.declared_otherwise()
-            return question.request(view, live)
-
+        """The steps to the answer to a question about some of the members, as long as the server is healthy."""
+        ask, health = partial(self._request, question, view), self._health[stale_will_do]
         if replica and self._may_ask_replica(view):
-            with suppress(Elsewhere):
-                return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))
-        yield self._health[stale_will_do]
-        return (yield from self.running(ask))
+            return self._asking_replica(ask, health)
+        return self.running(ask, health)
 
     def gathering(
         self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
@@ -105,24 +97,31 @@ class Reader(Executor):
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
 
+    def _request(self, question: Question[Answer], view: View, live: Keys) -> Request[Answer]:
+        """The request that asks a generation. It may just have been put in place by processes with another declaration
+        of the index: raises ``NotBuilt``."""
+        if not self.index.declares(live.generation):
+            raise self.declared_otherwise()
+        return question.request(view, live)
+
     def _may_ask_replica(self, view: View) -> bool:
         """Return True unless what is asked is about groups, or scores that were changed in Redis: the position of a
         replica says nothing about these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
-    def _asking_replica(
-        self, ask: Callable[[Keys], Request[Answer]], *, stale_will_do: bool
-    ) -> Steps[Answer]:
-        """The steps to the answer of a replica, though the primary may be away for a moment."""
-        now = monotonic()
-        if self.replicas.is_due(now):
-            self.replicas.looked = now
-            try:
-                yield replace(self._health[stale_will_do], is_due=lambda _: True)
-            except IndexUnavailable as error:
-                if isinstance(error, (IndexUnhealthy, NotBuilt)):
-                    raise
-        return (yield from self.replicas.asking(ask, self.believed))
+    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
+        """The steps to the answer of a replica, though the primary may be away for a moment; else of the primary."""
+        with suppress(Elsewhere):
+            now = monotonic()
+            if self.replicas.is_due(now):
+                self.replicas.looked = now
+                try:
+                    yield replace(health, is_due=lambda _: True)
+                except IndexUnavailable as error:
+                    if isinstance(error, (IndexUnhealthy, NotBuilt)):
+                        raise
+            return (yield from self.replicas.asking(ask, self.believed))
+        return (yield from self.running(ask, health))
 
     def require_health(self, *, stale_will_do: bool) -> None:
         """Take the steps of :meth:`requiring_health`, at most once a second."""

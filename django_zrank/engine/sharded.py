@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +13,7 @@ from ..requests.sharded import Shards, over_shards
 from ..requests.view import View
 from . import reader_of
 from .reader import Reader
-from .replicas import Elsewhere, Replicas
+from .replicas import Replicas
 from .steps import Steps, together
 
 if TYPE_CHECKING:
@@ -63,21 +62,18 @@ class ShardedReader(Reader):
     def asking(
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
-        """Take the steps to the answer. What one shard can answer needs no other."""
+        """The steps to the answer. What one shard can answer needs no other."""
         if isinstance(question, BareScore):
             own = reader_of(self.index.part_of(question.member))
-            return (yield from own.asking(question, view, stale_will_do=stale_will_do, replica=replica))
+            return own.asking(question, view, stale_will_do=stale_will_do, replica=replica)
+        return super().asking(question, view, stale_will_do=stale_will_do, replica=replica)
 
-        def ask(live: Shards) -> Request[Answer]:
-            if not all(self.index.declares(keys.generation) for keys in live.keys):
-                raise self.declared_otherwise()
-            return over_shards(question, view, live)
-
-        if replica and self._may_ask_replica(view):
-            with suppress(Elsewhere):
-                return (yield from self._asking_replica(ask, stale_will_do=stale_will_do))  # type: ignore[arg-type]
-        yield self._health[stale_will_do]
-        return (yield from self.running(ask))  # type: ignore[arg-type]
+    def _request(  # type: ignore[override]
+        self, question: Question[Answer], view: View, live: Shards
+    ) -> Request[Answer]:
+        if not all(self.index.declares(keys.generation) for keys in live.keys):
+            raise self.declared_otherwise()
+        return over_shards(question, view, live)
 
     def gathering(
         self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None

@@ -6,13 +6,15 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from math import inf, nextafter
+from typing import Any, Final, NamedTuple
 
 from ..codec.units import Number
 from .view import View
 
-__all__ = ["Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample"]
+__all__ = ["NOBODY", "Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample", "span"]
 
 Excluded = Sequence[int] | Sequence[str]
 """Primary keys never to offer: integers below 2**53, that of the asking one among them; or any, as text. An empty one
@@ -74,7 +76,16 @@ def parse_sample(reply: Any, view: View, first: int = 0) -> Sample | None:
     return Sample(size, position, band, candidates, found, drawn[3::4] if step == 4 else None)
 
 
-def packed_bands(bands: Sequence[tuple[Number, Number]], measure: str) -> bytes:
+def span(bands: Sequence[tuple[Number, Number]], progress: Progress) -> tuple[str, str]:
+    """The scores from which the bands that are left are drawn, and some more where these are not exact."""
+    mine, left = float(progress.since), bands[progress.band :]
+    low = min(mine - float(below) for below, _ in left)
+    high = max(mine + float(above) for _, above in left)
+    return repr(nextafter(low - abs(low) * 1e-12, -inf)), repr(nextafter(high + abs(high) * 1e-12, inf))
+
+
+@lru_cache(maxsize=1024)
+def packed_bands(bands: tuple[tuple[Number, Number], ...], measure: str) -> bytes:
     """Distances below and above, packed as the scripts read them for this measure."""
     if measure == "exact":
         halves = (half for band in bands for end in band for half in _halves(end))
@@ -90,6 +101,9 @@ def packed(excluded: Excluded) -> str | bytes:
             packed.byteswap()
         return b"q" + packed.tobytes()
     return "\0".join(("", *excluded, ""))
+
+
+NOBODY: Final = packed(())
 
 
 def _halves(number: Number) -> tuple[int, int]:

@@ -7,8 +7,8 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress
-from math import inf, nextafter
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
@@ -17,7 +17,7 @@ from ..filters import Clause, Scope
 from ..keys import Keys
 from .positions import Locate, Locations
 from .request import FEW, Call, Request, in_turn
-from .samples import Excluded, Progress, Sample, packed, packed_bands, parse_sample
+from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
 from .view import EVERY, View
 
 __all__ = ["Draw", "Excluded", "Sample"]
@@ -67,6 +67,9 @@ class Draw(NamedTuple):
     stream: Callable[[int], bytes] | None = None
     """Random bytes, by their count; None: those that ``seed`` begins."""
 
+    given: Sequence[tuple[Any, Any]] = ()
+    """The same bands as the caller gave them."""
+
     def numbers(self) -> Callable[[int], bytes]:
         """A function from a count of bytes to random bytes."""
         if self.stream is not None:
@@ -82,13 +85,12 @@ class Draw(NamedTuple):
         if view.ranking is None:
             return self._testing(view, keys, Progress(self.numbers()))
 
-        def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
-            return self._parse(replies[0], view, keys)
-
+        parse = partial(self._parse, view, keys)
         light = self.wanted <= FEW and len(self.excluded) <= 10 * FEW and not view.searches_ties
         if view.is_plain and self.measure == "score" and not self.remember:
-            arguments = self._arguments(view, keys, self.numbers())
-            call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments)
+            call = Call(
+                scripts.SAMPLE_NEARBY, (keys.root, keys.meta), self._arguments(view, keys, self.numbers())
+            )
             return Request((call,), parse, light=light)
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             drawing = self.request(replace(view, method="ordinal"), keys)
@@ -97,12 +99,12 @@ class Draw(NamedTuple):
         return Request((call,), parse, writes=bool(self.remember), light=light)
 
     def _parse(
-        self, reply: Any, view: View, keys: Keys, first: int = 0
+        self, view: View, keys: Keys, replies: list[Any], first: int = 0
     ) -> Sample | Request[Sample | None] | None:
         """The sample; or the next request, where most of a large side is excluded."""
-        if reply[0] == b"out of patience":
+        if replies[0][0] == b"out of patience":
             return self._excluding_by_set(view, keys)
-        return parse_sample(reply, view, first)
+        return parse_sample(replies[0], view, first)
 
     def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
         """Members of the smallest ranking that holds all who pass several filters, tested one by one: some of them a
@@ -136,7 +138,7 @@ class Draw(NamedTuple):
     ) -> Request[Sample | None]:
         """From all who pass several filters; ``narrow``: only of those in the bands that are left."""
         progress = (progress or Progress(self.numbers()))._replace(found=())
-        scores = self._span(progress) if narrow else EVERY
+        scores = span(self.bands, progress) if narrow else EVERY
         if not narrow:
             progress = progress._replace(since=b"")
         draw = self
@@ -148,7 +150,7 @@ class Draw(NamedTuple):
         def parse(reply: Any) -> Sample | Request[Sample | None] | None:
             if reply[0] == b"moved":
                 return self.request(view, keys)
-            return self._parse(reply, view, keys, progress.band)
+            return self._parse(view, keys, [reply], progress.band)
 
         if self.remember:
             # What is drawn from one that is being made again would be remembered, and not seen.
@@ -274,8 +276,8 @@ class Draw(NamedTuple):
             self.member,
             self.wanted,
             "1" if view.reverse else "0",
-            packed_bands(self.bands, self.measure),
-            packed(self.excluded),
+            packed_bands(tuple(self.bands), self.measure),
+            packed(self.excluded) if self.excluded else NOBODY,
             numbers(6 * (self.wanted + misses + patience + _SPARE_NUMBERS)),
             keys.generation,
         )
@@ -285,13 +287,6 @@ class Draw(NamedTuple):
         sets = sum(min(2, len(clause.names)) for clause in view.scope.clauses)
         most = max(20, _LOOK_UPS // (1 + sets))
         return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // sets)) if is_first else most
-
-    def _span(self, progress: Progress) -> tuple[str, str]:
-        """The scores from which the bands that are left are drawn, and some more where these are not exact."""
-        mine, bands = float(progress.since), self.bands[progress.band :]
-        low = min(mine - float(below) for below, _ in bands)
-        high = max(mine + float(above) for _, above in bands)
-        return repr(nextafter(low - abs(low) * 1e-12, -inf)), repr(nextafter(high + abs(high) * 1e-12, inf))
 
 
 def _without(view: View, group: str) -> View:
