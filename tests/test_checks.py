@@ -526,7 +526,8 @@ DECLARATIONS = [
         declaring("zrank.E039", f"shards {shards!r}", f"Wrong.shards is {shards!r}", shards=shards)
         for shards in (0, 1025, -1, 2.0, True, "16", None)
     ),
-    declaring("zrank.E040", "shards", "not finished", shards=2),
+    declaring("zrank.E040", "long names of shards", "of a shard is too long", name="x" * 250, shards=2),
+    declaring("zrank.E041", "shards", "not finished", shards=2),
     declaring(
         "zrank.W011",
         "idle without an index",
