@@ -25,6 +25,7 @@ __all__ = [
     "CHECK_NAMES",
     "COUNT_BEFORE",
     "COUNT_FACET",
+    "DEAL_SHARD",
     "FIND_STRAYS",
     "FINISH_REPLAY",
     "INCREMENT_SCORES",
@@ -37,6 +38,7 @@ __all__ = [
     "READ_RANKS",
     "READ_VALUES",
     "RECONCILE_PENDING",
+    "REMEMBER_MEMBERS",
     "SAMPLE_ANYWHERE",
     "SAMPLE_NEARBY",
     "SETTLE_FLUSH",
@@ -97,6 +99,7 @@ CHECK_HEALTH: Final = Script("check_health")
 CHECK_NAMES: Final = Script("check_names")
 COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
+DEAL_SHARD: Final = Script("deal_shard")
 FIND_STRAYS: Final = Script("find_strays")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
@@ -109,6 +112,7 @@ READ_PENDING: Final = Script("read_pending")
 READ_RANKS: Final = Script("read_ranks")
 READ_VALUES: Final = Script("read_values")
 RECONCILE_PENDING: Final = Script("reconcile_pending")
+REMEMBER_MEMBERS: Final = Script("remember_members")
 SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 SETTLE_FLUSH: Final = Script("settle_flush")

@@ -1,4 +1,4 @@
--- uses: clock, built, exclusions, deck, carried, ties, positions, tests, bands, memory
+-- uses: clock, built, exclusions, cards, deck, carried, ties, positions, tests, bands, memory
 -- Draw random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
 -- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is the short way where there
 -- is nothing of this.
@@ -104,7 +104,11 @@ if remember then
     return who ~= member and not is_excluded(who)
   end
   offer_again(draw, seen, live, layout, low, high, is_offered)
-  memorize(draw, seen, layout, now + remember)
+  local drawn = {}
+  for i = 7, #draw.reply, 3 do
+    drawn[#drawn + 1] = primary_key(draw.reply[i], layout)
+  end
+  memorize(drawn, seen, now + remember)
 end
 if method == 'ordinal' then
   return draw.reply

@@ -1,4 +1,4 @@
--- uses: built, exclusions, deck
+-- uses: built, exclusions, cards, deck
 -- Draw random distinct members near one member, half of them ranked before it and half after, where members are bare
 -- primary keys: the main job. It is what sample_anywhere.lua does, without what most indexes have no use for: the more
 -- of a script there is, the longer it takes before it does anything.

@@ -52,6 +52,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0, 1)),
     "check_counts": lambda store: store.check_counts("a", "region:x", [b"1"]),
     "check_names": lambda store: store.check_names("a", [b"region:x"]),
+    "deal_shard": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
@@ -83,6 +84,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
+    "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_anywhere": lambda store: ask(
         store, Draw("1", 3, [(1, 2)], excluded=["2"], remember=10**6), scope=TESTED
     ),
@@ -199,7 +201,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
 
     with (
         mock.patch.multiple(executor, send=one, send_once=one),
-        mock.patch.object(executor, "send_all", several),
+        mock.patch.multiple(executor, send_all=several, send_spread=several),
     ):
         CALLS[script.name](store)
     keys, args = next((call.keys, call.arguments) for call in calls if call.command is script)

@@ -1,3 +1,4 @@
+-- uses: cards
 -- Drawing members of a ranking without replacement.
 -- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
 -- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
@@ -6,12 +7,7 @@
 -- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those who don't, up to 'patience'.
 -- 'put_back' chooses again those of the calls before (see lib/carried.lua). 'gave_up' is true where patience ran out, or
 -- a side that is too large to be read seems to be mostly excluded.
-
--- A side is a deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps
--- made so far are kept. Once 'cards' holds those of its 'members' that are offered, these are the deck.
-local function deck(first, last)
-  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
-end
+-- A side is a deck (see lib/cards.lua). Once 'cards' holds those of its 'members' that are offered, these are the deck.
 
 -- Makes those of a side who are offered, and not chosen yet, its deck.
 local function read(draw, side)
@@ -32,7 +28,7 @@ end
 -- Chooses members of a side until there are 'goal' in all. Many look-ups cost more than one range of a small side, and
 -- with many misses most of the side is excluded: then it is read.
 local function take(draw, side, goal)
-  local call, byte = redis.call, string.byte
+  local call = redis.call
   local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
   local chosen, used = draw.chosen, draw.used
   if draw.gave_up then
@@ -42,26 +38,11 @@ local function take(draw, side, goal)
     read(draw, side)
   end
   while chosen < goal and side.left > 0 do
-    -- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up
-    -- to 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
-    local left, swaps, number = side.left, side.swaps, nil
-    local top = 2 ^ 48 - 2 ^ 48 % left
-    repeat
-      local a, b, c, d, e, f = byte(numbers, used + 1, used + 6)
-      if not f then
-        error('out of random numbers')
-      end
-      number = a + 256 * (b + 256 * (c + 256 * (d + 256 * (e + 256 * f))))
-      used = used + 6
-    until number < top
-    local i = number % left
-    local card = swaps[i] or i
-    left = left - 1
-    side.left, swaps[i] = left, swaps[left] or left
-
+    local card
+    card, used = deal(side, numbers, used)
     local at, stored, score
     if side.cards then
-      i = side.cards[card + 1]
+      local i = side.cards[card + 1]
       at, stored, score = side.first + (i - 1) / 2, side.members[i], side.members[i + 1]
     else
       at = side.first + card

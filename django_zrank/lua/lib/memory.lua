@@ -1,4 +1,4 @@
--- uses: clock, ties, positions
+-- uses: clock, positions
 -- Members shown to a member, not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
 
 -- A table of those who are remembered now, by their primary keys.
@@ -26,10 +26,10 @@ local function offer_again(draw, seen, live, layout, low, high, is_offered)
   end
 end
 
--- Remember those who were drawn until a time: the newest 10,000.
-local function memorize(draw, seen, layout, till)
-  for i = 7, #draw.reply, 3 do
-    redis.call('ZADD', seen, integer(till), primary_key(draw.reply[i], layout))
+-- Remember members, by their primary keys, until a time: the newest 10,000.
+local function memorize(members, seen, till)
+  for _, who in ipairs(members) do
+    redis.call('ZADD', seen, integer(till), who)
   end
   redis.call('ZREMRANGEBYRANK', seen, 0, -10001)
   local longest = redis.call('ZRANGE', seen, -1, -1, 'WITHSCORES')[2]

@@ -10,10 +10,12 @@ from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, BareScore, Locate
 from ..request import Question, Request, Several
+from ..sampling import Draw
 from ..view import View
 from .counts import count_facet, count_scores, size
 from .pages import page_around, page_at, page_between
 from .positions import bare_position, locate
+from .sampling import draw
 from .shards import Shards
 
 __all__ = ["Shards", "over_shards"]
@@ -39,6 +41,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
     BareScore: _own,
     CountFacet: count_facet,
     CountScores: count_scores,
+    Draw: draw,
     Locate: locate,
     PageAround: page_around,
     PageAt: page_at,

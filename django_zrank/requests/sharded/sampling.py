@@ -1,0 +1,252 @@
+"""Random members near one member, over shards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random, SystemRandom
+from typing import Any, Final, NamedTuple
+
+from ... import scripts
+from ..request import Call, Request, merge
+from ..samples import Sample, packed_bands
+from ..sampling import Draw
+from ..view import ALL, View
+from .decks import Walk
+from .places import Counted, Place, count_places
+from .positions import find_places
+from .runs import NEAR, Around, read_around, read_at, share
+from .shards import Shards
+
+__all__ = ["draw"]
+
+_SMALL: Final = 16
+"""Members of a side that a shard deals whole: small bands take one round trip."""
+
+_SMALL_TESTED: Final = 4
+"""The same where each of them takes tests."""
+
+_PATIENCE: Final = 200, 10_000
+"""Members that fail the tests before they are intersected: at least, and at most; else half of the candidates."""
+
+Answer = Sample | Request[Sample | None] | None
+
+
+def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
+    """Draw random distinct members near a member. Three round trips: its own shard tells its place, all of them deal,
+    and all count what stands before those drawn. Hardly ever more for a band of scores; one more for ranks.
+
+    ``again``: begin again where the member has moved after the first.
+    """
+    requests: list[Request[Any]] = [find_places([question.member], replace(view, scope=ALL), shards)]
+    if question.remember:
+        requests.append(_remember(question, shards, ()))
+
+    def begin(found: list[Any]) -> Request[Sample | None] | None:
+        (places, *shown) = found
+        if question.member not in places:
+            return None
+        return _Drawing(question, view, shards, places[question.member], *shown, again=again).of_band(0)
+
+    return merge(requests, spread=True).then(begin)
+
+
+def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
+    """Remember that members were shown; the answer: who was before, the one shown longest ago first."""
+    key = shards.own(question.member).seen(question.member)
+    call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members))
+    return Request((call,), lambda replies: replies[0], writes=True)
+
+
+class _Band(NamedTuple):
+    """A band that is drawn from."""
+
+    at: int
+    """Its number."""
+
+    arguments: tuple[str, bytes | str]
+    """Its measure and distances, as the script takes them."""
+
+    ends: tuple[Any, ...] = ()
+    """The places of its first and last member, for a band of ranks."""
+
+
+class _Drawing:
+    """A draw on its way, near a member whose place is known."""
+
+    def __init__(
+        self,
+        question: Draw,
+        view: View,
+        shards: Shards,
+        me: Place,
+        shown: Sequence[bytes] = (),
+        *,
+        again: bool,
+    ) -> None:
+        self.question, self.view, self.shards, self.me = question, view, shards, me
+        self.rng: Random = SystemRandom() if question.seed is None else Random(question.seed)  # noqa: S311
+        self.tests = view.ranking is None and question.measure != "ranks"
+        self.among = 0
+        self._again = again
+        self._shown = {who: at for at, who in enumerate(shown)}
+        self._passed_over: list[tuple[int, Place]] = []
+        excluded = question.excluded
+        self._to_key: Any = int if excluded and isinstance(excluded[0], int) else bytes.decode
+        self._excluded = {self._to_key(question.member.encode()), *excluded}
+
+    def of_band(self, at: int) -> Request[Sample | None]:
+        """From the band of that number, or a later one."""
+        band = self.question.bands[at]
+        if self.question.measure == "ranks":
+            return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ("places", ""), ends)))
+        return self._deal(_Band(at, (self.question.measure, packed_bands((band,), self.question.measure))))
+
+    def _is_offered(self, card: Place) -> bool:
+        who = self.view.layout.split(card.stored)[1]
+        if self._to_key(who) in self._excluded:
+            return False
+        if who in self._shown:
+            self._passed_over.append((self._shown[who], card))
+            return False
+        return True
+
+    def _deal(self, band: _Band) -> Request[Sample | None]:
+        self._passed_over.clear()
+        least, most = _PATIENCE
+        walk = Walk(
+            self.question.wanted,
+            len(self.shards.keys),
+            self.rng,
+            self._is_offered,
+            reverse=self.view.reverse,
+            patience=lambda candidates: max(least, min(candidates // 2, most)),
+        )
+        proposals = walk.propose()
+
+        def begin(found: list[tuple[int, int]]) -> Answer:
+            here, self.among = map(sum, zip(*found, strict=True))
+            if not here and self._again:
+                return draw(self.question, self.view, self.shards, again=False)
+            walk.accept(proposals)
+            return self._go_on(band, walk)
+
+        below, above = map(Counter, proposals)
+        wants = {shard: (below[shard], above[shard]) for shard in range(len(self.shards.keys))}
+        return self._ask(band, walk, wants).then(begin)
+
+    def _go_on(self, band: _Band, walk: Walk) -> Answer:
+        while any(picks := walk.pick()):
+            wants = walk.wants(picks)
+            if wants:
+
+                def take(_: Any, picks: list[list[int]] = picks) -> Answer:
+                    walk.take(picks)
+                    return self._go_on(band, walk)
+
+                return self._ask(band, walk, wants).then(take)
+            walk.take(picks)
+        if walk.gave_up:
+            self.tests = False
+            return self._deal(band)
+        drawn = [place for side in walk.chosen for place in side]
+        if len(drawn) < self.question.wanted and band.at + 1 < len(self.question.bands):
+            return self.of_band(band.at + 1)
+        again = [place for _, place in sorted(self._passed_over)]
+        drawn += again[: self.question.wanted - len(drawn)]
+        return self._finish(Sample(None, 0, band.at, walk.candidates, [], None), drawn)
+
+    def _ask(
+        self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]
+    ) -> Request[list[tuple[int, int]]]:
+        """Ask shards for so many cards below and above. The answer is of each the first two numbers of its reply."""
+        return merge(
+            [self._ask_one(band, walk, shard, counts) for shard, counts in wants.items()], spread=True
+        )
+
+    def _ask_one(
+        self, band: _Band, walk: Walk, shard: int, counts: tuple[int, int]
+    ) -> Request[tuple[int, int]]:
+        view, keys = self.view, self.shards.keys[shard]
+        decks = [side[shard] for side in walk.decks]
+        arguments = (
+            *(keys.generation, view.layout.width, int(view.layout.memberships)),
+            *(repr(self.me.score), self.me.stored, *band.arguments),
+            *(str(view.scope) if self.tests else "", _SMALL_TESTED if self.tests else _SMALL),
+            *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
+            *band.ends,
+        )
+
+        def parse(reply: Any) -> tuple[int, int]:
+            here, among, *sides = reply
+            for deck, count, side in zip(decks, counts, sides, strict=True):
+                deck.add(count, side, self.rng)
+            return here, among
+
+        if self.tests:
+            where = (keys.root, keys.root, keys.meta, *view.tested(keys))
+            return Request((Call(scripts.DEAL_SHARD, where, arguments),), lambda replies: parse(replies[0]))
+        return view.read(keys, scripts.DEAL_SHARD, arguments, parse)
+
+    def _finish(self, sample: Sample, drawn: list[Place]) -> Answer:
+        """Remember those drawn, and tell their ranks where one ranking knows them."""
+        view, places = self.view, [self.me, *drawn]
+        ranked = view.ranking is not None
+        requests: list[Request[Any]] = [count_places(places, view, self.shards)] if ranked else []
+        if self.question.remember and drawn:
+            members = [view.layout.split(place.stored)[1] for place in drawn]
+            requests.append(_remember(self.question, self.shards, members))
+
+        def answer(found: list[Any]) -> Sample:
+            if not ranked:
+                order = {place: at for at, place in enumerate(sorted(places))}
+                return _sample(sample, drawn, order[self.me], [order[place] for place in drawn])
+            counted: Counted = found[0]
+            (mine, _), *others = counted.before
+            positions = [position for position, _ in others]
+            if view.reverse:
+                mine = counted.size - self.among - mine
+                positions = [counted.size - 1 - position for position in positions]
+            before = None if view.method == "ordinal" else [before for _, before in others]
+            return _sample(sample._replace(size=counted.size, before=before), drawn, mine, positions)
+
+        return merge(requests, spread=True).then(answer) if requests else answer([])
+
+    def _ends(self, below: int, above: int) -> Request[tuple[Any, ...]]:
+        """The places of the first and the last one of those up to so many positions below and above the asking one."""
+        view = self.view.by("ordinal")
+        back, ahead = (above, below) if view.reverse else (below, above)
+
+        def ends(found: list[Place]) -> tuple[Any, ...]:
+            first, last = (found[0], found[-1]) if found else (self.me, self.me)
+            low, high = (last, first) if view.reverse else (first, last)
+            return repr(low.score), low.stored, repr(high.score), high.stored
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            return min(back, position), min(ahead + 1, size - position)
+
+        def near(read: tuple[Around, list[Place]]) -> tuple[Any, ...]:
+            around, found = read
+            last = min(back, around.position) + ahead + (self.me in found)
+            return ends(found[:last])
+
+        def far(counted: Counted) -> tuple[Any, ...] | Request[tuple[Any, ...]]:
+            ((position, _),) = counted.before
+            first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
+            if first > last:
+                return ends([])
+            reads = [read_at(at, 1, view, self.shards) for at in (first, last)]
+            return merge(reads, spread=True).then(
+                lambda both: ends([place for _, found in both for place in found])
+            )
+
+        most = max(back, ahead) + 1
+        if most <= NEAR * len(self.shards.keys):
+            return read_around(self.me, spans, share(most, self.shards), view, self.shards).then(near)
+        return count_places([self.me], view, self.shards).then(far)
+
+
+def _sample(sample: Sample, drawn: list[Place], position: int, positions: list[int]) -> Sample:
+    cards = [(at, place.stored, place.score) for at, place in zip(positions, drawn, strict=True)]
+    return sample._replace(position=position, drawn=cards)

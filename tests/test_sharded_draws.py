@@ -1,0 +1,221 @@
+"""Draws over shards: who may be drawn, and that all are equally likely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_zrank.requests.pages import PageAt
+from django_zrank.requests.positions import Locate
+from django_zrank.requests.request import Request
+from django_zrank.requests.sampling import Draw
+from django_zrank.requests.sharded import over_shards, sampling
+from django_zrank.requests.view import ALL, METHODS, View
+from tests.sharded import COUNTS, Both, divide
+from tests.test_sharded_reads import ROWS, Bare, Tied, Wide, levels, quick
+
+pytestmark = pytest.mark.usefixtures("zrank")
+
+distances = st.tuples(st.integers(0, 4), st.integers(0, 4) | st.integers(0, 100))
+
+
+@st.composite
+def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
+    """Rows in shards and in one piece, a ranking of them, and a draw from it."""
+    index = draw(st.sampled_from([*ROWS]))
+    rows = draw(ROWS[index].filter(bool))
+    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+    ranking: Any = index.ranking
+    measure = draw(st.sampled_from(["exact" if index is Wide else "score", "ranks"]))
+    if index is Tied:
+        both.add_to_group("left", [str(pk) for pk in rows if pk % 3])
+        narrowed = [ranking, ranking.filter(region="a"), ranking.filter(region="a", group="left")]
+        ranking = draw(st.sampled_from([*narrowed, ranking.exclude(platform="x")]))
+    ranking = ranking.by(draw(st.sampled_from(METHODS)))
+    if draw(st.booleans()):
+        ranking = ranking.reversed()
+    members = st.sampled_from([*rows])
+    me = draw(members)
+    excluded: list[Any] = draw(st.lists(members, max_size=20))
+    if excluded and index is not Wide and draw(st.booleans()):
+        excluded.append(me)
+    else:
+        excluded = [str(one) for one in excluded]
+    bands = draw(st.lists(distances, min_size=1, max_size=3, unique=True))
+    return (
+        both,
+        ranking,
+        Draw(str(me), draw(st.integers(1, 12)), bands, measure, excluded, None, draw(st.integers())),
+    )
+
+
+def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
+    """Who stands in a band below and above the asking one, lowest first, excluded members too."""
+    view, decode = ranking.view, ranking.index.ordering.decode
+    page = both.of_whole(PageAt(0, 1000), View(view.layout, view.scope))
+    (me,) = both.of_whole(Locate([draw.member]), View(view.layout, ALL)).found
+    order = [(score, stored) for stored, score in page.members]
+    sides = [
+        [place for place in order if place < (me.score, me.stored)],
+        [place for place in order if place > (me.score, me.stored)],
+    ]
+    below, above = band
+    if draw.measure == "ranks":
+        sides = [sides[0][-below:] if below else [], sides[1][:above]]
+    else:
+        mine = decode(me.score, view.layout.split(me.stored)[0])[0]
+
+        def distance(place: tuple[float, bytes]) -> int:
+            return abs(decode(place[0], view.layout.split(place[1])[0])[0] - mine)
+
+        sides = [
+            [place for place in side if distance(place) <= most]
+            for side, most in zip(sides, band, strict=True)
+        ]
+    return [[stored for _, stored in side] for side in sides]
+
+
+@quick
+@given(case=draws())
+def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(case: tuple[Both, Any, Draw]) -> None:
+    both, ranking, draw = case
+    view, wanted = ranking.view, draw.wanted
+    sample = both.of_shards(draw, view)
+    out = {str(one) for one in draw.excluded}
+
+    def offered(side: Sequence[bytes]) -> list[bytes]:
+        return [stored for stored in side if view.layout.split(stored)[1].decode() not in out]
+
+    for band in draw.bands:
+        sides = sides_of(both, ranking, draw, band)
+        below, above = map(offered, sides)
+        if len(below) + len(above) >= wanted:
+            break
+    assert sample.band == draw.bands.index(band)
+    chosen = [stored for _, stored, _ in sample.drawn]
+    assert len(set(chosen)) == len(chosen) == min(wanted, len(below) + len(above))
+    assert set(chosen) <= {*below, *above}
+    first, second = (above, below) if view.reverse else (below, above)
+    half = (wanted + 1) // 2
+    assert len({*chosen} & {*first}) == min(len(first), max(half, wanted - len(second)))
+    is_above = [position >= sample.position for position, _, _ in sample.drawn]
+    assert is_above == [stored in above for stored in chosen]
+    if view.ranking is None:
+        assert sample.size is None
+        assert sample.before is None
+        return
+    members = [view.layout.split(stored)[1].decode() for stored in chosen]
+    locations = both.of_whole(Locate(members), view)
+    assert sample.size == locations.size
+    assert sample.candidates == len(sides[0]) + len(sides[1])
+    positions = [
+        locations.size - 1 - one.position if view.reverse else one.position for one in locations.found
+    ]
+    assert [(position, score) for position, _, score in sample.drawn] == [
+        (position, one.score) for position, one in zip(positions, locations.found, strict=True)
+    ]
+    assert sample.before == (None if view.method == "ordinal" else [one.before for one in locations.found])
+
+
+def drawn(sample: Any) -> list[str]:
+    return [stored.decode() for _, stored, _ in sample.drawn]
+
+
+def test_round_trips_are_counted() -> None:
+    both, view = divide(Bare, 16, levels(5000, 1)), Bare.ranking.view
+    rounds = []
+    for seed in range(40):
+        both.of_shards(Draw("2500", 10, [(1000, 1000)], seed=seed), view.by("ordinal"))
+        rounds.append(both.rounds)
+    assert rounds.count(3) > 30
+    assert max(rounds) <= 4
+    assert both.of_shards(Draw("none", 10, [(1000, 1000)]), view) is None
+    assert both.rounds == 1
+
+
+def test_where_most_are_excluded_each_round_asks_for_more() -> None:
+    both, view = divide(Bare, 3, levels(3000, 1)), Bare.ranking.view.by("ordinal")
+    excluded = [pk for pk in range(1, 3001) if pk % 200]
+    sample = both.of_shards(Draw("7", 15, [(10**6, 10**6)], excluded=excluded, seed=1), view)
+    assert sorted(map(int, drawn(sample))) == list(range(200, 3001, 200))
+    assert both.rounds <= 9
+    sample = both.of_shards(Draw("7", 10, [(10**6, 10**6)], excluded=excluded[:1500], seed=1), view)
+    assert len(sample.drawn) == 10
+    assert both.rounds <= 6
+
+
+@pytest.mark.parametrize("measure", ["score", "ranks"])
+def test_the_same_seed_draws_the_same_members(measure: str) -> None:
+    both, view = divide(Bare, 7, levels(500, 1)), Bare.ranking.view
+    draws = [Draw("250", 6, [(100, 100)], measure, seed=seed) for seed in (1, 1, 2)]
+    first, second, third = (drawn(both.of_shards(draw, view)) for draw in draws)
+    assert first == second != third
+
+
+def test_wide_bands_of_ranks_end_where_they_should() -> None:
+    both, view = divide(Bare, 3, levels(2000, 3)), Bare.ranking.view.by("ordinal")
+    for reverse in (False, True):
+        sample = both.of_shards(Draw("1000", 1000, [(300, 400)], "ranks"), replace(view, reverse=reverse))
+        assert sample.candidates == len(sample.drawn) == 700
+        assert sorted(at - sample.position for at, _, _ in sample.drawn) == [*range(-300, 0), *range(1, 401)]
+
+
+def test_those_drawn_are_remembered_and_come_again_when_nobody_else_is_left() -> None:
+    both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
+    draw = Draw("5", 3, [(9, 9)], remember=10**9)
+    first, second = drawn(both.of_shards(draw, view)), drawn(both.of_shards(draw, view))
+    assert len({*first, *second}) == 6
+    third = drawn(both.of_shards(draw, view))
+    assert len(set(third)) == 3
+    assert {*first, *second, *third} == {*map(str, range(1, 10))} - {"5"}
+    assert set(third[2:]) <= {*first}
+    own = both.shards.own("5")
+    assert both.whole.client.zcard(own.seen("5")) == 8
+
+
+def test_who_fails_the_tests_too_often_is_intersected() -> None:
+    rows = {
+        pk: {"points": 0, "joined": None, "region": "a" if pk % 100 else "b", "platform": "x"}
+        for pk in range(1, 1001)
+    }
+    both = divide(Tied, 3, rows)
+    both.add_to_group("left", [str(pk) for pk in rows if pk % 100 > 1])
+    ranking: Any = Tied.ranking.filter(region="a").exclude(group="left")
+    with mock.patch.object(sampling, "_PATIENCE", (20, 20)):
+        sample = both.of_shards(Draw("500", 5, [(0, 0)]), ranking.view)
+    made = [one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:intersection:*")]
+    assert made
+    assert {int(stored[9:]) % 100 for _, stored, _ in sample.drawn} == {1}
+    assert len(sample.drawn) == 5
+
+
+def test_whoever_moves_before_the_deal_is_drawn_for_once_more() -> None:
+    both, view = divide(Bare, 3, levels(90, 1)), Bare.ranking.view.by("ordinal")
+    own, request = both.shards.own("7"), over_shards(Draw("7", 4, [(5, 5)]), view, both.shards)
+    replies = both.whole.send(request)
+    both.whole.client.zadd(own.root, {"7": 50})
+    answer: Any = request.parse(replies)
+    sample = both.run(answer)
+    assert {abs(50 - score) <= 5 for _, _, score in sample.drawn} == {True}
+    assert both.rounds == 4
+    assert "7" not in drawn(sample)
+
+
+def test_members_of_a_side_leave_between_two_rounds() -> None:
+    both, view = divide(Bare, 3, levels(300, 1)), Bare.ranking.view.by("ordinal")
+    excluded = [str(pk) for pk in range(1, 301) if pk % 50]
+    request: Any = over_shards(Draw("150", 5, [(300, 300)], excluded=excluded), view, both.shards)
+    sent = 0
+    while isinstance(request, Request):
+        request, sent = request.parse(both.whole.send(request)), sent + 1
+        for keys in both.shards.keys:
+            both.whole.client.zremrangebyrank(keys.root, 0, 4)
+    assert sent < 30
+    assert len(set(drawn(request))) == len(request.drawn)
+    assert not {*drawn(request)} & {*excluded}

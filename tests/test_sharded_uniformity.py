@@ -1,0 +1,199 @@
+"""Every set of candidates is equally likely, however unevenly they are spread over shards: shown by chi-square, and
+that the check can fail."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from django_zrank.requests.sampling import Draw
+from django_zrank.requests.sharded.decks import Walk
+from django_zrank.shards import shard_of
+from tests.sharded import divide
+from tests.test_sharded_reads import Bare
+from tests.test_uniformity import LIMIT, Side
+
+SIZES = {"uneven": (1, 2, 5, 9, 30), "tiny": (1, 2), "one is empty": (0, 4, 4, 30)}
+"""Candidates of either side in each shard."""
+
+
+def play(walk: Walk, sides: Sequence[Sequence[Sequence[str]]], rng: random.Random, small: int) -> Walk:
+    """Let shards that hold ``sides`` deal as ``deal_shard.lua`` does."""
+    orders = [[rng.sample(held, len(held)) for held in side] for side in sides]
+
+    def ask(wants: dict[int, tuple[int, int]]) -> None:
+        for shard, counts in wants.items():
+            for side, count in enumerate(counts):
+                deck, order = walk.decks[side][shard], orders[side][shard]
+                _, dealt, _ = deck.ask(count, rng)
+                is_whole = len(order) <= small
+                cards = order if is_whole else order[dealt : dealt + count]
+                flat = [word for one in cards for word in (one.encode(), b"0")]
+                deck.add(count, [len(order), int(is_whole), flat], rng)
+
+    proposals = walk.propose()
+    counts = [Counter(side) for side in proposals]
+    ask({shard: (counts[0][shard], counts[1][shard]) for shard in range(len(sides[0]))})
+    walk.accept(proposals)
+    while any(picks := walk.pick()):
+        ask(walk.wants(picks))
+        walk.take(picks)
+    return walk
+
+
+class ShareOfEach(Walk):
+    """As many of each shard."""
+
+    def propose(self) -> list[list[int]]:
+        count = len(self.decks[0])
+        start = self.rng.randrange(count)
+        return [[(start + at) % count for at in range(goal)] for goal in self.goals]
+
+    def most(self, side: int) -> int:
+        return 0
+
+
+class OneShard(Walk):
+    """All of one shard, chosen by what the shards have."""
+
+    def pick(self) -> list[list[int]]:
+        picks = super().pick()
+        return [[side[0]] * self.decks[at][side[0]].left if side else [] for at, side in enumerate(picks)]
+
+    def accept(self, proposals: Iterable[Iterable[int]]) -> None:
+        pass
+
+
+class MostIgnored(Walk):
+    """Whatever is proposed is accepted."""
+
+    def most(self, side: int) -> int:
+        return 0
+
+
+class Restart(Walk):
+    """Begins again where proposals run out."""
+
+    def pick(self) -> list[list[int]]:
+        if any(len(chosen) < goal for chosen, goal in zip(self.chosen, self.goals, strict=True)):
+            raise TimeoutError
+        return []
+
+
+def deviations(
+    kind: type[Walk], sizes: Sequence[int], small: int, draws: int, passed_over: int = 0
+) -> tuple[float, float]:
+    """How far the sets drawn from below, and the numbers of them in each shard, are from chance, in standard
+    deviations."""
+    rng = random.Random(1)
+    numbers = iter(range(1000))
+    sides = [[[str(next(numbers)) for _ in range(size)] for size in sizes] for _ in "ab"]
+    out = {
+        held[at].encode()
+        for side in sides
+        for held in side
+        for at in range(passed_over)
+        if at < len(held) - 1
+    }
+    offered = [[one for one in held if one.encode() not in out] for held in sides[0]]
+    where = {int(one): shard for shard, held in enumerate(offered) for one in held}
+    drawn: list[tuple[int, ...]] = []
+    while len(drawn) < draws:
+        walk = kind(
+            4, len(sizes), rng, lambda card: card.stored not in out, reverse=False, patience=lambda _: 0
+        )
+        try:
+            play(walk, sides, rng, small)
+        except TimeoutError:
+            continue
+        drawn.append(tuple(int(card.stored) for card in walk.chosen[0]))
+    return Side(tuple(where), 2).deviation(drawn), by_shards(drawn, where)
+
+
+def by_shards(drawn: Iterable[Sequence[int]], where: dict[int, int]) -> float:
+    """The deviation of the shards that pairs come from: of members, and of both of one shard."""
+    sizes, found = (
+        Counter(where.values()),
+        Counter(tuple(sorted(where[one] for one in pair)) for pair in drawn),
+    )
+    pairs = math.comb(len(where), 2)
+    expected = {
+        (one, other): (math.comb(sizes[one], 2) if one == other else sizes[one] * sizes[other])
+        / pairs
+        * found.total()
+        for one in sizes
+        for other in sizes
+        if one <= other
+    }
+    cells = {pair: count for pair, count in expected.items() if count}
+    chi_square = sum((found[pair] - count) ** 2 / count for pair, count in cells.items())
+    return (chi_square - (len(cells) - 1)) / math.sqrt(2 * (len(cells) - 1))
+
+
+CASES = [(sizes, small, out) for sizes in SIZES for small in (0, 16) for out in (0, 1)]
+
+
+@pytest.mark.parametrize(("sizes", "small", "passed_over"), [("uneven", 0, 1), ("tiny", 0, 0)])
+def test_every_set_is_equally_likely(sizes: str, small: int, passed_over: int) -> None:
+    assert max(deviations(Walk, SIZES[sizes], small, 3_000, passed_over)) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "small", "passed_over"), CASES)
+def test_every_set_is_equally_likely_in_many_draws(sizes: str, small: int, passed_over: int) -> None:
+    assert max(deviations(Walk, SIZES[sizes], small, 100_000, passed_over)) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("kind", "draws"),
+    [
+        (ShareOfEach, 500),
+        (OneShard, 500),
+        (MostIgnored, 500),
+        pytest.param(Restart, 20_000, marks=pytest.mark.slow),
+    ],
+)
+def test_the_check_fails_for_a_wrong_walk(kind: type[Walk], draws: int) -> None:
+    assert max(deviations(kind, SIZES["tiny"], 0, draws)) > LIMIT
+    if kind is not Restart:  # of large shards, what fits is hardly told from what doesn't
+        assert max(deviations(kind, SIZES["uneven"], 0, draws)) > LIMIT
+
+
+def levels(sizes: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Candidates of either side in each shard, and one who asks."""
+    rows, pk, left = {}, 1, [2 * size for size in sizes]
+    left[0] += 1
+    while any(left):
+        shard = shard_of(str(pk), len(sizes))
+        if left[shard]:
+            left[shard] -= 1
+            rows[pk] = {"level": 0}
+        pk += 1
+    for at, level in zip(random.Random(2).sample([*rows], len(rows)), range(1000), strict=False):
+        rows[at]["level"] = level
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("zrank")
+def test_every_set_is_equally_likely_on_a_server() -> None:
+    sizes = SIZES["uneven"]
+    rows = levels(sizes)
+    both, view = divide(Bare, len(sizes), rows), Bare.ranking.view
+    order = sorted(rows, key=lambda pk: rows[pk]["level"])
+    me = order[len(order) // 2]
+    drawn = [
+        both.of_shards(Draw(str(me), 4, [(10**6, 10**6)], seed=seed), view).drawn for seed in range(20_000)
+    ]
+    for candidates, part in (
+        (order[: len(order) // 2], slice(2)),
+        (order[len(order) // 2 + 1 :], slice(2, 4)),
+    ):
+        pairs = [tuple(int(stored) for _, stored, _ in one[part]) for one in drawn]
+        assert Side(tuple(candidates), 2).deviation(pairs) < LIMIT
+        assert by_shards(pairs, {pk: shard_of(str(pk), len(sizes)) for pk in candidates}) < LIMIT
