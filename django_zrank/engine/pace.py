@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from time import perf_counter
 from typing import Final, TypeVar
 
 __all__ = ["LEAST", "MOST", "TARGET", "Pace"]
@@ -12,22 +11,24 @@ __all__ = ["LEAST", "MOST", "TARGET", "Pace"]
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
 
-TARGET: Final = 0.002
-"""Seconds that one call may take of the server."""
+TARGET: Final = 0.0015
+"""Seconds of its processor that one call may take of the server."""
 
-LEAST: Final = 1000
-MOST: Final = 2500
-"""Bounds of a call's cost, whatever was measured. On a busy host every call is slow, and smaller pieces only make more
-of them; and a server that was fast while it was nearly empty would later be blocked for too long."""
+LEAST: Final = 500
+MOST: Final = 4000
+"""Bounds of a call's cost, whatever was measured. Below, nearly all of a call would be its round trip; and a server
+that was fast while it was nearly empty would later be blocked for too long."""
 
-_DECAY: Final = 0.8
+_SHARE: Final = 0.3
+"""The weight of the last call."""
 
 
 class Pace:
-    """The cost of one call, adapted to the time that the calls before it have taken.
+    """The cost of one call, adapted to what the calls before it have taken of the server's processor.
 
-    Cost is counted in look-ups and writes: about a microsecond each. A busy client, and other clients, only ever add
-    to the time of a round trip, so the fastest of the last calls shows what the server can do.
+    Cost is counted in look-ups and writes: about half a microsecond each. A server says itself what a call has taken:
+    the time of a round trip is longer where the client, the server or its host is busy with something else, and
+    smaller pieces would only make more of them.
     """
 
     def __init__(self) -> None:
@@ -40,26 +41,26 @@ class Pace:
         return max(LEAST, min(MOST, int(self._rate * TARGET)))
 
     def note(self, cost: float, seconds: float) -> None:
-        """Learn from a call. A small one is ignored: its time is that of the round trip, not of the work."""
-        if cost >= LEAST / 2:
-            self._rate = max(cost / seconds, self._rate * _DECAY)
+        """Learn from a call. A small one is ignored: its time is that of what each call begins and ends with."""
+        if cost >= LEAST / 2 and seconds > 0:
+            self._rate += _SHARE * (cost / seconds - self._rate)
 
     def run(
         self,
-        call: Callable[[list[Item]], Reply],
+        call: Callable[[list[Item]], tuple[Reply, float]],
         items: Iterable[Item],
         cost: int | Callable[[Item], int] = 1,
     ) -> Iterator[Reply]:
-        """Make one call for each piece of ``items``, with the piece as its argument, and yield the replies.
+        """Make one call for each piece of ``items``, with the piece as its argument, and yield the replies. The call
+        also returns the seconds that it has taken of the server, 0 where that isn't known.
 
         ``cost``: of an item. An item that costs more than the budget makes a piece of its own. Without items, one call
         is made with an empty piece.
         """
         for number, (piece, spent) in enumerate(self._pieces(iter(items), cost)):
             if piece or not number:
-                began = perf_counter()
-                reply = call(piece)
-                self.note(spent, perf_counter() - began)
+                reply, seconds = call(piece)
+                self.note(spent, seconds)
                 yield reply
 
     def _pieces(

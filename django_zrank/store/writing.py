@@ -98,21 +98,22 @@ class Writing(Base):
             script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
             ends = (self.rule, "" if self.flushed is None else self.flushed)
 
-        def apply(piece: list[tuple[str | bytes, Number | None, bytes]]) -> Any:
+        def apply(piece: list[tuple[str | bytes, Number | None, bytes]]) -> tuple[list[Any], float]:
             texts: Iterable[tuple[Any, ...]]
             if self.layout.memberships:
                 texts = ((member, _text(score), membership) for member, score, membership in piece)
             else:
                 texts = ((member, _text(score)) for member, score, _ in piece)
-            return self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
+            reply = self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
+            return reply, reply[2] / 1e6 if len(reply) > 2 else 0
 
         refused: list[bytes] = []
         for reply in _pace(self.name, "apply").run(
-            apply, self._grouped(first.values()), self._cost(3, 6 if epoch.building else 3)
+            apply, self._grouped(first.values()), self._cost(*(5, 6) if epoch.building else (3, 3))
         ):
             if reply == [b"superseded"]:
                 return None
-            _, version, *others = reply
+            _, version, _, *others = reply
             wrote(keys.at(epoch.generation), (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
@@ -160,18 +161,20 @@ class Writing(Base):
 
         width, has_memberships = self.layout.width, self.layout.memberships
 
-        def load(piece: list[tuple[str, Number, bytes]]) -> bool:
+        def load(piece: list[tuple[str, Number, bytes]]) -> tuple[bool, float]:
             groups, ties = [], []
             for same, group in groupby(piece, self._names) if has_memberships else ((b"", piece),):
                 tied = width or len(self.layout.split(same)[0])
+                alike = list(group)
                 texts: list[str | int] = [same[tied - width :].decode(), tied]
-                for member, score, membership in group:
-                    texts += repr(score), member
-                    if tied:
-                        ties.append(membership[:tied])
+                texts += [text for member, score, _ in alike for text in (repr(score), member)]
                 groups.append(texts)
+                if tied:
+                    ties += [membership[:tied] for _, _, membership in alike]
             packed = json.dumps(groups, separators=(",", ":"))
-            return self._is_done(script, touched, (building, *self._layout, packed, b"".join(ties), *ends))
+            arguments = (building, *self._layout, packed, b"".join(ties), *ends)
+            verdict, *spent = self._call(script, touched, arguments)
+            return verdict == b"done", sum(spent) / 1e6
 
         return all(_pace(self.name, "load").run(load, self._grouped(rows), self._cost(2, each=2)))
 

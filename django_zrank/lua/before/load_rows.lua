@@ -15,7 +15,7 @@ do
   local packed, rule, flushed = unpack(ARGV, 6, 8)
   local hashes = unflushed(pending, meta, tonumber(flushed))
   if not hashes then
-    return 'superseded'
+    return {'superseded'}
   end
   if redis.call('EXISTS', unpack(hashes)) > 0 then
     local groups = cjson.decode(ARGV[ROWS])

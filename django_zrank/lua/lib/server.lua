@@ -7,6 +7,16 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
+-- Microseconds for which the server has used a processor. Its clock may stand still inside of a script, and runs on while
+-- other processes have the processor.
+local function used()
+  local info, sum = redis.call('INFO', 'cpu'), 0
+  for _, name in ipairs({'used_cpu_sys', 'used_cpu_user'}) do
+    sum = sum + (string.match(info, name .. '_main_thread:([%d.]+)') or string.match(info, name .. ':([%d.]+)'))
+  end
+  return math.floor(sum * 1000000 + 0.5)
+end
+
 -- True if a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
 -- given by a clock that has been set back since, so it says nothing.
 local function is_silent(seen, lease)
