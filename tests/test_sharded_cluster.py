@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redis.connection import AbstractConnection
 from redis.crc import key_slot
+from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex
 from django_zrank.engine import reader_of
@@ -88,6 +90,35 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
         node.thaw()
     three.settle()
     assert scripts(node) == len(own)
+    assert plainly(index) == QUESTIONS[plainly]
+
+
+def test_two_nodes_that_hang_cost_one_timeout(
+    three: Cluster, index: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plainly(index)
+    client, waited = Store("any").client, []
+    monkeypatch.setattr(client.nodes_manager, "initialize", lambda **how: None)
+    read = AbstractConnection.read_response
+
+    def count(connection: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(connection, *args, **kwargs)
+        except TimeoutError:
+            waited.append(connection)
+            raise
+
+    monkeypatch.setattr(AbstractConnection, "read_response", count)
+    for node in three.nodes[:2]:
+        node.freeze()
+    try:
+        with pytest.raises(IndexUnavailable, match="Timeout"):
+            plainly(index)
+    finally:
+        for node in three.nodes[:2]:
+            node.thaw()
+    assert len(waited) == 1
+    three.settle()
     assert plainly(index) == QUESTIONS[plainly]
 
 

@@ -82,11 +82,13 @@ def _exchange(
             asked.append((nodes[found.name], commands))
         for use in (_Node.connect, _Node.write, _Node.read):
             for name, node in nodes.items():
-                if name not in failed:
-                    try:
-                        use(node)
-                    except (ConnectionError, TimeoutError) as error:
-                        failed[name] = error
+                # After a timeout others are not waited for, too.
+                if name in failed or (failed and use is _Node.read and not node.has_answered()):
+                    continue
+                try:
+                    use(node)
+                except (ConnectionError, TimeoutError) as error:
+                    failed[name] = error
             if failed and use is _Node.connect:
                 break
     finally:
@@ -123,6 +125,9 @@ class _Node:
                 self.replies.append(self.connection.read_response())
             except ResponseError as error:
                 self.replies.append(error)
+
+    def has_answered(self) -> bool:
+        return bool(self.connection.can_read(timeout=0))
 
     def take(self, commands: Sequence[Sequence[Any]], *, atomic: bool) -> list[Any]:
         """The next replies, as redis-py's own client parses them."""
