@@ -31,12 +31,33 @@ TESTS: Final = "tests"
 
 _read: Recent[Generation] = Recent()
 
+_MOMENT: Final = 0.1
+_beside: Recent[Generation] = Recent()
+"""Rows of shards that were read together with another's, for reads: each is looked at once, in the same moment."""
+
 
 def noted(index: RankIndex) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     found = Generation.objects.using(using).filter(index=index.name).first() or Generation(index=index.name)
     return _read.keep((index.name, using), found)
+
+
+def _noted_together(index: RankIndex) -> Generation:
+    """Return what the database knows of the build of ``index``. Of a shard it is read together with the others', which
+    are asked for next."""
+    whole, using = index.whole, index.get_using()
+    if whole is index:
+        return noted(index)
+    row = _beside.get((index.name, using))
+    if row is None:
+        names = [part.name for part in whole.parts]
+        rows = Generation.objects.using(using).in_bulk(names)
+        for name in names:
+            _beside.keep((name, using), rows.get(name) or Generation(index=name), _MOMENT)
+        row = rows.get(index.name) or Generation(index=index.name)
+    _beside.forget((index.name, using))  # whoever asks again wants to know anew
+    return row
 
 
 def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
@@ -90,7 +111,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
     try:
         if not (health.is_accepted or _began_a_history(index, health)):
             return False
-        row = None if health.owner == TESTS else noted(index)
+        row = None if health.owner == TESTS else _noted_together(index)
     except (Error, SynchronousOnlyOperation):
         return health.is_accepted
     if row is None or (health.term, health.generation) == (str(row.term), row.generation):

@@ -14,6 +14,7 @@ from django_zrank import RankIndex
 from django_zrank.engine import reader_of
 from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, NotRanked
+from django_zrank.models import Generation
 from django_zrank.requests.request import Request
 from django_zrank.scripts import COUNT_FACET
 from django_zrank.store import Store
@@ -168,6 +169,26 @@ class TestHealth:
         index.ranking.count()
         index.ranking.count()
         assert [len(request.calls) for request in sent] == [7, 7, 7]
+
+    @pytest.mark.django_db
+    def test_the_database_is_asked_once_about_all(self, django_assert_num_queries: Any) -> None:
+        index = sharded(PlayerAscending, 7)
+        fill(index, SCORES)
+        for part in index.instance().parts:
+            store = Store(part.name)
+            store.client.hset(store.keys.meta, "owner", "the database")
+            health = store.check_health()
+            Generation.objects.create(index=part.name, generation=health.generation, term=health.term)
+        for _ in range(2):
+            forget_trust(index)
+            with django_assert_num_queries(1):
+                index.ranking.count()
+                index.ranking.count()
+        part = index.instance().parts[5]
+        Generation.objects.filter(index=part.name).update(term=1)
+        forget_trust(index)
+        with pytest.raises(IndexUnhealthy, match=part.name):
+            index.ranking.count()
 
 
 @pytest.mark.parametrize("count", [3, 16])
