@@ -31,6 +31,7 @@ from redis.retry import Retry
 __all__ = [
     "ConnectionFactory",
     "is_cluster",
+    "name_of_node",
     "node_of",
     "pipelined",
     "primaries",
@@ -115,6 +116,11 @@ def is_cluster(client: Any) -> bool:
 def node_of(client: Any, key: str) -> Any:
     """The client of the server that a key lies on: of a cluster, its node's."""
     return client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
+
+
+def name_of_node(client: Any, key: str) -> str:
+    """The name of the node that a key lies on; '' without a cluster."""
+    return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
 
 
 def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:

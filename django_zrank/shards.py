@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from binascii import crc32, crc_hqx
+from collections.abc import Callable, Iterable
 from copy import copy
 from functools import cached_property
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 __all__ = ["Sharded", "name_of", "shard_of", "whole_of"]
 
 _SLOTS: Final = 16384
+
+Item = TypeVar("Item")
 
 
 class Sharded:
@@ -35,10 +38,22 @@ class Sharded:
     def get_shards(self) -> int:
         return self.shards
 
-    def part_of(self, member: str) -> Self:
+    def part_of(self, member: str | bytes) -> Self:
         """The part that a member belongs to, given as Redis stores it."""
         parts = self.parts
         return parts[0] if len(parts) == 1 else parts[shard_of(member, len(parts))]
+
+    def split(
+        self, items: Iterable[Item], member: Callable[[Item], Any] = lambda item: item
+    ) -> dict[Self, list[Item]]:
+        """Return the items that belong to each part. ``member``: a function from an item to the member it is about."""
+        parts, count = self.parts, len(self.parts)
+        if count == 1:
+            return {parts[0]: found} if (found := list(items)) else {}
+        split: dict[int, list[Item]] = {}
+        for item in items:
+            split.setdefault(shard_of(member(item), count), []).append(item)
+        return {parts[shard]: split[shard] for shard in sorted(split)}
 
     def _part(self, shard: int, count: int) -> Self:
         part = copy(self)
@@ -47,9 +62,10 @@ class Sharded:
         return part
 
 
-def shard_of(member: str, count: int) -> int:
+def shard_of(member: str | bytes, count: int) -> int:
     """The number of a member's shard. It is mixed: CRC-32 is linear, and scores may follow digits of the key."""
-    return (crc32(member.encode()) * 0x9E3779B1 & 0xFFFFFFFF) * count >> 32
+    text = member.encode() if isinstance(member, str) else member
+    return (crc32(text) * 0x9E3779B1 & 0xFFFFFFFF) * count >> 32
 
 
 def name_of(index: str, shard: int, count: int) -> str:

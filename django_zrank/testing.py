@@ -194,7 +194,7 @@ def reset() -> None:
     isolation.require_redis()
     breaker.reset()
     built: dict[str, list[Generation]] = defaultdict(list)
-    for index in registry.all():
+    for index in (part for whole in registry.all() for part in whole.parts):
         store, building = Store(index.name, index.layout), index.new_generation()
         server = store.check_health().server
         store.start_rebuild(building, owner=TESTS, server=server, term=_TERM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import scripts
-from ..cluster import node_of
+from ..cluster import name_of_node, node_of
 from ..engine.steps import Steps, drive
 from ..requests.request import Call, Request
 from .base import Base
@@ -76,6 +76,10 @@ class Serving(Base):
     def server_info(self) -> dict[str, Any]:
         """Return the reply to INFO of the server that holds the index."""
         return self.guard(lambda client: node_of(client, self.keys.meta).info())
+
+    def node(self) -> str:
+        """Return the name of the node of a cluster that holds the index; '' without a cluster."""
+        return self.guard(name_of_node, self.keys.meta)
 
     def memory(self) -> int:
         """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""

@@ -14,7 +14,8 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 class Breaker:
-    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server.
+    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server; and one for each node
+    of a cluster.
 
     Threads share it without a lock: the worst of a race is one call more, or one warning more.
     """
@@ -22,11 +23,16 @@ class Breaker:
     def __init__(self) -> None:
         self._closes_at = 0.0
         self._failing = False
+        self._nodes: dict[str, Breaker] = {}
+
+    def of(self, node: str) -> Breaker:
+        """The breaker of a node of a cluster; this one for '', the only server."""
+        return self._nodes.setdefault(node, Breaker()) if node else self
 
     @property
     def is_open(self) -> bool:
-        """True while pushes are skipped."""
-        return monotonic() < self._closes_at
+        """True while pushes, or those to some node, are skipped."""
+        return monotonic() < self._closes_at or any(node.is_open for node in self._nodes.values())
 
     def trip(self, error: IndexUnavailable) -> None:
         """A push has failed. Warns once for each outage."""
@@ -38,6 +44,7 @@ class Breaker:
 
     def reset(self) -> None:
         """A push has succeeded."""
+        self._nodes.clear()
         self._closes_at = 0.0
         if self._failing:
             self._failing = False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from .rankings import Rankings
 from .report import Report
 from .rows import Row, encode, note_flush, select
-from .sides import Sides, pieces
+from .sides import Side, Sides, pieces
+from .strangers import Strangers
 from .suspects import Suspects
 from .watched_tables import every_row
 from .weights import Weights
@@ -35,20 +36,27 @@ class Comparison:
     def __init__(self, report: Report, *, repair: bool, size: int, progress: Callable[[int], Any]) -> None:
         self.report = report
         self.progress = progress
+        self.repair = repair
         self.sides = Sides(report.index, size)
-        self.index, self.store, self.generation = self.sides.index, self.sides.store, self.sides.generation
+        self.index, self.layout = self.sides.index, self.sides.layout
         self.suspects = Suspects(self.sides, report, repair=repair)
-        self.weights = Weights(self.store.layout)
+        self.strangers = Strangers(self.sides)
+        self.weights = Weights(self.layout)
         self.sketch, self.member_of = self.weights.sketch, self.weights.member_of
-        self.rankings = Rankings(self.sides, self.weights, report, repair=repair)
+        self.rankings = {
+            side: Rankings(side, self.weights, report, repair=repair) for side in self.sides.parts.values()
+        }
 
     def run(self) -> None:
-        self.rankings.list_names()
+        for rankings in self.rankings.values():
+            rankings.list_names()
         self.add_rows()
         self.add_rankings()
         if self.sketch:
             self.look_closer()
-        self.rankings.check()
+        self.strangers.settle(self.report, repair=self.repair)
+        for rankings in self.rankings.values():
+            rankings.check()
         self.sides.require_same()
 
     # Both sides into the sketch
@@ -60,17 +68,29 @@ class Comparison:
             self.progress(len(rows))
 
     def add_rankings(self) -> None:
-        for name, members in pieces(self.store.scan(self.generation, ("", *self.rankings.names))):
-            self.weights.subtract_ranking(name, members)
-            if self.rankings.values:
-                self.rankings.values.add_ranking(name, members)
+        for side, name, members in self.scan():
+            self.weights.subtract_ranking(name, self.strangers.leave_out(side, name, members))
+            if values := self.rankings[side].values:
+                values.add_ranking(name, members)
             if not name:
                 self.report.members += len(members)
                 self.progress(len(members))
-        if self.store.layout.memberships:
-            for _, memberships in pieces(self.store.scan_memberships(self.generation)):
-                self.weights.subtract_memberships(memberships)
-        self.rankings.add_counts()
+        for memberships in self.scan_memberships():
+            self.weights.subtract_memberships(memberships)
+        for rankings in self.rankings.values():
+            rankings.add_counts()
+
+    def scan(self, *names: str) -> Iterator[tuple[Side, str, Sequence[tuple[bytes, float]]]]:
+        """The stored members of the rankings of all parts, by default of all rankings."""
+        for side, rankings in self.rankings.items():
+            for name, members in pieces(side.store.scan(side.generation, names or ("", *rankings.names))):
+                yield side, name, members
+
+    def scan_memberships(self) -> Iterator[Mapping[bytes, bytes]]:
+        """The memberships of all parts."""
+        for side in self.sides.parts.values() if self.layout.memberships else ():
+            for _, memberships in pieces(side.store.scan_memberships(side.generation)):
+                yield self.strangers.leave_out_memberships(side, memberships)
 
     def batches(self, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
         """Each member that there should be, with its row; or those whose cells differ."""
@@ -78,9 +98,9 @@ class Comparison:
         for page in self.pages():
             if differing:
                 page = [row for row in page if is_uneven(to_text(row[0]).encode())]
-            ranked = encode(self.index, note_flush(self.index, self.store, page))
+            ranked = encode(self.index, note_flush(self.index, self.sides.stores, page))
             while rows := {to_text(row[0]).encode(): row for row in islice(ranked, self.sides.size)}:
-                yield self.with_pending(rows) if self.store.rule else rows
+                yield self.with_pending(rows) if self.index.rule else rows
 
     def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
         """Rows with what they lack of scores that begin in Redis. Where it can't be told, they become suspects."""
@@ -112,31 +132,31 @@ class Comparison:
     def look_closer(self) -> None:
         """Suspect each member whose cell differs, once: by its row, or else by what Redis holds of it. Where it stands
         against its membership is known before, to be reported with its other errors."""
-        if self.store.layout.memberships:
-            for name, stored in self.differing(("", *self.rankings.names)):
+        if self.layout.memberships:
+            for name, stored in self.differing():
                 self.note_strays(name, stored)
         for rows in self.batches(differing=True):
             for member, (pk, *_) in rows.items():
                 self.suspects.add(member, pk)
         self.suspects.settle()
         strays = self.suspects.strays
-        for _, stored in self.differing([""]):
+        for _, stored in self.differing(""):
             members = ((self.member_of(each), ("", each)) for each in stored)
             self.suspect_rowless(
                 member for member, location in members if location not in strays.get(member, ())
             )
-        if self.store.layout.memberships:
-            for _, memberships in pieces(self.store.scan_memberships(self.generation)):
-                found = [member for member in memberships if self.sketch.is_uneven(member)]
-                standings = zip(found, self.sides.read_redis(found), strict=True)
-                self.suspect_rowless(member for member, standing in standings if standing.score is None)
+        for memberships in self.scan_memberships():
+            found = [member for member in memberships if self.sketch.is_uneven(member)]
+            standings = zip(found, self.sides.read_redis(found), strict=True)
+            self.suspect_rowless(member for member, standing in standings if standing.score is None)
         self.suspects.settle()
         self.suspect_strays()
 
-    def differing(self, names: Iterable[str]) -> Iterator[tuple[str, list[bytes]]]:
+    def differing(self, *names: str) -> Iterator[tuple[str, list[bytes]]]:
         """The stored members of rankings whose cells differ."""
-        for name, members in pieces(self.store.scan(self.generation, names)):
-            found = [stored for stored, _ in members if self.sketch.is_uneven(self.member_of(stored))]
+        for side, name, members in self.scan(*names):
+            own = self.strangers.leave_out(side, name, members)
+            found = [stored for stored, _ in own if self.sketch.is_uneven(self.member_of(stored))]
             if found:
                 yield name, found
 

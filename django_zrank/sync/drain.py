@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
 from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
 from ..models import Mark
+from ..notes import noted
 from ..recent import Recent
 from ..signals import drained
 from ..store import Store
-from .marks import Seen, forget_batches, newest_mark, next_marks, replayed_marks, unmark
+from .leads import Lead, TooMany, follow
+from .marks import Seen, Worked, forget_batches, newest_mark, next_marks, replayed_marks, unmark
 from .patience import PATIENCE, without_waiting
-from .push import push
+from .push import Pushed, Written, write
+from .reach import Reach
 from .rebuild import rebuild
 from .transactions import refuse_transaction
-from .watched_tables import watched_tables
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -59,22 +61,20 @@ def drain(
     return _Drain(index, batch_size, patience).run(limit)
 
 
-class _TooMany(Exception):
-    """Marks lead to more members than this drain's share."""
-
-
 class _Drain:
     """One pass over the marks that wait when it begins. ``share``: leave those for all members, and those that lead to
     more members than this."""
 
     def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
-        self.store = Store(index.name, index.layout)
-        self.stuck: list[int] = []
-        """The marks that can't be worked off."""
+        self.reach = Reach(index)
+
+        self.left: dict[int, Collection[RankIndex]] = {}
+        """Marks that wait on, with the parts that they wait for: none where they can't be worked off."""
 
     def run(self, limit: int | None) -> int:
-        behind = self.store.check_health().behind
+        healths = self.reach.each(self.index.parts, lambda part: Store(part.name, part.layout).check_health())
+        self.reach.require()
         done, last, until = 0, 0, newest_mark(self.index)
         while limit is None or done < limit:
             size = self.batch_size if limit is None else min(self.batch_size, limit - done)
@@ -83,78 +83,92 @@ class _Drain:
                 break
             last = marks[-1][0]
             done += self.work_off(marks)
-        if (
-            behind not in ("", "rebuild")
-            and not replayed_marks(self.index).exclude(id__in=self.stuck).exists()
-        ):
-            self.store.finish_replay(behind)
-        _purge(self.index, self.store)
+        self.reach.each(healths, lambda part: self.finish(part, healths[part].behind))
+        self.reach.require()
         return done
+
+    def finish(self, part: RankIndex, behind: str) -> None:
+        """End the replay of a part, if no mark of it waits any more; and clear up."""
+        store = Store(part.name, part.layout)
+        if behind not in ("", "rebuild"):
+            ids = replayed_marks(part).values_list("id", flat=True)
+            if not any(part in self.left.get(pk, (part,)) for pk in ids.iterator()):
+                store.finish_replay(behind)
+        _purge(part, store)
 
     def work_off(self, marks: list[Seen]) -> int:
         """One batch. Where it fails for a reason of its own it is halved, until the mark at fault is alone."""
         try:
-            members = self.apply(marks)
+            return self.apply(marks)
         except DataError as error:
             return self.halve(marks, error)
         except (ZRankError, DatabaseError, InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a declaration or a value makes of it
             return self.halve(marks, error)
-        if members is None:
-            return 0
-        drained.send(self.index, marks=len(marks), members=members)
-        return len(marks)
 
     def halve(self, marks: list[Seen], error: Exception) -> int:
         if len(marks) > 1:
             half = len(marks) // 2
             return self.work_off(marks[:half]) + self.work_off(marks[half:])
-        if isinstance(error, _TooMany):
+        if isinstance(error, TooMany):
             return 0
         pk, via, member = marks[0]
         mark = Mark(index=self.index.name, via=via, member=member)
         logger.error("Index %r: mark %d (%s) can't be worked off", self.index.name, pk, mark, exc_info=error)
-        self.stuck.append(pk)
+        self.left[pk] = ()
         return 0
 
-    def apply(self, marks: list[Seen]) -> int | None:
-        """Write what ``marks`` are about, and unmark. Returns how many members; None where they wait on, because the
-        database knows of another build or term by now."""
-        index = self.index
+    def apply(self, marks: list[Seen]) -> int:
+        """Write what ``marks`` are about, and unmark. Returns how many; those wait on that lead to a part that is away,
+        or of whose build or term the database knows another by now."""
+        index, away = self.index, self.reach.failed
         if any(member is None for _, _, member in marks):  # a truncated table: nothing tells who was in it
-            members = rebuild(index, polite=True)  # one that runs already may have read before these marks
-            health = self.store.check_health()
-            generation, term, version = health.generation, health.term, int(health.applied)
-        else:
-            pks = self.members_of(marks)
-            members = len(pks)
-            epoch, version = push(index, pks)
-            generation, term = epoch.generation, epoch.term
-        known = unmark(
-            index, marks, version, generation=generation, term=int(term or 0), patience=self.patience
-        )
-        return members if known else None
+            return self.rebuild(marks)
+        leads = list(follow(index, marks, self.share))
+        pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
+        also = {part: () for lead in leads if not lead.members for part in lead.parts if part not in away}
+        pushed = write(self.reach, pks, list(also)) if pks or also else Pushed({}, set())
+        self.reach.require()
+        if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps of one of them
+            half = len(marks) // 2
+            return self.work_off(marks[:half]) + self.work_off(marks[half:])
+        worked = [one for lead in leads if (one := self.settle(lead, pushed))]
+        return self.unmark(worked, pushed.written, len(pks)) if worked else 0
 
-    def members_of(self, marks: list[Seen]) -> set[Any]:
-        """The primary keys of the members that ``marks`` are about."""
-        index = self.index
-        pks: set[Any] = set()
-        for text in {member for _, via, member in marks if via is None}:
-            # What no row's key can be is no member: a row that points at rows of several models, by a key as text.
-            with suppress(ValueError):
-                pks.add(index.from_text(text))
-        if connections[index.get_using()].vendor == "sqlite":
-            # It has no such rows, and can't even be asked for them.
-            pks = {pk for pk in pks if not isinstance(pk, int) or -(2**63) <= pk < 2**63}
-        if any(via is not None for _, via, _ in marks):
-            for source in watched_tables(index):
-                texts = {str(member) for _, via, member in marks if via is not None and via == source.via}
-                found = list(source.members_at(texts, index.get_using(), limit=self.share)) if texts else []
-                if self.share is not None and len(found) >= self.share:
-                    raise _TooMany  # there may be more
-                pks.update(found)
-        return pks
+    def settle(self, lead: Lead, pushed: Pushed) -> Worked | None:
+        """Return the part of a lead that can be unmarked."""
+        parts = {*lead.parts, *(pushed.astray if lead.is_direct else ())}
+        away = parts - pushed.written.keys()
+        if not away:
+            return Worked(lead.marks, parts)
+        first = min(pk for pk, _, _ in lead.marks)
+        is_replayed = any(noted(part).replayed_to >= first for part in away)
+        if lead.is_direct or away == parts or is_replayed:
+            self.left |= {pk: away for pk, _, _ in lead.marks}
+            return None
+        # Else all that can be reached would be written again and again.
+        others = [self.index.to_text(pk) for part in away for pk in lead.members[part]]
+        return Worked(lead.marks, parts - away, others)
+
+    def rebuild(self, marks: list[Seen]) -> int:
+        """Build the index anew for marks that are for all members. They wait for parts that are away."""
+        if self.reach.failed:
+            self.left |= {pk: self.reach.failed for pk, _, _ in marks}
+            return 0
+        members = rebuild(self.index, polite=True)  # one that runs already may have read before these marks
+        healths = {part: Store(part.name, part.layout).check_health() for part in self.index.parts}
+        written = {
+            part: Written(health.generation, int(health.term or 0), int(health.applied))
+            for part, health in healths.items()
+        }
+        return self.unmark([Worked(marks, self.index.parts)], written, members)
+
+    def unmark(self, worked: list[Worked], written: Mapping[RankIndex, Written], members: int) -> int:
+        settled = unmark(self.index, worked, written, patience=self.patience)
+        if done := sum(len(one.marks) for one in settled):
+            drained.send(self.index, marks=done, members=members)
+        return done
 
 
 _PURGE_EVERY: Final = 60.0

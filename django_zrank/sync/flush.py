@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from django.db import DataError, IntegrityError, connections, transaction
@@ -18,6 +19,7 @@ from ..store import Flight, Health, Store
 from .flush_statements import add_to_column
 from .idle import sweep, write_touches
 from .patience import PATIENCE, briefly, without_waiting
+from .reach import Reach
 from .transactions import refuse_transaction
 
 if TYPE_CHECKING:
@@ -49,6 +51,16 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
     refuse_transaction(connections[index.get_using()], "A flush")
+    reach, done = Reach(index), 0
+    for part in index.parts:
+        rest = None if limit is None else limit - done
+        done += sum(reach.each([part], partial(_flush, limit=rest, patience=patience)).values())
+    reach.require()
+    return done
+
+
+def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:
+    """Flush one part."""
     done = write_touches(index, limit=limit, patience=patience)
     if index.column is None:
         return done
@@ -86,7 +98,9 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
         Batch.objects.using(using).create(
             index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
         )
-        Mark.objects.using(using).bulk_create(Mark(index=index.name, member=member) for member in refused)
+        Mark.objects.using(using).bulk_create(
+            Mark(index=index.whole.name, member=member) for member in refused
+        )
 
     try:
         briefly(using, work, patience=patience)

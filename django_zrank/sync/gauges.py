@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django.db.models.functions import Now
 
-from ..exceptions import IndexUnavailable, NotBuilt
+from ..exceptions import NotBuilt
 from ..notes import noted
 from ..store import Store
-from .health import Verdict, examine
+from .health import Verdict, examine_part, with_capture, worst
 from .marks import waiting_marks
+from .reach import Reach
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -36,7 +37,7 @@ class Gauges:
     """Members in Redis; None where it can't be reached."""
 
     verdict: Verdict | None
-    """The health of the index; None where Redis can't be reached."""
+    """The health of the index, the worst of its shards; None where Redis, or one of them, can't be reached."""
 
     pending: int | None = 0
     """Members whose scores have changed in Redis and not in their column yet; None where Redis can't be reached."""
@@ -48,33 +49,46 @@ class Gauges:
     """The build in force, as the database notes it."""
 
     term: int = field(default=0, compare=False)
-    """The number of server histories that were accepted, as the database notes it."""
+    """The number of server histories that were accepted, as the database notes it: the most of a shard."""
+
+    unwell: tuple[str, ...] = ()
+    """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
 
 def read_gauges(index: RankIndex) -> Gauges:
-    """Look at an index from both sides. A few small queries, and two round trips to Redis."""
-    waiting, row = waiting_marks(index), noted(index)
+    """Look at an index from both sides. A few small queries, and two round trips to Redis; of each shard."""
+    waiting, rows = waiting_marks(index), [noted(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
-    store = Store(index.name, index.layout, index.rule)
-    members: int | None
-    verdict: Verdict | None
-    pending: int | None
-    pending, lag = 0, 0.0
-    try:
-        members, verdict = store.size(), examine(index)
-        if index.rule:
-            pending, lag = store.waiting()
-    except NotBuilt:
-        members, verdict = 0, Verdict.EMPTY
-    except IndexUnavailable:
-        members, verdict, pending = None, None, None
+    reach = Reach(index)
+    looks = reach.each(index.parts, _look)
+    verdicts = {part: look.verdict for part, look in looks.items()}
+    is_complete = not reach.failed
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
-        members=members,
-        verdict=verdict,
-        pending=pending,
-        lag=lag,
-        generation=row.generation,
-        term=row.term,
+        members=sum(look.members for look in looks.values()) if is_complete else None,
+        verdict=with_capture(index, worst(verdicts.values())) if is_complete else None,
+        pending=sum(look.pending for look in looks.values()) if is_complete else None,
+        lag=max((look.lag for look in looks.values()), default=0.0),
+        generation=rows[0].generation,
+        term=max(row.term for row in rows),
+        unwell=tuple(part.name for part in index.parts if verdicts.get(part) is not Verdict.HEALTHY),
     )
+
+
+class _Look(NamedTuple):
+    """The state of a part in Redis."""
+
+    members: int
+    verdict: Verdict
+    pending: int = 0
+    lag: float = 0.0
+
+
+def _look(part: RankIndex) -> _Look:
+    store = Store(part.name, part.layout, part.rule)
+    try:
+        members, verdict = store.size(), examine_part(part)
+        return _Look(members, verdict, *(store.waiting() if part.rule else ()))
+    except NotBuilt:
+        return _Look(0, Verdict.EMPTY)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..exceptions import CaptureError
 from ..models import Generation
@@ -13,13 +14,14 @@ from ..signals import repaired
 from ..store import Health, Store
 from .flush import are_lost, reconcile
 from .marks import replay
+from .reach import Reach
 from .rebuild import rebuild
 from .triggers import gaps, restore
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Verdict", "examine", "repair"]
+__all__ = ["Verdict", "examine", "examine_part", "repair", "with_capture", "worst"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -45,11 +47,29 @@ class Verdict(Enum):
         return self in (Verdict.EMPTY, Verdict.EVICTED, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
 
 
+_CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
+
+
 def examine(index: RankIndex) -> Verdict:
-    """Compare what Redis holds with what the database knows. Raises ``IndexUnavailable``."""
-    health, row, newest = _look(index)
-    verdict = _examine(index, health, row, newest)
+    """Compare what Redis holds with what the database knows: the worst of what is found of its parts. Raises
+    ``IndexUnavailable``."""
+    return with_capture(index, worst(examine_part(part) for part in index.parts))
+
+
+def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
+    """The verdict on an index whose parts have this one."""
     return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
+
+
+def examine_part(part: RankIndex) -> Verdict:
+    """The verdict on one part, but for triggers."""
+    return _examine(part, *_look(part))
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on parts that have these."""
+    order = list(Verdict)
+    return max(verdicts, key=order.index)
 
 
 def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
@@ -112,33 +132,43 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
 
 
 def repair(index: RankIndex, *, look: bool = True) -> Verdict:
-    """Do what it takes for draining to make the index right. Returns what was found.
+    """Do what it takes for draining to make the index right. Returns the worst that was found of its parts.
 
     A server loses the newest of its writes and never one from the middle, and nothing of the terms before its own: so
     of the marks that were worked off, only those wait again whose term and version lie beyond its own. Where that is
-    not enough the index is built anew, unless a rebuild is running already. ``look``: at its triggers, too, before
-    rows are read. Raises ``IndexUnavailable``.
+    not enough the part is built anew, unless a rebuild is running already. ``look``: at the triggers, too, before rows
+    are read. Raises ``IndexUnavailable`` where no part can be reached.
     """
     recaptured = look and _recapture(index)
-    store, using = Store(index.name, index.layout, index.rule), index.get_using()
-    health, row, newest = _look(index)
-    verdict = _examine(index, health, row, newest)
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(index, store):
+    reach = Reach(index)
+    verdicts = reach.each(index.parts, _repair_part)
+    reach.require()
+    if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
+        rebuild(index, parts=broken if len(broken) < len(index.parts) else None, polite=True)
+    wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
+    for verdict in wrong:
+        repaired.send(index, verdict=verdict)
+    return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
+
+
+def _repair_part(part: RankIndex) -> Verdict:
+    """Repair one part, if that doesn't take a rebuild. Returns what was found."""
+    store, using = Store(part.name, part.layout, part.rule), part.get_using()
+    health, row, newest = _look(part)
+    verdict = _examine(part, health, row, newest)
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(part, store):
         verdict = Verdict.FOREIGN
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
-        return Verdict.UNCAPTURED if recaptured else verdict
-    logger.warning("Index %r: %s", index.name, verdict.value)
+    if verdict in _CALM:
+        return verdict
+    logger.warning("Index %r: %s", part.name, verdict.value)
     if verdict is Verdict.UNNOTED:
-        Generation.objects.using(using).filter(index=index.name, building=health.generation).update(
+        Generation.objects.using(using).filter(index=part.name, building=health.generation).update(
             generation=health.generation, building=""
         )
     elif verdict is Verdict.RESTARTED:
         # The marks first: killed in between, they are worked off once more, which does no harm.
-        replayed = replay(index, health.position, noted=row, server=health.server)
+        replayed = replay(part, health.position, noted=row, server=health.server)
         if replayed is not None:
-            reconcile(index, store, health)
+            reconcile(part, store, health)
             store.adopt_server(health, row.term + 1, behind=replayed > 0)
-    else:
-        rebuild(index, polite=True)
-    repaired.send(index, verdict=verdict)
     return verdict

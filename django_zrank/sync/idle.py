@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
@@ -14,6 +15,7 @@ from ..models import Generation
 from ..store import Store, Swept
 from .patience import PATIENCE
 from .push import begin, push
+from .reach import Reach
 from .seen import carry_touches
 from .transactions import refuse_transaction
 
@@ -31,7 +33,8 @@ def asleep_since(index: RankIndex) -> int | None:
     the database notes no build yet, or no row of the index sleeps."""
     if index.awake is None:
         return None
-    rows = Generation.objects.using(index.get_using()).filter(index=index.name)
+    names = [part.name for part in index.parts]
+    rows = Generation.objects.using(index.get_using()).filter(index__in=names)
     found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
     return None if found is None else MOMENT.whole(found)
 
@@ -47,21 +50,34 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     Raises as ``flush()`` does.
     """
     refuse_transaction(connections[index.get_using()], "A sweep")
-    until, store, done = asleep_since(index), Store(index.name), 0
-    while until is not None and (limit is None or done < limit):
+    until, reach, done = asleep_since(index), Reach(index), 0
+    if until is None:
+        return 0
+    for part in index.parts:
+        rest = None if limit is None else limit - done
+        done += sum(reach.each([part], partial(_sweep, until, limit=rest, patience=patience)).values())
+    reach.require()
+    return done
+
+
+def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -> int:
+    """Sweep one part."""
+    index, store, done = part.whole, Store(part.name), 0
+    while limit is None or done < limit:
         since = store.swept()
         rows = _fallen_asleep(index, since, until)
         page = list(rows.order_by(index.awake.path, "pk").values_list("pk", index.awake.path)[:BATCH_SIZE])  # type: ignore[union-attr]
         if not page:
             break
-        pks = [pk for pk, _ in page]
-        # Before they are pushed: who was touched isn't removed even for a moment.
-        _carry(index, store, map(index.to_text, pks), patience)
-        push(index, pks)
+        pks = index.split((pk for pk, _ in page), index.to_text).get(part, [])
+        if pks:
+            # Before they are pushed: who was touched isn't removed even for a moment.
+            _carry(part, store, map(index.to_text, pks), patience)
+            push(index, pks)
         last, moment = page[-1]
         if not store.note_swept(since, MOMENT.whole(moment), index.to_text(last)):
             break
-        done += len(page)
+        done += len(pks)
     return done
 
 
@@ -84,9 +100,10 @@ def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
     found: set[Any] = set()
     until = asleep_since(index)
     if until is not None:
-        rows = _fallen_asleep(index, Store(index.name).swept(), until)
-        for chunk in batched(pks, BATCH_SIZE):
-            found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
+        for part, own in index.split(pks, index.to_text).items():
+            rows = _fallen_asleep(index, Store(part.name).swept(), until)
+            for chunk in batched(own, BATCH_SIZE):
+                found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
     return found
 
 

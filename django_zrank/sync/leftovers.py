@@ -52,7 +52,7 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     ``databases``: the aliases to look at, by default all.
     """
     found: dict[str, list[str]] = {}
-    registered = [index.name for index in registry.all()]
+    registered = _registered()
     for alias in _databases(connections if databases is None else databases):
         names: set[str] = set()
         for model in _TABLES.values():
@@ -73,7 +73,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError``
     where an index of this name is registered.
     """
-    if any(index.name == name for index in registry.all()):
+    if name in _registered():
         raise ValueError(f"The index {name!r} is registered.")
     left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
     builds = set(store.builds())
@@ -90,6 +90,12 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
             if count := rows.count() if dry_run else _delete(rows):
                 left.rows.setdefault(alias, {})[what] = count
     return left
+
+
+def _registered() -> set[str]:
+    """The names of all indexes, and of their shards."""
+    indexes = registry.all()
+    return {index.name for index in indexes} | {part.name for index in indexes for part in index.parts}
 
 
 def _databases(aliases: Iterable[str]) -> Iterator[str]:

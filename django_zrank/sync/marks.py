@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import Max, Q, QuerySet
@@ -17,9 +17,11 @@ from .patience import PATIENCE, Busy, briefly
 
 if TYPE_CHECKING:
     from ..index import RankIndex
+    from .push import Written
 
 __all__ = [
     "Seen",
+    "Worked",
     "forget_batches",
     "newest_mark",
     "next_marks",
@@ -40,7 +42,7 @@ Seen = tuple[int, str | None, str | None]
 
 def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
     """The marks of ``index`` that wait."""
-    return Mark.objects.using(index.get_using()).filter(index=index.name)
+    return Mark.objects.using(index.get_using()).filter(index=index.whole.name)
 
 
 def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybody: bool = True) -> list[Seen]:
@@ -71,46 +73,73 @@ def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
     return array("q", ids.iterator())
 
 
+class Worked(NamedTuple):
+    """Marks that were worked off together."""
+
+    marks: Sequence[Seen]
+
+    parts: Collection[RankIndex]
+    """All parts that they led to; in each the members were written."""
+
+    others: Sequence[str] = ()
+    """Members that they led to in parts that are away: to wait on, by marks of their own."""
+
+
 def unmark(
     index: RankIndex,
-    marks: Collection[Seen],
-    version: int,
+    worked: Sequence[Worked],
+    written: Mapping[RankIndex, Written],
     *,
-    generation: str,
-    term: int,
     patience: float = PATIENCE,
-) -> bool:
-    """Take away ``marks``, which the write ``version`` has worked off, and keep what they said.
+) -> list[Worked]:
+    """Take away marks that were worked off by what was ``written`` to parts, and keep what they said: a batch for each
+    part that they led to. Returns those of ``worked`` that are settled.
 
-    False, with nothing changed, where the database knows of another build or term by now: a write to a server that
-    was cut off and replaced must not take away a mark that its successor needs. The row of the generation is locked:
+    Not so, with nothing changed, where the database knows of another build or term by now: a write to a server that
+    was cut off and replaced must not take away a mark that its successor needs. The rows of the generations are locked:
     either ``replay()`` finds the batch, or this finds that row changed, and the marks wait on.
 
-    Raises :exc:`~django_zrank.sync.patience.Busy` where somebody else keeps it locked.
+    Raises :exc:`~django_zrank.sync.patience.Busy` where somebody else keeps one locked.
     """
     using = index.get_using()
+    concerned = {part for one in worked for part in one.parts}
 
-    def work() -> bool:
-        if not _lock(index, generation, term):
-            return False
+    def work() -> list[Worked]:
+        locked = {
+            part
+            for part in index.parts
+            if part in concerned and _lock(part, written[part].generation, written[part].term)
+        }
+        settled = [one for one in worked if locked.issuperset(one.parts)]
         # Those that another drain has taken away since are in a batch of its own, and may well be in this one too.
-        ids = [pk for pk, _, _ in marks]
-        if sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
-            said = dict.fromkeys((via, member) for _, via, member in marks)
-            Batch.objects.using(using).create(index=index.name, term=term, version=version, marks=list(said))
-        return True
+        ids = [pk for one in settled for pk, _, _ in one.marks]
+        if not sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
+            return settled
+        said: dict[RankIndex, dict[tuple[str | None, str | None], None]] = {}
+        for one in settled:
+            for part in one.parts:
+                said.setdefault(part, {}).update(dict.fromkeys((via, member) for _, via, member in one.marks))
+        Batch.objects.using(using).bulk_create(
+            Batch(index=part.name, term=written[part].term, version=written[part].version, marks=list(marks))
+            for part, marks in said.items()
+        )
+        others = [Mark(index=index.name, member=text) for one in settled for text in one.others]
+        if others:
+            Mark.objects.using(using).bulk_create(others, batch_size=_CHUNK)
+        return settled
 
     return briefly(using, work, patience=patience)
 
 
-def retire(index: RankIndex, ids: Sequence[int], *, generation: str, term: int) -> None:
-    """Take away marks that were seen before ``generation`` was begun, for good: a server that holds it has what
-    they led to, and one that has lost it is rebuilt. Those that somebody else keeps locked are drained instead."""
+def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tuple[str, int]]) -> None:
+    """Take away marks that were seen before the generations of all parts were begun, for good: a server that holds one
+    has what they led to, and one that has lost it is rebuilt. Those that somebody else keeps locked are drained
+    instead. ``builds``: the generation of each part, and the term under which it was built."""
     using = index.get_using()
     for start in range(0, len(ids), _CHUNK):
 
         def work(chunk: Sequence[int] = ids[start : start + _CHUNK]) -> bool:
-            return _lock(index, generation, term) and _delete(using, chunk) >= 0
+            return all(_lock(part, *builds[part]) for part in index.parts) and _delete(using, chunk) >= 0
 
         try:
             if not briefly(using, work):
@@ -145,7 +174,7 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
         before = _newest_id(index)
         number = 0
         for batch in lost.iterator(chunk_size=20):
-            marks = [Mark(index=index.name, via=via, member=member) for via, member in batch.marks]
+            marks = [Mark(index=index.whole.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
         # Flushes are told by their numbers: whatever server comes next may lack them, too.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
 
@@ -13,14 +16,14 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
-from .breaker import breaker
+from .reach import Reach, breaker_of
 from .seen import carry_touches, write_seen
 from .transactions import is_open
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["begin", "forget", "push", "read", "try_push"]
+__all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -35,51 +38,143 @@ _REFUSALS: Final = 2
 attempt 1, so its token, and its row after that, were taken when the change was committed: it has the change."""
 
 
-def push(index: RankIndex, pks: Iterable[Any]) -> tuple[Epoch, int]:
+class Written(NamedTuple):
+    """The state under which a part was written to: the database tells if it still counts."""
+
+    generation: str
+    term: int
+
+    version: int
+    """Of the last write."""
+
+
+class Pushed(NamedTuple):
+    """The result of a push."""
+
+    written: dict[RankIndex, Written]
+    """The parts in which all that was asked for is written."""
+
+    astray: set[RankIndex]
+    """The parts of rows that the database spells otherwise than was asked."""
+
+
+def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
 
     The order is what makes it right: a token, the version of the newest write, is known before the rows are read, and
     Redis refuses a member that was written since: it is read once more. So of two writes of one member, the later one
     has read later than the other was written. After two refusals a newer write has won (see ``_REFUSALS``).
 
-    Returns the epoch of the first write, and the version of the last one.
-    Raises :exc:`~django_zrank.IndexUnavailable`, and :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a
-    build that the database doesn't know; :exc:`~django_zrank.exceptions.Busy` where a touch could not be carried.
+    Raises where no part could be written to: :exc:`~django_zrank.IndexUnavailable`, and
+    :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a build that the database doesn't know. And
+    :exc:`~django_zrank.exceptions.Busy` where a touch could not be carried.
     """
-    store, pks = Store(index.name, index.layout, index.rule), list(pks)
+    reach = Reach(index)
+    pushed = write(reach, pks)
+    reach.require({**pushed.written, **reach.failed})
+    return pushed
+
+
+def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> Pushed:
+    """Push, as far as parts can be reached. ``also``: parts that are to be written to though no member is theirs, for
+    ``unmark()`` needs a version; the first one, where there is no member at all."""
+    index, pks = reach.index, list(pks)
+    push, also = _Push(reach), also or (() if pks else index.parts[:1])
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
-    first = epoch = begin(index, store)
-    for start in range(
-        0, max(len(pks), 1), size
-    ):  # no members: still a write, for unmark() needs its version
-        epoch, gone = _write(index, store, pks[start : start + size], epoch)
-        if start == 0:
-            first = epoch
+    for start in range(0, max(len(pks), 1), size):
+        push.write(pks[start : start + size], () if start else also)
+    return Pushed(
+        {part: push.written[part] for part in push.written if part not in reach.failed}, push.astray
+    )
+
+
+class _Push:
+    """One push. Rows are read once for all parts, after the tokens of those that they may belong to."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach, self.index = reach, reach.index
+        self.stores = {part: Store(part.name, part.layout, part.rule) for part in self.index.parts}
+
+        self.epochs: dict[RankIndex, Epoch] = {}
+        """Of the next write of each part: its token is the version of the last one."""
+
+        self.written: dict[RankIndex, Written] = {}
+        self.astray: set[RankIndex] = set()
+
+        self.gone: dict[RankIndex, set[str]] = {}
+        """Members of one batch that aren't ranked, of an index whose members may sleep."""
+
+    def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
+        """Write one batch."""
+        self.gone.clear()
+        todo = self.index.split(pks, self.index.to_text)
+        self.run({part: todo.get(part, []) for part in (*also, *todo)})
         # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
         # comes later finds it missing, and wakes it.
-        if gone and index.seen_field and (woken := carry_touches(index, store, gone, patience=0.0)):
-            epoch, _ = _write(index, store, list(map(index.from_text, woken)), epoch)
-    return first, int(epoch.token)
+        if any(self.gone.values()) and self.index.seen_field:
+            gone = {part: found for part, found in self.gone.items() if found}
+            woken = self.reach.each(
+                gone, lambda part: carry_touches(part, self.stores[part], gone[part], patience=0.0)
+            )
+            self.run({part: list(map(part.from_text, texts)) for part, texts in woken.items() if texts})
 
+    def run(self, todo: dict[RankIndex, list[Any]]) -> None:
+        """Write members, by their parts, until all of them are written, or by others."""
+        refusals: Counter[RankIndex] = Counter()
+        reach = self.reach
+        for _ in range(_ATTEMPTS):
+            begun = reach.each(
+                (part for part in todo if part not in self.epochs),
+                lambda part: begin(part, self.stores[part]),
+            )
+            self.epochs.update(begun)
+            todo = {part: own for part, own in todo.items() if part not in reach.failed}
+            if not todo:
+                return
+            todo = self.attempt(todo, refusals)
+        for part in todo:
+            reach.failed[part] = IndexUnavailable(
+                f"Index {part.name!r}: rebuilds began too often for a write to get through"
+            )
 
-def _write(index: RankIndex, store: Store, pks: list[Any], epoch: Epoch) -> tuple[Epoch, list[str]]:
-    """Write one batch, until all of it is written, or by others. Returns the epoch of the next one, whose token is the
-    version of this write; and, where members may sleep, those that aren't ranked."""
-    refusals, gone = 0, set[str]()
-    for _ in range(_ATTEMPTS):
-        changes = list(read(index, pks, store))
-        applied = store.apply_changes(epoch, changes)
-        if applied is None:
-            epoch, refusals = begin(index, store), 0
-            continue
-        epoch = epoch._replace(token=str(applied.version))
-        refusals += 1
-        if index.awake:
-            gone.update(text for text, score, _ in changes if score is None)
-        if not applied.refused or refusals == _REFUSALS:
-            return epoch, list(gone)
-        pks = list(map(index.from_bytes, applied.refused))
-    raise IndexUnavailable(f"Index {index.name!r}: rebuilds began too often for a write to get through")
+    def attempt(
+        self, todo: dict[RankIndex, list[Any]], refusals: Counter[RankIndex]
+    ) -> dict[RankIndex, list[Any]]:
+        """Read and write members once. Returns those to be read again."""
+        index, stores = self.index, self.stores
+        again: dict[RankIndex, list[Any]] = {}
+        pks = list(chain.from_iterable(todo.values()))
+        changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
+        if len(index.parts) > 1:
+            asked = set(map(index.to_text, pks))
+            self.astray.update(
+                part for part, own in changes.items() if not asked.issuperset(map(itemgetter(0), own))
+            )
+        applied = self.reach.each(
+            (part for part in {**todo, **changes} if part in self.epochs),
+            lambda part: stores[part].apply_changes(self.epochs[part], changes.get(part, ())),
+        )
+        for part, own in changes.items():
+            # No token of this part was taken before its rows were read; or another generation is live by now.
+            if part not in self.epochs or (part in applied and applied[part] is None):
+                again[part] = [index.from_text(text) for text, *_ in own]
+        for part, result in applied.items():
+            if result is None:
+                del self.epochs[part]
+                refusals[part] = 0
+                again.setdefault(part, [])
+                continue
+            epoch = self.epochs[part]
+            first = self.written.get(part) or Written(epoch.generation, int(epoch.term or 0), 0)
+            self.written[part] = first._replace(version=result.version)
+            self.epochs[part] = epoch._replace(token=str(result.version))
+            refusals[part] += 1
+            if index.awake:
+                absent = {text for text, score, _ in changes.get(part, ()) if score is None}
+                self.gone.setdefault(part, set()).update(absent)
+            if result.refused and refusals[part] < _REFUSALS:
+                again[part] = list(map(index.from_bytes, result.refused))
+        return again
 
 
 def begin(index: RankIndex, store: Store) -> Epoch:
@@ -100,40 +195,45 @@ def begin(index: RankIndex, store: Store) -> Epoch:
 
 
 def forget(index: RankIndex) -> None:
-    """Let the next push to an index that was rebuilt ask the database again."""
-    rows.forget(index)
+    """Let the next push to a part that was rebuilt ask the database again."""
+    rows.forget(index.whole)
     notes.forget(index)
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
-    """Push, unless the breaker is open. Failures of Redis are logged and signalled, never raised."""
-    if breaker.is_open or not pks:
+    """Push, save to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
+    asked = {
+        part: own for part, own in index.split(pks, index.to_text).items() if not breaker_of(part).is_open
+    }
+    if not asked:
         return False
+    reach = Reach(index)
     try:
-        push(index, pks)
+        pushed = write(reach, chain.from_iterable(asked.values()))
     except Busy as error:  # its mark waits
         logger.debug("Index %r: not pushed. %s", index.name, error)
         return False
-    except IndexUnavailable as error:
-        if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
-            breaker.reset()
-            logger.warning("Not pushed. %s", error)
+    for part, failure in reach.failed.items():
+        if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
+            breaker_of(part).reset()
+            logger.warning("Not pushed. %s", failure)
         else:
-            breaker.trip(error)
-        push_failed.send_robust(index, error=error, members=pks)
-        return False
-    breaker.reset()
-    return True
+            breaker_of(part).trip(failure)
+        push_failed.send_robust(index, error=failure, members=set(asked.get(part, ())))
+    for part in pushed.written:
+        breaker_of(part).reset()
+    return bool(pushed.written)
 
 
-def read(
-    index: RankIndex, pks: Iterable[Any], store: Store | None = None
-) -> Iterator[tuple[str, Number | None, bytes]]:
-    """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it."""
+def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple[str, Number | None, bytes]]:
+    """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it. ``stores``
+    of all parts, which the members are to be written to, learn what was flushed."""
     pks = list(pks)
     found: Iterable[Sequence[Any]] = rows.select_among(index, pks)
-    if store is not None:
-        store.flushed, found = None, rows.note_flush(index, store, found)
+    for store in stores:
+        store.flushed = None
+    if stores:
+        found = rows.note_flush(index, stores, found)
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
     for pk, score, membership in rows.encode(index, found):
         # Where the database finds "bob" by "BOB", the member is called as it spells it.

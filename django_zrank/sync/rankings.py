@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from .report import Example, Report
-from .sides import Sides, pieces
+from .sides import Side, pieces
 from .weights import Values, Weights, group_of
 
 __all__ = ["Rankings"]
@@ -17,14 +17,14 @@ _MANY: Final = 100_000
 
 
 class Rankings:
-    """The names of all facet rankings and, of dense indexes, the counts of their values.
+    """The names of all facet rankings of a part and, of dense indexes, the counts of their values.
 
     What differs is judged by a script that looks at it in one step: nothing comes between.
     """
 
-    def __init__(self, sides: Sides, weights: Weights, report: Report, *, repair: bool) -> None:
-        self.sides, self.store, self.generation = sides, sides.store, sides.generation
-        self.values = Values(weights) if sides.store.layout.dense else None
+    def __init__(self, side: Side, weights: Weights, report: Report, *, repair: bool) -> None:
+        self.side, self.store, self.generation = side, side.store, side.generation
+        self.values = Values(weights) if side.store.layout.dense else None
         self.report = report
         self.repair = repair
 
@@ -64,7 +64,7 @@ class Rankings:
     def check(self) -> None:
         """Report the names and counts that are wrong."""
         names = self.store.check_names(self.generation, sorted(self.doubtful), repair=self.repair)
-        for name in self.sides.believed(names):
+        for name in self.side.believed(names):
             self.tell(Example(name.decode(), None, None, "name of a facet ranking"))
         if self.values and self.values.sketch:
             self.check_counts(self.values)
@@ -80,7 +80,7 @@ class Rankings:
             found = self.store.check_counts(
                 self.generation, name, map(groups.__getitem__, asked), repair=self.repair
             )
-            for value, right, counted in self.sides.believed(found):
+            for value, right, counted in self.side.believed(found):
                 label = f"{name} {value.decode(errors='backslashreplace')}".strip()
                 number = int(counted) if counted.isdigit() else None
                 self.tell(Example(label, right, number, "count of a value"))

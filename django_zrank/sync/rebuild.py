@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -17,12 +18,14 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSupersed
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
-from ..store import LOAD_LIMIT, Store
+from ..store import LOAD_LIMIT, Number, Store
 from .flush import are_lost, reconcile
 from .idle import asleep_since, write_touches
 from .marks import retire, waiting_ids
+from .other_shards import unlink_other_shards
 from .prefetch import prefetch
 from .push import forget
+from .reach import Reach
 from .rows import encode, note_flush, select
 from .transactions import refuse_transaction
 
@@ -45,6 +48,7 @@ def count_rows(index: RankIndex) -> int:
 def rebuild(
     index: RankIndex,
     *,
+    parts: Sequence[RankIndex] | None = None,
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
@@ -56,7 +60,8 @@ def rebuild(
     pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
     ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
     as pushed. Marks that waited when it began are taken away. Of two rebuilds the older gives way, unless the newer
-    one is ``polite``.
+    one is ``polite``. ``parts``: build only those, and take no marks away; by default all. A part that is away keeps
+    none of the others from being built.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
@@ -64,46 +69,90 @@ def rebuild(
     """
     if not 1 <= batch_size <= LOAD_LIMIT:
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
-    using = index.get_using()
-    connection = connections[using]
     if not uncommitted:
-        refuse_transaction(connection, "A rebuild")
-    store, building, members = Store(index.name, index.layout, index.rule), index.new_generation(), 0
-    owner, server, term = _enter(index, store, polite=polite, test=uncommitted)
+        refuse_transaction(connections[index.get_using()], "A rebuild")
+    reach, name, members = Reach(index), index.new_generation(), 0
+    parts = index.parts if parts is None else parts
+    builds = reach.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
+    reach.require(parts)
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
     covered = waiting_ids(index, _RETIRED)
     asleep = asleep_since(index)
-    if not store.start_rebuild(building, owner=owner, server=server, term=term, polite=polite):
-        raise _superseded(index)
     try:
-        rows = Generation.objects.using(using).filter(index=index.name, term=term)
-        if not rows.update(building=building):
-            raise _superseded(index)
+        reach.each(builds, lambda part: builds[part].start(polite=polite))
+        reach.require(parts)
         # An exception keeps its frames alive, and these an open query.
-        with closing(_batches(index, store, connection, batch_size)) as batches:
-            for batch, loaded in prefetch(partial(store.load_rows, building), batches):
-                if not loaded:
-                    raise _superseded(index)
+        with closing(_batches(index, builds, batch_size)) as batches:
+            for batch, _ in prefetch(partial(_load, reach, builds), batches):
                 members += len(batch)
                 progress(len(batch))
-        if not store.swap_rebuilt(building, asleep):
-            raise _superseded(index)
-        rows.filter(building=building).update(generation=building, building="")
-        forget(index)
-        retire(index, covered, generation=building, term=term)
+        swapped = reach.each(builds, lambda part: builds[part].swap(asleep))
+        reach.require(parts)
+        if all(part in swapped for part in index.parts):
+            retire(index, covered, swapped)
+            unlink_other_shards(index)
         if not uncommitted:
             with suppress(Busy):  # the next flush does
-                write_touches(index)  # of those whose column said that they slept
+                reach.each(swapped, write_touches)  # of those whose column said that they slept
+        for error in reach.failed.values():
+            raise error
     except BaseException:
-        with suppress(IndexUnavailable):
-            store.abandon_rebuild(building)
+        for build in builds.values():
+            build.abandon()
         raise
     finally:
-        with suppress(IndexUnavailable):
-            store.unlink_doomed()
+        for build in builds.values():
+            with suppress(IndexUnavailable):
+                build.store.unlink_doomed()
     rebuilt.send(index, members=members)
     return members
+
+
+class _Build:
+    """A part that is built anew. Each step raises ``RebuildSuperseded`` where another rebuild went first."""
+
+    def __init__(self, part: RankIndex, name: str, *, polite: bool, test: bool) -> None:
+        self.part, self.name = part, name
+        self.store = Store(part.name, part.layout, part.rule)
+        self.owner, self.server, self.term = _enter(part, self.store, polite=polite, test=test)
+        self.rows = Generation.objects.using(part.get_using()).filter(index=part.name, term=self.term)
+        self.has_begun = False
+
+    def start(self, *, polite: bool) -> None:
+        self.require(
+            self.store.start_rebuild(
+                self.name, owner=self.owner, server=self.server, term=self.term, polite=polite
+            )
+        )
+        self.has_begun = True
+        self.require(self.rows.update(building=self.name))
+
+    def load(self, rows: list[tuple[str, Number, bytes]]) -> None:
+        self.require(self.store.load_rows(self.name, rows))
+
+    def swap(self, asleep: int | None) -> tuple[str, int]:
+        """Put it in the place of the live generation. Returns the generation, and the term."""
+        self.require(self.store.swap_rebuilt(self.name, asleep))
+        self.rows.filter(building=self.name).update(generation=self.name, building="")
+        forget(self.part)
+        return self.name, self.term
+
+    def abandon(self) -> None:
+        """Give it up, unless it was swapped."""
+        if self.has_begun:
+            with suppress(IndexUnavailable):
+                self.store.abandon_rebuild(self.name)
+
+    def require(self, done: object) -> None:
+        if not done:
+            raise _superseded(self.part)
+
+
+def _load(reach: Reach, builds: Mapping[RankIndex, _Build], rows: list[tuple[str, Number, bytes]]) -> None:
+    own = reach.index.split(rows, itemgetter(0))
+    reach.each(own, lambda part: builds[part].load(own[part]))
+    reach.require(builds)
 
 
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
@@ -114,7 +163,7 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(
             f"Index {index.name!r}: Redis holds a build of another database. If this one is to take its place, run "
-            f"rebuild_zrank {index.name}; else give it a Redis, or a KEY_PREFIX, of its own"
+            f"rebuild_zrank {index.whole.name}; else give it a Redis, or a KEY_PREFIX, of its own"
         )
     if row._state.adding:
         row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})
@@ -137,12 +186,20 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 
 def _batches(
-    index: RankIndex, store: Store, connection: BaseDatabaseWrapper, size: int
-) -> Generator[list[tuple[str, int | float, bytes]]]:
+    index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
+) -> Generator[list[tuple[str, Number, bytes]]]:
+    """The rows of the parts that are built."""
     queryset, to_text = select(index, index.ordering.first.path), index.to_text
-    with _unbuffered(connection):
-        rows = encode(index, note_flush(index, store, queryset.iterator(chunk_size=size)))
-        while batch := [(to_text(pk), score, membership) for pk, score, membership in islice(rows, size)]:
+    stores = [
+        builds[part].store if part in builds else Store(part.name, part.layout, part.rule)
+        for part in index.parts
+    ]
+    with _unbuffered(connections[index.get_using()]):
+        found = encode(index, note_flush(index, stores, queryset.iterator(chunk_size=size)))
+        rows = ((to_text(pk), score, membership) for pk, score, membership in found)
+        if len(builds) < len(index.parts):
+            rows = (row for row in rows if index.part_of(row[0]) in builds)
+        while batch := list(islice(rows, size)):
             yield batch
 
 

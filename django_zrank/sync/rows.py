@@ -109,20 +109,27 @@ def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
     columns = [_fastest(index, path) for path in _columns(index)]
     if index.column is None:
         return ranked.values_list(*columns)
-    # In one statement with the rows: it tells which of the flushes these contain.
-    noted = Generation.objects.using(index.get_using()).filter(index=index.name).values("flushed")
-    noting: QuerySet[Any] = ranked.annotate(zrank_flushed=Subquery(noted))
-    return noting.values_list(*columns, "zrank_flushed")
+    # In one statement with the rows: it tells which of the flushes of each part these contain.
+    noted = Generation.objects.using(index.get_using()).values("flushed")
+    flushed = {
+        f"zrank_flushed_{at}": Subquery(noted.filter(index=part.name)) for at, part in enumerate(index.parts)
+    }
+    noting: QuerySet[Any] = ranked.annotate(**flushed)
+    return noting.values_list(*columns, *flushed)
 
 
-def note_flush(index: RankIndex, store: Store, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
-    """Yield ``rows`` of ``select()``, and let ``store`` know the last flush that was noted when they were read."""
-    return rows if index.column is None else _note_flush(store, rows)
+def note_flush(
+    index: RankIndex, stores: Sequence[Store], rows: Iterable[Sequence[Any]]
+) -> Iterable[Sequence[Any]]:
+    """Yield ``rows`` of ``select()``, and let the ``stores`` of all parts know the last flush that was noted when they
+    were read."""
+    return rows if index.column is None else _note_flush(stores, rows)
 
 
-def _note_flush(store: Store, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+def _note_flush(stores: Sequence[Store], rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
     for row in rows:
-        store.flushed = row[-1] or 0
+        for store, flushed in zip(stores, row[-len(stores) :], strict=True):
+            store.flushed = flushed or 0
         yield row
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import connections
@@ -15,11 +16,12 @@ from .idle import unswept
 from .marks import waiting_marks
 from .prefetch import ahead
 from .push import read
+from .weights import member_getter
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Location", "Replaced", "Sides", "pieces", "stands"]
+__all__ = ["Location", "Replaced", "Side", "Sides", "pieces", "stands"]
 
 _FEW: Final = 1000
 """The most waiting marks that are told apart."""
@@ -28,24 +30,20 @@ Location = tuple[str, bytes]
 """The name of a facet ranking, '' for the whole index, and a stored member."""
 
 Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 
 class Replaced(Exception):
     """Another generation, or another server, took the place of the one that was being compared."""
 
 
-class Sides:
-    """Reads both sides, as long as Redis holds the generation that it held at the beginning."""
+class Side:
+    """A part in Redis, as long as that holds the generation that it held at the beginning."""
 
-    def __init__(self, index: RankIndex, size: int) -> None:
-        self.index = index
-        self.size = size
-        self.using = index.get_using()
-        self.store = Store(index.name, index.layout, index.rule)
+    def __init__(self, part: RankIndex) -> None:
+        self.part = part
+        self.store = Store(part.name, part.layout, part.rule)
         self.generation = self.store.check_health().generation
-
-        self.agreed: set[bytes] = set()
-        """Members whose score was right, with what was pending, at one moment while they were read."""
 
     def require_same(self) -> None:
         """Raise ``Replaced`` where another generation or server took its place."""
@@ -59,6 +57,55 @@ class Sides:
         if found is None:
             raise Replaced
         return found
+
+    def read_members(self, members: Iterable[bytes]) -> list[Standing]:
+        """Return where each member stands."""
+        return self.believed(self.store.read_members(self.generation, members))
+
+    def read_pending(self, rows: Sequence[tuple[bytes, Number]]) -> list[tuple[Number, bool]]:
+        """The scores of members, with what their rows lack."""
+        asked = [(member.decode(), score) for member, score in rows]
+        return self.believed(self.store.read_pending(self.generation, asked))
+
+    def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
+        return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
+
+
+class Sides:
+    """Reads both sides: the database, and all parts in Redis."""
+
+    def __init__(self, index: RankIndex, size: int) -> None:
+        self.index = index
+        self.size = size
+        self.using = index.get_using()
+        self.parts = {part: Side(part) for part in index.parts}
+        self.layout = index.layout
+        self._member_of = member_getter(index.layout)
+
+        self.agreed: set[bytes] = set()
+        """Members whose score was right, with what was pending, at one moment while they were read."""
+
+    @property
+    def stores(self) -> list[Store]:
+        return [side.store for side in self.parts.values()]
+
+    def require_same(self) -> None:
+        """Raise ``Replaced`` where another generation or server took the place of one."""
+        for side in self.parts.values():
+            side.require_same()
+
+    def ask(
+        self,
+        items: Iterable[Item],
+        member: Callable[[Item], bytes],
+        ask: Callable[[Side, list[Item]], list[Found]],
+    ) -> list[Found]:
+        """The answers about items, each of the part that its member belongs to."""
+        asked = list(items)
+        answers: dict[int, Found] = {}
+        for part, own in self.index.split(range(len(asked)), lambda at: member(asked[at])).items():
+            answers.update(zip(own, ask(self.parts[part], [asked[at] for at in own]), strict=True))
+        return [answers[at] for at in range(len(asked))]
 
     def pk_of(self, member: bytes) -> Any:
         """The primary key of the row that ``member`` stands for, None where no row can have it."""
@@ -77,7 +124,7 @@ class Sides:
         rows: dict[bytes, tuple[Number, bytes]] = {}
         self.agreed.clear()
         while chunk := list(islice(asked, limit)):
-            found = read(self.index, chunk, self.store)
+            found = read(self.index, chunk, *self.stores)
             ranked = {
                 text.encode(): (score, membership) for text, score, membership in found if score is not None
             }
@@ -93,11 +140,12 @@ class Sides:
         """Rows with what they lack of scores that begin in Redis. None: they are too old to tell."""
         # A score that tie bytes make exact lies beyond what a change may lead to.
         plain = {member: row for member, row in rows.items() if row[1][:1] != b"\0"}
-        if not self.store.rule or not plain:
+        if not self.index.rule or not plain:
             return rows
-        asked = [(member.decode(), score) for member, (score, _) in plain.items()]
-        found = self.store.read_pending(self.generation, asked)
-        if found is None:
+        asked = [(member, score) for member, (score, _) in plain.items()]
+        try:
+            found = self.ask(asked, itemgetter(0), Side.read_pending)
+        except Replaced:
             return None
         self.agreed |= {member for member, (_, agrees) in zip(plain, found, strict=True) if agrees}
         scores = zip(plain.items(), found, strict=True)
@@ -105,10 +153,14 @@ class Sides:
 
     def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
         """Return where each member stands."""
-        return self.believed(self.store.read_members(self.generation, members))
+        return self.ask(members, lambda member: member, Side.read_members)
 
     def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
-        return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
+        return self.ask(
+            locations,
+            lambda location: self._member_of(location[1]),
+            lambda side, own: side.find_strays(own, repair),
+        )
 
     def in_flight(self, suspects: Mapping[bytes, Any]) -> Collection[bytes]:
         """The suspects that a waiting mark is about, or may be; and those that fell asleep, and are not swept yet."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import sleep
 from typing import Any, Final
 
 from ..codec.units import Number
+from ..members import batched
 from ..models import Mark
 from ..store import Standing
 from .drain import drain
 from .idle import sweep
 from .push import begin
 from .report import Example, Report
-from .sides import Location, Replaced, Sides, stands
+from .sides import Location, Replaced, Side, Sides, stands
 
-__all__ = ["Suspects"]
+__all__ = ["Suspects", "remove"]
 
 _REMOVED: Final = 100
 """The most members that one call takes out: some ten commands each."""
@@ -31,7 +32,7 @@ class Suspects:
     """The members that look wrong in one comparison."""
 
     def __init__(self, sides: Sides, report: Report, *, repair: bool) -> None:
-        self.sides, self.index, self.store = sides, sides.index, sides.store
+        self.sides, self.index = sides, sides.index
         self.report = report
         self.repairs = repair
 
@@ -102,7 +103,7 @@ class Suspects:
             if first != second or member in in_flight:
                 moving.add(member)
             else:
-                wrong[member] = _example(member, expected, second, astray, self.store.layout.width)
+                wrong[member] = _example(member, expected, second, astray, self.index.layout.width)
         return wrong, moving
 
     def report_confirmed(self, confirmed: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
@@ -124,15 +125,21 @@ class Suspects:
         Mark.objects.using(self.sides.using).bulk_create(
             Mark(index=self.index.name, member=text) for text in texts
         )
-        impossible = [(member, None, b"") for member, pk in confirmed.items() if pk is None]
-        for start in range(0, len(impossible), _REMOVED):
-            piece = impossible[start : start + _REMOVED]
-            if self.store.apply_changes(begin(self.index, self.store), piece) is None:
-                raise Replaced
+        impossible = [member for member, pk in confirmed.items() if pk is None]
+        for part, members in self.index.split(impossible).items():
+            remove(self.sides.parts[part], members)
         locations = [location for member in confirmed for location in self.strays.get(member, ())]
         if locations:
             drain(self.index)
             self.sides.find_strays(locations, repair=True)
+
+
+def remove(side: Side, members: Sequence[bytes]) -> None:
+    """Remove members from a part."""
+    for piece in batched(members, _REMOVED):
+        changes = [(member, None, b"") for member in piece]
+        if side.store.apply_changes(begin(side.part, side.store), changes) is None:
+            raise Replaced
 
 
 def _example(

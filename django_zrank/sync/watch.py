@@ -18,6 +18,7 @@ from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
 from .patience import retry
+from .reach import Reach
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -78,7 +79,7 @@ def sync(
     ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
-    before = Store(index.name).learn().generation
+    before = _generations(index)
     for _ in range(_STEPS):
         if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
@@ -89,7 +90,16 @@ def sync(
     if limit is not None and max(flushed, asleep) >= limit:
         flush_again(index)
     marks = retry(partial(drain, index, limit=limit))
-    return Synced(marks, Store(index.name).live.generation != before, flushed, asleep)
+    now = {part: Store(part.name).live.generation for part in before}
+    return Synced(marks, now != before, flushed, asleep)
+
+
+def _generations(index: RankIndex) -> dict[RankIndex, str]:
+    """The live generations of the parts that can be reached."""
+    reach = Reach(index)
+    found = reach.each(index.parts, lambda part: Store(part.name).learn().generation)
+    reach.require()
+    return found
 
 
 def watch(

@@ -13,12 +13,19 @@ from ..codec.layout import Layout
 from .multiset_sketch import MultisetSketch
 from .rows import Row
 
-__all__ = ["Values", "Weights", "group_of"]
+__all__ = ["Values", "Weights", "group_of", "member_getter"]
 
 _NAMES: Final = 10_000
 """The number of combinations of facet rankings whose weights are cached."""
 
 _pack = Struct("<d8s").pack
+
+
+def member_getter(layout: Layout) -> Callable[[bytes], bytes]:
+    """A function from a stored member to its primary key."""
+    if layout.memberships and not layout.width:
+        return lambda stored: layout.split(stored)[1]
+    return itemgetter(slice(layout.width, None))
 
 
 class Weights:
@@ -37,12 +44,7 @@ class Weights:
         self._salt = token_bytes(8)
         self._rankings = lru_cache(_NAMES)(self._weigh_rankings)
 
-        self.member_of: Callable[[bytes], bytes] = (
-            (lambda stored: layout.split(stored)[1])
-            if layout.memberships and not layout.width
-            else itemgetter(slice(layout.width, None))
-        )
-        """A function from a stored member to its primary key."""
+        self.member_of = member_getter(layout)
 
     def _weigh_rankings(self, names: bytes) -> int:
         """The rankings of a member with these facet rankings, joined by NUL bytes: the whole index is one of them."""

@@ -73,6 +73,9 @@ def assert_mirrors(*indexes: type[RankIndex]) -> None:
     """Redis holds what the database holds, in every key: of ``indexes``, by default of all."""
     for index in indexes or [type(index) for index in registry.all()]:
         instance = index.instance()
-        store = Store(instance.name, instance.layout)
-        must = expected(store.live.root, standing(instance), instance.layout)
-        assert everything(store.client, store.live.root) == must, index.__name__
+        members = standing(instance)
+        for part in instance.parts:
+            store = Store(part.name, part.layout)
+            own = {member: stands for member, stands in members.items() if instance.part_of(member) is part}
+            must = expected(store.live.root, own, part.layout)
+            assert everything(store.client, store.live.root) == must, part

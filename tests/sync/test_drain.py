@@ -147,9 +147,9 @@ def test_of_two_drains_of_the_same_marks_one_takes_them_away(
     def push_while_another_drains(*args: Any) -> Any:
         monkeypatch.undo()
         drain(INDEX)
-        return push_module.push(*args)
+        return push_module.write(*args)
 
-    monkeypatch.setattr(drain_module, "push", push_while_another_drains)
+    monkeypatch.setattr(drain_module, "write", push_while_another_drains)
     drain(INDEX)
     assert Batch.objects.count() == 1
 
@@ -224,15 +224,15 @@ def test_a_change_between_the_reading_and_the_writing_leaves_its_own_mark(
 def test_a_mark_that_came_while_draining_is_not_worked_off_with_the_others(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_changes = drain_module.push
+    apply_changes = drain_module.write
 
-    def push_then_mark(index: Any, pks: Any) -> Any:
-        result = apply_changes(index, pks)
+    def push_then_mark(*args: Any) -> Any:
+        result = apply_changes(*args)
         if Mark.objects.count() == 20:
             mark(players[0].pk)
         return result
 
-    monkeypatch.setattr(drain_module, "push", push_then_mark)
+    monkeypatch.setattr(drain_module, "write", push_then_mark)
     assert drain(INDEX, limit=20) == 20
     assert waiting_marks(INDEX).count() == 1
 
@@ -244,7 +244,7 @@ def test_killed_before_unmarking_they_still_wait(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "push", killed)
+        patch.setattr(drain_module, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             drain(INDEX)
     assert waiting_marks(INDEX).count() == 20

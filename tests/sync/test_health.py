@@ -165,16 +165,16 @@ def test_a_drain_that_ends_after_the_server_was_replaced_unmarks_nothing(
     zrank: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has applied; then the server restarts without that, and is mended; then it unmarks."""
-    push = drain_module.push
+    push = drain_module.write
 
-    def push_then_restart(index: Any, pks: Any) -> Any:
-        result = push(index, pks)
+    def push_then_restart(*args: Any) -> Any:
+        result = push(*args)
         Generation.objects.filter(index="ascending").update(term=F("term") + 1)
         return result
 
     change(50)
     with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "push", push_then_restart)
+        patch.setattr(drain_module, "write", push_then_restart)
         assert drain(INDEX) == 0
     assert waiting_marks(INDEX).exists()
 

@@ -17,7 +17,7 @@ from django_zrank.notes import noted
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
-from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
+from django_zrank.sync.marks import Worked, next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer, wait_for
@@ -50,9 +50,10 @@ class TestIsolation:
     @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)
     def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
         change(50)
-        epoch, version = push(INDEX, [])
+        written = push(INDEX, []).written
         marks = next_marks(INDEX, 0, 2**62, 10)
-        row, position = noted(INDEX), (int(epoch.term), version - 1)  # of a server that lacks that write
+        _, term, version = written[INDEX]
+        row, position = noted(INDEX), (term, version - 1)  # of a server that lacks that write
 
         def unmark_while_another_waits() -> bool:
             def pause(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -65,7 +66,7 @@ class TestIsolation:
                 return result
 
             with connection.execute_wrapper(pause):
-                return unmark(INDEX, marks, version, generation=epoch.generation, term=int(epoch.term))
+                return bool(unmark(INDEX, [Worked(marks, INDEX.parts)], written))
 
         def replay_and_close() -> int | None:
             try:

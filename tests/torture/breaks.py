@@ -66,8 +66,8 @@ def _no_term() -> None:
     def any_term(index: Any, generation: str, term: int) -> bool:
         return lock(index, generation, health.noted(index).term)
 
-    def without_term(*args: Any, term: int, **kwargs: Any) -> bool:
-        return unmark(*args, term=0, **kwargs)
+    def without_term(index: Any, worked: Any, written: Any, **kwargs: Any) -> list[Any]:
+        return unmark(index, worked, {part: one._replace(term=0) for part, one in written.items()}, **kwargs)
 
     marks._lock = any_term  # type: ignore[assignment]
     drain.unmark = without_term  # type: ignore[assignment]

@@ -33,6 +33,9 @@ class Command(IndexCommand):
                 for at, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             self.say("  ".join(cells).rstrip())
+        for name, gauges in states.items():
+            if shards := [shard for shard in gauges.unwell if shard != name]:
+                self.say(f"{name}: not healthy: {', '.join(shards)}")
 
 
 def _plain(gauges: Gauges) -> dict[str, Any]:

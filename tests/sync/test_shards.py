@@ -1,0 +1,532 @@
+"""The mirror of an index with shards, each kept in step by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.models import Batch, Generation, Mark
+from django_zrank.notes import noted
+from django_zrank.signals import drained, push_failed, rebuilt
+from django_zrank.store import Store
+from django_zrank.sync.drain import drain
+from django_zrank.sync.gauges import read_gauges
+from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.leftovers import find_leftovers, prune
+from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import push, try_push
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
+from django_zrank.testing import disable_sync, reset
+from tests.sync.mirror import assert_mirrors
+from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile
+from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+def split(index: type[RankIndex], shards: int) -> RankIndex:
+    """Declare a number of shards of a registered index."""
+    instance = index.instance()
+    index.shards = shards
+    vars(instance).pop("parts", None)
+    return instance
+
+
+@pytest.fixture
+def divide(zrank: Redis) -> Iterator[Callable[..., RankIndex]]:
+    """Gives a registered index so many shards, for this test."""
+    divided: list[type[RankIndex]] = []
+
+    def declare(index: type[RankIndex], shards: int) -> RankIndex:
+        divided.append(index)
+        return split(index, shards)
+
+    yield declare
+    for index in divided:
+        split(index, 1)
+
+
+@pytest.fixture(params=[3, pytest.param(7, marks=pytest.mark.slow)])
+def players(request: pytest.FixtureRequest, divide: Callable[..., RankIndex]) -> RankIndex:
+    """Forty players, of an index in three or seven shards."""
+    index = divide(PlayerAscending, request.param)
+    Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 41))
+    rebuild(index)
+    return index
+
+
+def contents(part: RankIndex) -> dict[str, float]:
+    """Member -> score, as Redis holds a part."""
+    store = Store(part.name)
+    found: Any = store.client.zrange(store.learn().root, 0, -1, withscores=True)
+    return {member.decode(): score for member, score in found}
+
+
+def members_of(part: RankIndex) -> list[int]:
+    """The players of a part."""
+    return [pk for pk in Player.objects.values_list("pk", flat=True) if part.whole.part_of(str(pk)) is part]
+
+
+def lose(part: RankIndex) -> None:
+    """Let the server lose all that it has of a part."""
+    store = Store(part.name)
+    for keys in store.scan_keys(100):
+        store.unlink(keys)
+
+
+def restart(part: RankIndex) -> None:
+    """Let the server of a part be another one, as far as the part knows."""
+    store = Store(part.name)
+    store.client.hset(store.keys.meta, "server", "another/history")
+
+
+def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
+    assert all(contents(part) for part in players.parts)
+    assert_mirrors(PlayerAscending)
+    assert {part.name for part in players.parts} <= set(Generation.objects.values_list("index", flat=True))
+    assert examine(players) is Verdict.HEALTHY
+
+
+def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
+    with_push = Player.objects.create(pk=41, level=7)
+    assert contents(players.part_of("41"))["41"] == 7
+    with_push.delete()
+    assert_mirrors(PlayerAscending)
+    drain(players)
+    assert not waiting_marks(players).exists()
+
+
+def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num_queries: Any) -> None:
+    with disable_sync():
+        Player.objects.update(level=3)
+    for part in players.parts:
+        noted(part)
+    with django_assert_num_queries(1):
+        push(players, range(1, 41))
+    assert_mirrors(PlayerAscending)
+
+
+def test_refused_members_of_all_shards_are_read_again_together(
+    players: RankIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_zrank.sync import push as push_module
+
+    read, readings = push_module.read, []
+
+    def overtaken(index: RankIndex, pks: Any, *stores: Store) -> Any:
+        found = list(read(index, pks, *stores))
+        readings.append(len(found))
+        if len(readings) == 1:
+            with disable_sync():
+                Player.objects.update(level=90)
+            push(index, range(1, 11))
+        return iter(found)
+
+    monkeypatch.setattr(push_module, "read", overtaken)
+    push(players, range(1, 41))
+    assert readings == [40, 10, 10]
+    assert {
+        score for part in players.parts for member, score in contents(part).items() if int(member) < 11
+    } == {90}
+
+
+def test_marks_are_worked_off_with_a_batch_for_each_shard(players: RankIndex) -> None:
+    heard: list[Any] = []
+    listen = partial(lambda heard, sender, marks, **kwargs: heard.append((sender, marks)), heard)
+    drained.connect(listen)
+    with disable_sync():
+        Player.objects.update(level=50)
+    assert drain(players) == 40
+    assert heard == [(players, 40)]
+    assert_mirrors(PlayerAscending)
+    for part in players.parts:
+        assert sorted(int(member) for _, member in Batch.objects.get(index=part.name).marks) == members_of(
+            part
+        )
+
+
+def test_a_mark_that_leads_to_nobody_is_worked_off(players: RankIndex) -> None:
+    Mark.objects.create(index=players.name, member="no key")
+    Mark.objects.create(index=players.name, member=str(2**70))
+    Mark.objects.create(index=players.name, via="nothing", member="1")
+    assert drain(players) == 3
+
+
+def test_a_mark_of_all_members_builds_all_shards(players: RankIndex) -> None:
+    Player.objects.all()._raw_delete("default")
+    Mark.objects.all().delete()
+    Mark.objects.create(index=players.name)
+    assert drain(players) == 1
+    assert_mirrors(PlayerAscending)
+
+
+class TestOneShardIsAway:
+    """Its keys are gone, or its server can't be asked: the others go on."""
+
+    @pytest.fixture
+    def lost(self, players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> RankIndex:
+        """A part whose server doesn't answer."""
+        lost = players.parts[1]
+        send = Store.send
+
+        def refuse(store: Store, request: Any) -> Any:
+            if store.name == lost.name and self.is_away:
+                raise IndexUnavailable(f"Index {store.name!r}: no answer")
+            return send(store, request)
+
+        self.is_away = True
+        monkeypatch.setattr(Store, "send", refuse)
+        # As in a cluster: each on a node of its own.
+        monkeypatch.setattr(Store, "node", lambda store: store.name)
+        return lost
+
+    def test_its_marks_wait(self, players: RankIndex, lost: RankIndex) -> None:
+        with disable_sync():
+            Player.objects.update(level=50)
+        own = len(members_of(lost))
+        assert drain(players) == 40 - own
+        assert waiting_marks(players).count() == own
+        assert set(contents(players.parts[0]).values()) == {50}
+        self.is_away = False
+        reset_breakers()
+        assert drain(players) == own
+        assert_mirrors(PlayerAscending)
+
+    def test_a_push_reaches_the_others(self, players: RankIndex, lost: RankIndex) -> None:
+        failed: list[Any] = []
+        listen = partial(lambda failed, members, **kwargs: failed.append(members), failed)
+        push_failed.connect(listen)
+        with disable_sync():
+            Player.objects.update(level=50)
+        assert try_push(players, set(range(1, 41)))
+        assert failed == [set(members_of(lost))]
+        assert try_push(players, set(range(1, 41)))
+        assert len(failed) == 1  # its breaker is open
+        assert not try_push(players, set(members_of(lost)))
+
+    def test_many_of_its_marks_block_no_others(
+        self, players: RankIndex, lost: RankIndex, pushes: list[Any]
+    ) -> None:
+        Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost) * 100)
+        with disable_sync():
+            Player.objects.filter(pk__in=members_of(players.parts[0])).update(level=50)
+        assert drain(players, limit=1000, batch_size=100) == len(members_of(players.parts[0]))
+        assert {name for name, _ in pushes} == {players.parts[0].name}
+
+    def test_it_is_repaired_when_it_returns(
+        self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
+    ) -> None:
+        with disable_sync():
+            Player.objects.update(level=50)
+        sync(players)
+        gauges = read_gauges(players)
+        assert (gauges.verdict, gauges.members, gauges.unwell) == (None, None, (lost.name,))
+        self.is_away = False
+        reset_breakers()
+        sync(players)
+        assert_mirrors(PlayerAscending)
+        assert read_gauges(players).unwell == ()
+        assert not rebuilds
+
+    def test_a_rebuild_builds_the_others(self, players: RankIndex, lost: RankIndex) -> None:
+        with disable_sync():
+            Player.objects.update(level=50)
+        with pytest.raises(IndexUnavailable):
+            rebuild(players)
+        assert waiting_marks(players).count() == 40
+        assert set(contents(players.parts[0]).values()) == {50}
+        self.is_away = False
+        reset_breakers()
+        sync(players)
+        assert_mirrors(PlayerAscending)
+
+
+def reset_breakers() -> None:
+    from django_zrank.sync.breaker import breaker
+
+    breaker.reset()
+
+
+def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) -> None:
+    before = {part: noted(part).generation for part in players.parts}
+    lost = players.parts[-1]
+    lose(lost)
+    with disable_sync():
+        Player.objects.update(level=50)
+    assert examine(players) is Verdict.EMPTY
+    assert repair(players) is Verdict.EMPTY
+    assert rebuilds == [players.name]
+    assert {part for part in players.parts if noted(part).generation != before[part]} == {lost}
+    assert waiting_marks(players).count() == 40  # those of the others are still due
+    drain(players)
+    assert_mirrors(PlayerAscending)
+
+
+def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) -> None:
+    with disable_sync():
+        Player.objects.update(level=50)
+    drain(players)
+    behind = players.parts[1]
+    store = Store(behind.name)
+    applied = int(store.check_health().applied)
+    for member in map(str, members_of(behind)):  # as before the last write
+        store.client.zadd(store.live.root, {member: int(member)})
+    store.client.hset(store.keys.meta, "applied", applied - 1)
+    restart(behind)
+    assert repair(players) is Verdict.RESTARTED
+    assert sorted(int(mark.member) for mark in waiting_marks(players)) == members_of(behind)
+    assert [part for part in players.parts if examine_part(part) is Verdict.BEHIND] == [behind]
+    sync(players)
+    assert_mirrors(PlayerAscending)
+    assert examine(players) is Verdict.HEALTHY
+
+
+def test_a_replay_ends_though_marks_of_another_shard_wait(
+    players: RankIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its marks lie between those of the shard that is replayed."""
+    with disable_sync():
+        Player.objects.update(level=50)
+    drain(players)
+    behind, away = players.parts[:2]
+    restart(behind)
+    store = Store(behind.name)
+    store.client.hset(store.keys.meta, "applied", int(store.check_health().applied) - 1)
+    assert repair(players) is Verdict.RESTARTED
+    row = Generation.objects.get(index=behind.name)
+    Mark.objects.create(index=players.name, member=str(members_of(away)[0]))
+    Generation.objects.filter(index=behind.name).update(replayed_to=row.replayed_to + 1)
+    lose(away)
+    drain(players)
+    assert waiting_marks(players).count() == 1
+    assert examine_part(behind) is Verdict.HEALTHY
+
+
+def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    with disable_sync():
+        Player.objects.update(level=50)
+    swaps: list[str] = []
+    swap = Store.swap_rebuilt
+
+    def killed(store: Store, *args: Any) -> Any:
+        swaps.append(store.name)
+        if len(swaps) == 2:
+            raise KeyboardInterrupt
+        return swap(store, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "swap_rebuilt", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(players)
+    assert waiting_marks(players).count() == 40  # not all are built
+    assert examine(players) is Verdict.HEALTHY
+    assert len({noted(part).generation for part in players.parts}) == 2
+    sync(players)
+    assert_mirrors(PlayerAscending)
+
+
+def test_killed_before_a_swap_is_noted(players: RankIndex) -> None:
+    part = players.parts[1]
+    Generation.objects.filter(index=part.name).update(generation="another", building=noted(part).generation)
+    assert examine(players) is Verdict.UNNOTED
+    assert repair(players) is Verdict.UNNOTED
+    assert examine(players) is Verdict.HEALTHY
+
+
+def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
+    before = [part.name for part in players.parts]
+    for shards in (2, 1, 4):
+        split(PlayerAscending, shards)
+        assert examine(players) is Verdict.EMPTY
+        sync(players)
+        assert_mirrors(PlayerAscending)
+        names = [part.name for part in players.parts]
+        rows = Generation.objects.filter(index__startswith=players.name)
+        assert sorted(row.index for row in rows) == sorted(names)
+        assert not Batch.objects.filter(index__in=before).exists()
+        assert not any(zrank.keys(f"*{{{name}}}*") for name in before)
+        before = names
+    assert players.name not in find_leftovers()
+    with pytest.raises(ValueError, match="is registered"):
+        prune(names[0])
+
+
+class TestLinks:
+    """Marks that lead to members by a column."""
+
+    @pytest.fixture
+    def accounts(self, divide: Callable[..., RankIndex]) -> RankIndex:
+        index = divide(AccountRank, 3)
+        Club.objects.bulk_create(Club(pk=pk) for pk in (1, 2))
+        Account.objects.bulk_create(Account(pk=pk, club_id=1 + pk % 2) for pk in range(1, 31))
+        Profile.objects.bulk_create(Profile(account_id=pk, points=pk) for pk in range(1, 31))
+        rebuild(index)
+        return index
+
+    def test_a_batch_for_each_shard(self, accounts: RankIndex) -> None:
+        with disable_sync():
+            Club.objects.filter(pk=1).update(is_open=False)
+        assert drain(accounts) == 1
+        assert_mirrors(AccountRank)
+        assert [batch.marks for batch in Batch.objects.all()] == [[["club_id", "1"]]] * 3
+
+    def test_members_in_a_shard_that_is_away_wait_by_themselves(self, accounts: RankIndex) -> None:
+        with disable_sync():
+            Club.objects.filter(pk=1).update(is_open=False)
+        away = accounts.parts[2]
+        lose(away)
+        drain(accounts)
+        own = {str(pk) for pk in range(1, 31) if accounts.part_of(str(pk)) is away and pk % 2 == 0}
+        assert {(mark.via, mark.member) for mark in waiting_marks(accounts)} == {
+            (None, member) for member in own
+        }
+        sync(accounts)
+        assert_mirrors(AccountRank)
+        assert not waiting_marks(accounts).exists()
+
+
+class TestVerification:
+    """Of all parts by one pass over the rows."""
+
+    @pytest.fixture(params=[7])
+    def index(self, request: pytest.FixtureRequest, divide: Callable[..., RankIndex]) -> RankIndex:
+        index = divide(CompetitorRank, request.param)
+        Guild.objects.create(pk=1, slug="g")
+        Competitor.objects.bulk_create(
+            Competitor(pk=pk, points=pk % 5, region=f"r{pk % 3}", platform="p", guild_id=1)
+            for pk in range(1, 61)
+        )
+        rebuild(index)
+        return index
+
+    def test_what_is_right(self, index: RankIndex) -> None:
+        report = verify(index)
+        assert report.ok
+        assert (report.rows, report.members) == (60, 60)
+
+    def test_finds_and_repairs_a_member_in_a_wrong_shard(self, index: RankIndex) -> None:
+        right = index.part_of("7")
+        wrong = next(part for part in index.parts if part is not right)
+        store = Store(wrong.name, wrong.layout)
+        change = ("7", 3, Store(right.name).client.hget(Store(right.name).live.part("memberships"), "7"))
+        assert store.apply_changes(store.begin_write(), [change])
+        report = verify(index)
+        assert (report.extra.count, report.drift) == (1, 1)
+        assert wrong.name in report.extra.examples[0].why
+        assert verify(index, repair=True).ok
+        assert verify(index).drift == 0
+        assert_mirrors(CompetitorRank)
+
+    def test_finds_and_repairs_what_is_missing_or_different(self, index: RankIndex) -> None:
+        for pk, score in (("7", None), ("8", 3), ("999", 2), ("odd", 1)):
+            store = Store(index.part_of(pk).name, index.layout)
+            assert store.apply_changes(store.begin_write(), [(pk, score, b"\0" * 9 if score else b"")])
+        report = verify(index)
+        assert (report.missing.count, report.different.count, report.extra.count) == (1, 1, 2)
+        assert verify(index, repair=True).ok
+        assert_mirrors(CompetitorRank)
+
+
+def test_commands(players: RankIndex, capsys: pytest.CaptureFixture[str]) -> None:
+    heard: list[Any] = []
+    listen = partial(lambda heard, sender, members, **kwargs: heard.append((sender, members)), heard)
+    rebuilt.connect(listen)
+    call_command("rebuild_zrank", players.name)
+    assert heard == [(players, 40)]
+    lose(players.parts[2])
+    call_command("zrank_status", players.name)
+    assert players.parts[2].name in capsys.readouterr().out
+    call_command("sync_zrank", players.name)
+    call_command("verify_zrank", players.name)
+    assert "40 members, as the database has them" in capsys.readouterr().out
+
+
+def test_reset_builds_every_shard(divide: Callable[..., RankIndex]) -> None:
+    index = divide(PlayerAscending, 3)
+    reset()
+    assert [contents(part) for part in index.parts] == [{}, {}, {}]
+    assert examine(index) is Verdict.HEALTHY
+
+
+OPERATIONS = st.sampled_from(
+    [
+        "save",
+        "update",
+        "delete",
+        "create",
+        "lost push",
+        "drain",
+        "rebuild",
+        "lose",
+        "restart",
+        "repair",
+        "part",
+    ]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shards=st.sampled_from([2, 3, 7]), operations=st.lists(OPERATIONS, max_size=25), seed=st.integers())
+def test_whatever_happens(
+    zrank: Redis, divide: Callable[..., RankIndex], shards: int, operations: list[str], seed: int
+) -> None:
+    chance = random.Random(seed)
+    Player.objects.all().delete()
+    Mark.objects.all().delete()
+    index = divide(PlayerAscending, shards)
+    zrank.flushdb()
+    reset()
+    Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 21))
+
+    def some() -> Any:
+        return Player.objects.filter(pk__in=[chance.randrange(1, 25) for _ in range(chance.randrange(1, 9))])
+
+    def save() -> None:
+        for player in some():
+            player.level = chance.randrange(100)
+            player.save()
+
+    def create() -> None:
+        Player.objects.update_or_create(pk=chance.randrange(1, 30), defaults={"level": chance.randrange(100)})
+
+    def lost_push() -> None:
+        with disable_sync():
+            save()
+
+    def part() -> None:
+        rebuild(index, parts=[chance.choice(index.parts)])
+
+    does: dict[str, Callable[[], Any]] = {
+        "save": save,
+        "update": lambda: some().update(level=chance.randrange(100)),
+        "delete": lambda: some().delete(),
+        "create": create,
+        "lost push": lost_push,
+        "drain": lambda: drain(index, limit=chance.randrange(1, 20)),
+        "rebuild": lambda: rebuild(index),
+        "lose": lambda: lose(chance.choice(index.parts)),
+        "restart": lambda: restart(chance.choice(index.parts)),
+        "repair": lambda: repair(index),
+        "part": part,
+    }
+    for operation in operations:
+        with suppress(IndexUnavailable):  # where each part was lost
+            does[operation]()
+    while sync(index).marks:
+        pass
+    assert examine(index) is Verdict.HEALTHY
+    assert_mirrors(PlayerAscending)
