@@ -23,15 +23,14 @@ local members = {}
 for i = FIRST, #ARGV do
   members[#members + 1] = ARGV[i]
 end
-local found
+-- A member without a membership is stored plainly.
+local plain, known = redis.call('ZMSCORE', live, unpack(members)), {}
 if memberships == '1' then
-  found = redis.call('HMGET', memberships_key(live), unpack(members))
-else
-  found = redis.call('ZMSCORE', live, unpack(members))
+  known = redis.call('HMGET', memberships_key(live), unpack(members))
 end
 local now, seen, missing = integer(clock()), {}, {}
 for n, member in ipairs(members) do
-  if found[n] then
+  if plain[n] or known[n] then
     seen[#seen + 1], seen[#seen + 2] = now, member
   else
     missing[#missing + 1] = member

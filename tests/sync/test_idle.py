@@ -298,6 +298,17 @@ def test_a_touch_wakes_with_one_query(videos: type[RankIndex]) -> None:
     assert clean(videos)
 
 
+def test_a_touch_finds_a_member_without_a_membership(declare: Declare) -> None:
+    """Where integers may be wide there are memberships, but of the wide ones alone."""
+    video = Video.objects.create(seen=timezone.now())
+    index = declare(Video, "-total", idle=("seen", MONTH))
+    sync(index)
+    with CaptureQueriesContext(connection) as queries:
+        index.scores.touch(video)
+    assert not [query for query in queries if "testapp_video" in query["sql"]]
+    assert list(Store(index.instance().name).read_touches([str(video.pk)])) == [str(video.pk)]
+
+
 def test_a_touch_of_no_row_is_refused(videos: type[RankIndex]) -> None:
     with pytest.raises(NotRanked):
         videos.scores.touch(4711)

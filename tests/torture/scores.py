@@ -21,9 +21,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -50,6 +49,9 @@ STRIKES: Final = {
     "database": 0.3,
 }
 """What is killed, and how often."""
+
+HURRIED: Final = 0.3
+"""Seconds for which a crash of Redis lets changes gather, and then flushes run, where it comes back older."""
 
 
 class DurableRedis(RedisServer):
@@ -147,7 +149,10 @@ def unanswered(path: Path) -> dict[str, list[str]]:
     return begun
 
 
-def change(path: Path, seed: int, members: list[int]) -> None:
+Send = Callable[[str, list[str], Callable[..., None]], None]
+
+
+def change(path: Path, seed: int, choose: Callable[[random.Random], list[str]], send: Send) -> None:
     """Change scores for ever, having ended what the process before has begun."""
     chance = random.Random(seed)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -159,30 +164,42 @@ def change(path: Path, seed: int, members: list[int]) -> None:
         write("again", key)
         send(key, words, write)
     while True:
-        key = f"{path.stem}-{os.getpid()}-{chance.random()}"
-        if chance.random() < 0.2:
-            words = ["best", str(chance.choice(members)), str(chance.randint(1, 10**6))]
-        else:
-            chosen = chance.sample(members, chance.choice((1, 1, 1, 3)))
-            words = ["add", *(f"{member}:{chance.randint(1, 9)}" for member in chosen)]
+        key = f"{path.stem}-{os.getpid()}-{time.time():.6f}"
+        words = choose(chance)
         write("begin", key, *words)
         send(key, words, write)
         if chance.random() < 0.05:
             time.sleep(0.05 * chance.random())
 
 
-def send(key: str, words: list[str], write: Callable[..., None]) -> None:
+def add_or_submit(members: list[int], chance: random.Random) -> list[str]:
+    """A change, as words."""
+    if chance.random() < 0.2:
+        return ["best", str(chance.choice(members)), str(chance.randint(1, 10**6))]
+    chosen = chance.sample(members, chance.choice((1, 1, 1, 3)))
+    return ["add", *(f"{member}:{chance.randint(1, 9)}" for member in chosen)]
+
+
+def make(key: str, words: list[str]) -> None:
+    """Make a change."""
+    from tests.testapp.zrank import VideoPrice, VideoRank
+
+    if words[0] == "best":
+        VideoPrice.scores.submit(int(words[1]), int(words[2]), key=key)
+    else:
+        pairs = (word.split(":") for word in words[1:])
+        VideoRank.scores.increment({int(member): int(by) for member, by in pairs}, key=key)
+
+
+def send(
+    key: str, words: list[str], write: Callable[..., None], make: Callable[[str, list[str]], None] = make
+) -> None:
     """Make one change, as often as it takes. A server that lost its newest writes may have forgotten the key."""
     from django_zrank.exceptions import IndexUnavailable
-    from tests.testapp.zrank import VideoPrice, VideoRank
 
     while True:
         try:
-            if words[0] == "best":
-                VideoPrice.scores.submit(int(words[1]), int(words[2]), key=key)
-            else:
-                pairs = (word.split(":") for word in words[1:])
-                VideoRank.scores.increment({int(member): int(by) for member, by in pairs}, key=key)
+            make(key, words)
         except (IndexUnavailable, DatabaseError, InterfaceError):
             write("again", key)
             connections.close_all()
@@ -212,35 +229,33 @@ def save(seed: int, members: list[int]) -> None:
         time.sleep(0.03 * chance.random())
 
 
-def keep(seed: int, work: Callable[[Any], object]) -> None:
-    """Do something to both indexes for ever."""
+def keep(seed: int, indexes: Sequence[Any], work: Callable[[Any], object]) -> None:
+    """Do something to the indexes for ever, to the first one most often."""
     from django_zrank.exceptions import ZRankError
-    from tests.testapp.zrank import VideoPrice, VideoRank
 
     chance = random.Random(seed)
     while True:
         try:
-            work(chance.choice((VideoRank, VideoRank, VideoPrice)).instance())
+            work(chance.choice((indexes[0], *indexes)).instance())
         except (ZRankError, DatabaseError, InterfaceError):
             with suppress(Exception):
                 connections.close_all()
         time.sleep(0.05 * chance.random())
 
 
-def watch_for_ever() -> None:
+def watch_for_ever(indexes: Sequence[Any]) -> None:
     from django_zrank.sync import flush
     from django_zrank.sync.watch import watch
-    from tests.testapp.zrank import VideoPrice, VideoRank
 
     flush.is_due = lambda index: random.random() < 0.5
-    watch([VideoRank.instance(), VideoPrice.instance()], interval=0.05, stop=Event())
+    watch([index.instance() for index in indexes], interval=0.05, stop=Event())
 
 
 def dawdle() -> None:
     """Let flushes take their time between their steps: a short run is to meet them there."""
     from django_zrank.store import Store
 
-    for name in ("take_pending", "settle_flush"):
+    for name in ("take_pending", "settle_flush", "settle_touches"):
         step = getattr(Store, name)
 
         def late(*args: Any, step: Any = step) -> Any:
@@ -269,15 +284,29 @@ def settle_without_number() -> None:
     flush._carry = carry
 
 
+def leave_out_reconcile() -> None:
+    """Accept servers without making what is pending there what the column lacks."""
+    from django_zrank.sync import health, rebuild
+
+    health.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
+
+
+BREAKS: Final = {"no_number": settle_without_number, "no_reconcile": leave_out_reconcile}
+"""Switches that break the protocol, each to be noticed by a run."""
+
+
 # The driver
 
 
 class Driver:
+    """Starts and kills everything, and compares."""
+
     def __init__(
         self, options: argparse.Namespace, folder: Path, database: Any, server: DurableRedis | PairedRedis
     ) -> None:
         from tests.testapp.models import Video
 
+        self.indexes = self.declare()
         self.options, self.folder, self.database, self.server = options, folder, database, server
         self.chance = random.Random(options.seed)
         Video.objects.bulk_create(Video() for _ in range(MEMBERS))
@@ -285,23 +314,38 @@ class Driver:
         self.running: dict[tuple[str, int], Process] = {}
         self.kills: dict[str, int] = defaultdict(int)
 
+    def declare(self) -> Sequence[Any]:
+        """The indexes whose scores change."""
+        from tests.testapp.zrank import VideoPrice, VideoRank
+
+        return VideoRank, VideoPrice
+
+    def choose(self, chance: random.Random) -> list[str]:
+        return add_or_submit(self.members, chance)
+
+    send = staticmethod(send)
+
+    def perform(self, task: str, number: int, seed: int) -> None:
+        """What a process does."""
+        from django_zrank.sync.flush import flush
+        from django_zrank.sync.rebuild import rebuild
+
+        if task == "change":
+            change(self.log(number), seed, self.choose, self.send)
+        elif task == "save":
+            save(seed, self.members)
+        elif task == "watch":
+            watch_for_ever(self.indexes)
+        else:
+            keep(seed, self.indexes, flush if task == "flush" else rebuild)
+
     def start(self, task: str, number: int) -> None:
         connections.close_all()
         seed = self.chance.randrange(10**9)
 
         def run() -> None:
-            from django_zrank.sync.flush import flush
-            from django_zrank.sync.rebuild import rebuild
-
             random.seed(seed)
-            if task == "change":
-                change(self.log(number), seed, self.members)
-            elif task == "save":
-                save(seed, self.members)
-            elif task == "watch":
-                watch_for_ever()
-            else:
-                keep(seed, flush if task == "flush" else rebuild)
+            self.perform(task, number, seed)
 
         self.running[task, number] = Process(run, self.folder / f"{task}.out")
 
@@ -310,10 +354,9 @@ class Driver:
 
     def run(self) -> bool:
         from django_zrank.sync.rebuild import rebuild
-        from tests.testapp.zrank import VideoPrice, VideoRank
 
-        rebuild(VideoRank.instance())
-        rebuild(VideoPrice.instance())
+        for index in self.indexes:
+            rebuild(index.instance())
         self.server.save()
         for task, number in TASKS.items():
             for n in range(number):
@@ -337,7 +380,9 @@ class Driver:
         ]
         (kind,) = self.chance.choices(possible, [STRIKES[kind] for kind in possible])
         self.kills[kind] += 1
-        if kind == "redis":
+        if kind == "redis" and self.options.redis == "dump" and self.chance.random() < 0.5:
+            self.crash_after_flushes()
+        elif kind == "redis":
             self.server.crash()
         elif kind in TASKS:
             number = self.chance.randrange(TASKS[kind])
@@ -346,19 +391,39 @@ class Driver:
         else:
             self.database.strikes[kind](self.chance)
 
+    def crash_after_flushes(self) -> None:
+        """Let Redis come back with much pending that the column has by then, and little that is lost."""
+        others = [process for (task, _), process in self.running.items() if task in ("flush", "watch")]
+        changers = [process for (task, _), process in self.running.items() if task == "change"]
+        for process in others:
+            process.pause()
+        time.sleep(HURRIED)
+        self.server.save()
+        for process in changers:
+            process.pause()
+        for process in others:
+            process.resume()
+        time.sleep(HURRIED)
+        self.server.crash()
+        for process in changers:
+            process.resume()
+
+    def end_changes(self) -> None:
+        """Bring indexes in step, and end the changes whose replies were lost."""
+        self.settle()
+        for number in range(TASKS["change"]):
+            with self.log(number).open("a") as file:
+                for key, words in unanswered(self.log(number)).items():
+                    self.send(key, words, lambda *words: print(*words, file=file))
+        self.settle()
+        self.settle()
+
     def compare(self) -> bool:
         from tests.sync.mirror import contents
         from tests.testapp.models import Video
         from tests.testapp.zrank import VideoPrice, VideoRank
 
-        settle = partial(self.settle, VideoRank, VideoPrice)
-        settle()
-        for number in range(TASKS["change"]):
-            with self.log(number).open("a") as file:
-                for key, words in unanswered(self.log(number)).items():
-                    send(key, words, lambda *words: print(*words, file=file))
-        settle()
-        settle()
+        self.end_changes()
         added, best, lost, again, changes = self.acknowledged()
         wrong = 0
         rows = {video.pk: video for video in Video.objects.all()}
@@ -371,26 +436,29 @@ class Driver:
                 print(
                     f"member {pk}: {must} (of it {video.total} saved, {lost[pk]} may be lost), {best[pk]}: {mine}"
                 )
-        print(f"changes  {changes} acknowledged, {sum(lost.values())} units may have been lost")
-        print(f"kills    {sum(self.kills.values())}: {dict(self.kills)}")
-        print(f"members  {len(rows)} compared, {wrong} wrong")
+        self.report(f"{changes} acknowledged, {sum(lost.values())} units may have been lost", wrong)
         return not wrong
 
-    def settle(self, *indexes: Any) -> None:
+    def report(self, changes: str, wrong: int) -> None:
+        print(f"changes  {changes}")
+        print(f"kills    {sum(self.kills.values())}: {dict(self.kills)}")
+        print(f"members  {len(self.members)} compared, {wrong} wrong")
+
+    def settle(self) -> None:
         """Bring indexes in step. A rebuild that was killed is in the way until it counts as dead."""
         from django_zrank.exceptions import ZRankError
         from django_zrank.sync.watch import sync
 
-        for index in indexes:
+        for index in self.indexes:
             for _ in range(50):
                 try:
-                    sync(index)
+                    sync(index.instance())
                     break
                 except (ZRankError, DatabaseError, InterfaceError):
                     connections.close_all()
                     time.sleep(0.2)
             else:
-                raise RuntimeError(f"{index.name} doesn't come to rest")
+                raise RuntimeError(f"{index} doesn't come to rest")
 
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
         """What was added to each member, its best price, what may have been lost, or made twice by a failover that
@@ -425,10 +493,11 @@ class Driver:
         return added, best, lost, twice, changes
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.torture.scores", description=(__doc__ or "").split("\n")[0]
-    )
+def main(
+    make: type[Driver] = Driver, about: str = __doc__ or "", breaks: Mapping[str, Callable[[], None]] = BREAKS
+) -> int:
+    usage = about.split("\n")[0]
+    parser = argparse.ArgumentParser(prog=usage.split("`")[2], description=usage)
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
     parser.add_argument(
         "--redis",
@@ -439,9 +508,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument(
-        "--break", dest="broken", choices=["no_number"], help="Break the protocol on purpose."
-    )
+    parser.add_argument("--break", dest="broken", choices=breaks, help="Break the protocol on purpose.")
     options = parser.parse_args()
     options.keep_marks = 3600.0
     from tests.torture.__main__ import redis_binary, set_up_django
@@ -460,9 +527,9 @@ def main() -> int:
         Store.LEASE = Store.WINDOW = 3
         dawdle()
         if options.broken:
-            settle_without_number()
+            breaks[options.broken]()
         try:
-            is_right = Driver(options, folder, database, server).run()
+            is_right = make(options, folder, database, server).run()
         finally:
             connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
             connections.close_all()

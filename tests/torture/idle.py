@@ -1,0 +1,176 @@
+"""``python -m tests.torture.idle``: members that sleep and are touched, while everything is killed.
+
+As ``tests.torture.scores``; but processes touch members and increment them, some often and some hardly ever, and
+members that nobody touched for some seconds fall asleep. In the end each column tells of the last touch that was
+acknowledged, unless Redis may have lost it; the scores are what was acknowledged; and those are ranked who are awake.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from django.db import DatabaseError, InterfaceError
+from django.utils import timezone
+
+from tests.torture.scores import Driver, PairedRedis, log_lines, main, send
+
+PERIOD: Final = timedelta(seconds=4)
+
+
+def make(index: Any, key: str, words: list[str]) -> None:
+    """Touch a member, or add to its score."""
+    kind, member, *by = words
+    if kind == "touch":
+        index.scores.touch(int(member))
+    else:
+        index.scores.increment(int(member), int(by[0]), key=key)
+
+
+def save(seed: int, members: list[int]) -> None:
+    """See members by a save of their row, and change what nobody ranks."""
+    from tests.testapp.models import Video
+
+    chance = random.Random(seed)
+    while True:
+        with suppress(DatabaseError, InterfaceError):
+            for video in Video.objects.filter(pk=chance.choice(members)):
+                if chance.random() < 0.3:
+                    video.seen = timezone.now()
+                    video.save(update_fields=["seen"])
+                else:
+                    video.save(update_fields=["region"])
+        time.sleep(0.1 * chance.random())
+
+
+def drop_newer_touches() -> None:
+    """Settle touches that came while the column was written, too."""
+    from django_zrank.store import Store
+
+    settle = Store.settle_touches
+
+    def careless(store: Any, members: Any, written: Any, rest: Any) -> None:
+        time.sleep(0.4 * random.random())
+        settle(store, members, {**written, **store.read_touches(written)}, rest)
+
+    Store.settle_touches = careless  # type: ignore[method-assign]
+
+
+class IdleDriver(Driver):
+    """Starts and kills everything, and compares."""
+
+    def declare(self) -> Sequence[Any]:
+        from django_zrank import RankIndex, registry
+        from django_zrank.sync import signal_handlers
+        from django_zrank.sync.watch import sync
+        from tests.testapp.models import Video
+
+        attributes = {
+            "model": Video,
+            "order": ("-total",),
+            "name": "awake",
+            "idle": ("seen", PERIOD),
+            "write_behind": "increment",
+        }
+        index = registry.register(type("AwakeRank", (RankIndex,), attributes))
+        signal_handlers.connect(index.instance())
+        sync(index)
+        return [index]
+
+    def choose(self, chance: random.Random) -> list[str]:
+        # Some members at a time, others in some seconds: most fall asleep in between.
+        first = int(time.time() / PERIOD.total_seconds() * 8)
+        lately = [self.members[(first + n) % len(self.members)] for n in range(3)]
+        member = chance.choice(lately if chance.random() < 0.97 else self.members)
+        return (
+            ["touch", str(member)]
+            if chance.random() < 0.6
+            else ["add", str(member), str(chance.randint(1, 9))]
+        )
+
+    def send(self, key: str, words: list[str], write: Callable[..., None]) -> None:  # type: ignore[override]
+        send(key, words, write, partial(make, self.indexes[0]))
+
+    def perform(self, task: str, number: int, seed: int) -> None:
+        if task == "save":
+            save(seed, self.members)
+        else:
+            super().perform(task, number, seed)
+
+    def is_lost(self, at: float) -> bool:
+        return any(first <= at <= last for first, last in self.server.lost)
+
+    def acknowledged_touches(self) -> tuple[dict[int, float], dict[int, list[int]], int]:
+        """When each member was last touched, of what can't be lost; the least and the most that was added to it; and
+        the number of changes."""
+        touched = dict.fromkeys(self.members, 0.0)
+        added = {member: [0, 0] for member in self.members}
+        changes = 0
+        for path in self.folder.glob("changes-*.log"):
+            begun: dict[str, list[str]] = {}
+            again = set()
+            for what, key, *words in log_lines(path):
+                if what == "begin":
+                    begun[key] = words
+                elif what == "again":
+                    again.add(key)
+                else:
+                    kind, member, *by = begun[key]
+                    changes += 1
+                    kept = not self.is_lost(float(words[0]))
+                    if kept:
+                        touched[int(member)] = max(touched[int(member)], float(key.rsplit("-", 1)[1]))
+                    if kind == "add":
+                        added[int(member)][0] += int(by[0]) if kept else 0
+                        added[int(member)][1] += int(by[0]) * (
+                            1 + (key in again and isinstance(self.server, PairedRedis))
+                        )
+        return touched, added, changes
+
+    def compare(self) -> bool:
+        from django_zrank.store import Store
+        from tests.sync.mirror import contents
+        from tests.testapp.models import Video
+
+        index = self.indexes[0]
+        self.end_changes()
+        index.scores.touch(*self.members[::4])
+        before = timezone.now()
+        self.settle()
+        store = Store(index.instance().name)
+        while store.client.zcard(store.keys.touched):
+            self.settle()
+        rows = {video.pk: video for video in Video.objects.all()}
+        ranked = contents(index)
+        after = timezone.now()
+        touched, added, changes = self.acknowledged_touches()
+        wrong = awake = 0
+        for pk, row in rows.items():
+            last, (least, most) = touched[pk], added[pk]
+            is_awake = row.seen is not None and row.seen > after - PERIOD
+            is_asleep = row.seen is None or row.seen <= before - PERIOD
+            score = ranked.get(str(pk))
+            awake += is_awake
+            if (
+                (last and (row.seen is None or row.seen.timestamp() < last - 0.001))
+                or not least <= row.total <= most
+                or (is_awake and score is None)
+                or (is_asleep and score is not None)
+                or score not in (None, row.total)
+            ):
+                wrong += 1
+                print(
+                    f"member {pk}: touched {last}, added {least} to {most}: {row.seen}, {row.total}, {score}"
+                )
+        self.report(f"{changes} acknowledged, {awake} members awake, {len(ranked)} ranked", wrong)
+        return not wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(IdleDriver, __doc__, {"touches_dropped": drop_newer_touches}))
