@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -56,6 +56,7 @@ class Reader(Executor):
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)
+        self._declares = lru_cache(maxsize=16)(index.declares)  # asked with every question
 
         self.trust, self._acceptance_trust = Trust(), Trust()
 
@@ -100,7 +101,7 @@ class Reader(Executor):
     def _request(self, question: Question[Answer], view: View, live: Keys) -> Request[Answer]:
         """The request that asks a generation. It may just have been put in place by processes with another declaration
         of the index: raises ``NotBuilt``."""
-        if not self.index.declares(live.generation):
+        if not self._declares(live.generation):
             raise self.declared_otherwise()
         return question.request(view, live)
 

@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.duration import duration_string
 from django.utils.translation import gettext_lazy as _
 from rest_framework.serializers import ValidationError
 
@@ -19,7 +18,7 @@ from ..recommendations import sides
 from .parameters import Parameter, Text
 from .schemas import NUMBER, Schema, band_pattern
 
-__all__ = ["BandParameter", "RanksParameter", "StepsParameter", "show_band"]
+__all__ = ["BandParameter", "RanksParameter", "StepsParameter"]
 
 
 class BandParameter(Parameter):
@@ -119,8 +118,3 @@ def _at_most_two(text: str) -> list[str]:
     if len(parts) > 2:
         raise ValueError(_("write one distance, or two as “below,above”"))
     return parts
-
-
-def show_band(band: Any) -> list[Any]:
-    """[below, above], fit to be asked for again: seconds are not, since a date's band counts in days."""
-    return [duration_string(one) if isinstance(one, timedelta) else one for one in band]

@@ -24,7 +24,6 @@ from ..index import RankIndex
 from ..ranking import Ranking
 from ..registry import registry
 from .exceptions import MemberNotRanked, NoOwner, RankingUnavailable
-from .filters import Condition
 from .framework import backend_parameters, common_parameters
 from .names import RESERVED, filter_name
 from .pagination import get_page_parameters
@@ -129,11 +128,6 @@ class IndexViewSet(GenericViewSet[Any]):
             self.action or "", Query
         )  # mypy doesn't take it for hashable
         return get_query(query_class, self.get_limits())
-
-    def get_asked(self) -> tuple[dict[str, Any], dict[str, Condition]]:
-        """Parse the query string: the values of what was given, by name, and the filters. 400 for parameters that this
-        view doesn't take."""
-        return self.get_query().read(self.request.query_params)
 
     def shows_rows(self) -> bool:
         """Return True if results show rows of the model, not only the ranking's own values."""

@@ -90,7 +90,7 @@ class ScoreViewSet(IndexViewSet):
 
     def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change the score of one member."""
-        self.get_asked()
+        self.get_query().read(request.query_params)
         index, key = self._get_changed_index(), self.get_idempotency_key()
         try:
             given = request.data

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import models
+from django.utils.duration import duration_string
 from rest_framework.decorators import action
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -15,8 +17,6 @@ from rest_framework.response import Response
 from ..conf import get_settings
 from ..entries import Entry
 from ..index import Band
-from ..recommendations import sides
-from .bands import show_band
 from .base import IndexViewSet
 from .exceptions import MemberNotRanked
 from .filters import narrow
@@ -81,7 +81,7 @@ class RecommendationViewSet(IndexViewSet):
         band = self.served.get_band() if self.max_band is None else None
         if band is None:
             return self.max_band
-        below, above = sides(band)
+        below, above = band if isinstance(band, (tuple, list)) else (band, band)
         return 10 * below, 10 * above
 
     def get_limits(self, **own: Any) -> Limits:
@@ -111,16 +111,18 @@ class RecommendationViewSet(IndexViewSet):
                 self.permission_denied(self.request, message=getattr(permission, "message", None))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        arguments, conditions = self.get_asked()
+        arguments, conditions = self.get_query().read(request.query_params)
         arguments.setdefault("n", min(self.default_n, get_settings().max_n))
         if "ranks" in arguments:
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
         member = self.get_own_member() if pk is None else self.get_member(pk)
         recommendations = narrow(self.get_ranking(), conditions).recommend(member, **arguments)
+        band: Any = recommendations.band
         return Response(
             {
-                "band": show_band(recommendations.band),
+                # Fit to be asked for again: seconds are not, since a date's band counts in days.
+                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
                 "candidates": recommendations.candidates,
                 "results": self.get_results(recommendations),
             }
@@ -149,7 +151,7 @@ class LeaderboardViewSet(IndexViewSet):
         return replace(limits, others=limits.others.union(pages), pages=tuple(pages.items()))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        _, conditions = self.get_asked()
+        _, conditions = self.get_query().read(request.query_params)
         ranking = narrow(self.get_ranking(), conditions)
         page: list[Entry] | None = self.paginate_queryset(Board(ranking, self.paginator))  # type: ignore[arg-type]
         if page is None:
@@ -158,7 +160,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The place of one member: rank and score. With a filter, the rank among those that pass it."""
-        _, conditions = self.get_asked()
+        _, conditions = self.get_query().read(request.query_params)
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
         entry = narrow(self.get_ranking(), conditions).entry(member)
         return self._get_location(entry, {entry.pk: member})
@@ -166,7 +168,7 @@ class LeaderboardViewSet(IndexViewSet):
     @action(detail=False, name="My place")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """My own place: rank and score. With a filter, my rank among those that pass it."""
-        _, conditions = self.get_asked()
+        _, conditions = self.get_query().read(request.query_params)
         member = self.get_own_member()
         return self._get_location(narrow(self.get_ranking(), conditions).entry(member))
 
@@ -176,7 +178,7 @@ class LeaderboardViewSet(IndexViewSet):
 
         `n` is how many in all; near an end of the ranking, there are more of them on the other side.
         """
-        arguments, conditions = self.get_asked()
+        arguments, conditions = self.get_query().read(request.query_params)
         key = self._get_key()
         member = (
             self.get_own_member() if key == "me" else self.get_member(key, lookup_field=self.lookup_field)
@@ -192,7 +194,7 @@ class LeaderboardViewSet(IndexViewSet):
         `facet` names it, or the columns of one of several, separated by commas. `n` limits the values
         shown; `count` says how many there are.
         """
-        arguments, conditions = self.get_asked()
+        arguments, conditions = self.get_query().read(request.query_params)
         facet, n = arguments["facet"], arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
         counts = narrow(self.get_ranking(), conditions).counts(*facet.paths)
