@@ -40,7 +40,7 @@ class View:
     LIMIT: ClassVar[int] = 5_000_000
     """The most members that the smallest of several filters may have."""
 
-    WORK: ClassVar[int] = 2500
+    WORK: ClassVar[int] = 1500
     """Look-ups of one piece of an intersection, at most: each is a call of its own."""
 
     layout: Layout

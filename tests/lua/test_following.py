@@ -102,7 +102,7 @@ class World:
 
 @pytest.mark.parametrize("index", [Pieces, PiecesTied, PiecesDense])
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=list(SCOPES))
-@pytest.mark.parametrize("work", [2500, 40])
+@pytest.mark.parametrize("work", [View.WORK, 40])
 def test_it_is_what_it_would_be_if_it_were_made_anew(
     zrank: Redis, index: type[RankIndex], scope: Scope, work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
