@@ -11,6 +11,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.engine.pace import MOST, Pace
+from django_zrank.requests.scores import LIMIT, Touch
 from django_zrank.store import Change, Store
 from tests.builds import start
 
@@ -131,6 +132,16 @@ def test_what_is_not_cut_is_noticed(
     with watched(zrank) as costs:
         run()
     assert max(costs) > CEILING
+
+
+@pytest.mark.parametrize("layout", [PLAIN, FACETS], ids=["plain", "facets"])
+def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
+    store = built(layout)
+    members = [*map(str, range(LIMIT - 2)), "missing", "absent"]
+    with watched(zrank) as costs:
+        assert store.run(Touch(layout, members).request) == members[-2:]
+    assert max(costs) <= CEILING // 3
+    assert {member.decode() for member in zrank.zrange(store.keys.touched, 0, -1)} == set(members[:-2])
 
 
 @pytest.mark.parametrize("operation", [load, write, remove], ids=lambda operation: operation.__name__)

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 from ..codec.layout import PLAIN, Layout
 from ..keys import Keys
 from ..scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
-from .request import Call, Request
+from .request import Call, Request, in_turn
 
 __all__ = ["LIMIT", "ChangeScores", "Changed", "Touch"]
 
 LIMIT = 1000
 """The most members that one call changes."""
+
+_TOUCHED = 400
+"""The most members that are touched in one round trip."""
 
 
 class Changed(NamedTuple):
@@ -72,10 +75,13 @@ class Touch(NamedTuple):
     members: Sequence[str]
 
     def request(self, keys: Keys) -> Request[list[str]]:
-        """The request. The answer: the members that aren't ranked."""
+        """The request: some members a round trip. The answer: those that aren't ranked."""
         names = (keys.root, keys.meta, keys.touched, keys.due)
-        arguments = (keys.generation, int(self.layout.memberships), *self.members)
-        return Request((Call(TOUCH_MEMBERS, names, arguments),), _texts, writes=True)
+        how = (keys.generation, int(self.layout.memberships))
+        pieces = [self.members[at : at + _TOUCHED] for at in range(0, len(self.members), _TOUCHED)]
+        calls = [Call(TOUCH_MEMBERS, names, (*how, *piece)) for piece in pieces]
+        requests = [Request((call,), _texts, writes=True) for call in calls]
+        return in_turn(requests).then(lambda missing: list(chain.from_iterable(missing)))
 
 
 def _texts(replies: list[list[bytes]]) -> list[str]:
