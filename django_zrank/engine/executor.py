@@ -170,6 +170,11 @@ class Executor:
                 return self.not_built()
             case ["UNHEALTHY", *_]:
                 return self.not_accepted()
+            case ["OTHERRULE", *_]:
+                return IndexUnavailable(
+                    f"Index {self.name!r}: what was changed under another write_behind is not flushed yet: sync_zrank "
+                    "does that, and then scores can change again"
+                )
             case ["TOOLARGE", size, limit]:
                 return FilterTooLarge(
                     f"Index {self.name!r}: no facet covers what is asked, and it would be computed from "
