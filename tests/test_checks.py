@@ -527,7 +527,6 @@ DECLARATIONS = [
         for shards in (0, 1025, -1, 2.0, True, "16", None)
     ),
     declaring("zrank.E040", "long names of shards", "of a shard is too long", name="x" * 250, shards=2),
-    declaring("zrank.E041", "shards", "not finished", shards=2),
     declaring(
         "zrank.W011",
         "idle without an index",
