@@ -63,6 +63,7 @@ _GAUGES: Final = {
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
     "zrank_term": "Histories of servers that were accepted",
     "zrank_generation_info": "1 for the build in force",
+    "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose verdict is not HEALTHY",
     "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
 }
 _COUNTERS: Final = {
@@ -92,7 +93,7 @@ class Collector:
             families["zrank_up"].add(gauges is not None and gauges.verdict is not None, index=index.name)
             if gauges is not None:
                 _add(families, index.name, gauges)
-        families["zrank_breaker_open"].add(breaker.is_open)
+        families["zrank_breaker_open"].add(breaker.is_any_open)
         for (name, labels), count in list(_counts.items()):
             families[name].add(count, **dict(labels))
         yield from families.values()
@@ -128,6 +129,9 @@ def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
         if value is not None:
             families[family].add(value, index=name)
     families["zrank_generation_info"].add(1, index=name, generation=gauges.generation)
+    for shard in gauges.unwell:
+        if shard != name:
+            families["zrank_shard_unhealthy"].add(1, index=name, shard=shard)
     for verdict in Verdict:
         families["zrank_verdict"].add(verdict is gauges.verdict, index=name, verdict=verdict.name)
 

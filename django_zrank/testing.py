@@ -192,7 +192,7 @@ def reset() -> None:
     """
     isolation.require_test("reset()")
     isolation.require_redis()
-    breaker.reset()
+    breaker.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in (part for whole in registry.all() for part in whole.parts):
         store, building = Store(index.name, index.layout), index.new_generation()

@@ -16,7 +16,7 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
-from .reach import Reach, breaker_of
+from .reach import Reach, is_suspended, resume, suspend
 from .seen import carry_touches, write_seen
 from .transactions import is_open
 
@@ -202,9 +202,7 @@ def forget(index: RankIndex) -> None:
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
     """Push, save to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
-    asked = {
-        part: own for part, own in index.split(pks, index.to_text).items() if not breaker_of(part).is_open
-    }
+    asked = {part: own for part, own in index.split(pks, index.to_text).items() if not is_suspended(part)}
     if not asked:
         return False
     reach = Reach(index)
@@ -215,13 +213,13 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
         return False
     for part, failure in reach.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            breaker_of(part).reset()
+            resume(part)
             logger.warning("Not pushed. %s", failure)
         else:
-            breaker_of(part).trip(failure)
+            suspend(part, failure)
         push_failed.send_robust(index, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
-        breaker_of(part).reset()
+        resume(part)
     return bool(pushed.written)
 
 
