@@ -1,7 +1,7 @@
 """Hatch's hook for what a package index shows: the project's URLs, and a README whose links lead somewhere from there.
 
-Whoever builds a release says where the repository is: by ``ZRANK_REPOSITORY_URL``, or as CI of GitHub and GitLab does by
-itself. Where nobody does, there are no URLs, and links to files are plain text.
+Whoever builds a release says where the repository is: by ``ZRANK_REPOSITORY_URL``, or as CI of GitHub and GitLab does
+by itself. Where nobody does, there are no URLs, and links to files are plain text.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ class PackagePage(MetadataHookInterface):
 
         text = LINK.sub(rewrite, Path(self.root, "README.md").read_text(encoding="utf-8"))
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
-        metadata["urls"] = (
-            {
+        metadata["urls"] = {}
+        if repository:
+            metadata["urls"] |= {
                 "Documentation": f"{files}/tree/{tag}/docs",
                 "Changelog": f"{files}/blob/{tag}/CHANGELOG.md",
                 "Source": repository,
                 "Issues": f"{files}/issues",
             }
-            if repository
-            else {}
-        )
 
 
 def locate() -> tuple[str, str]:
