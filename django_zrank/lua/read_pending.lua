@@ -17,10 +17,7 @@ local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, rule, flushed = unpack(ARGV, 1, 3)
 local FIRST = 4
 
-local hashes
-if holds(meta, 'generation', generation) then
-  hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
-end
+local hashes = holds(meta, 'generation', generation) and unflushed(pending, meta, tonumber(flushed))
 if not hashes then
   return {'superseded'}
 end

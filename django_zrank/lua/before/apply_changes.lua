@@ -15,8 +15,7 @@ do
   local rule, flushed = unpack(ARGV, #ARGV - 1)
   ARGV[#ARGV], ARGV[#ARGV - 1] = nil, nil
   if flushed ~= '' then
-    local hashes
-    hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
+    local hashes = unflushed(pending, meta, tonumber(flushed))
     if not hashes then
       return {'superseded'}
     end
