@@ -36,7 +36,7 @@ class Keys(_Keys):
         Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
         ``cursor``, how far takings have come in a round; ``identified``, when the server was last compared
-        with the accepted one; ``waiting``, since when something has been pending.
+        with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which.
 
         Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have been removed, and
         ``swept_member``, the last of them."""
@@ -86,7 +86,7 @@ class Keys(_Keys):
         return f"{key}:changed"
 
     def seen(self, member: str) -> str:
-        """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
+        """Sorted set: whom ``recommend(remember=…)`` has shown to a member -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"
 
     @cached_property

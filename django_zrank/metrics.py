@@ -53,16 +53,17 @@ class Metric:
 
 
 _GAUGES: Final = {
-    "zrank_up": "1 if Redis and the database can be reached",
-    "zrank_healthy": "1 if the verdict is HEALTHY",
-    "zrank_verdict": "1 for the current verdict",
+    "zrank_up": "1 where Redis and the database can be asked about the index",
+    "zrank_healthy": "1 where the verdict is HEALTHY",
+    "zrank_verdict": "1 for the verdict on the index",
     "zrank_members": "Members in Redis",
     "zrank_waiting_marks": "Changes that wait to be written to Redis",
     "zrank_lag_seconds": "Age of the oldest waiting change",
     "zrank_pending_scores": "Members whose scores have changed in Redis and not in their column yet",
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
-    "zrank_term": "The current term",
-    "zrank_generation_info": "1 for the live build",
+    "zrank_term": "Histories of servers that were accepted",
+    "zrank_generation_info": "1 for the build in force",
+    "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose verdict is not HEALTHY",
     "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
 }
 _COUNTERS: Final = {
@@ -92,7 +93,7 @@ class Collector:
             families["zrank_up"].add(gauges is not None and gauges.verdict is not None, index=index.name)
             if gauges is not None:
                 _add(families, index.name, gauges)
-        families["zrank_breaker_open"].add(breaker.is_open)
+        families["zrank_breaker_open"].add(breaker.is_any_open)
         for (name, labels), count in list(_counts.items()):
             families[name].add(count, **dict(labels))
         yield from families.values()
@@ -128,6 +129,9 @@ def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
         if value is not None:
             families[family].add(value, index=name)
     families["zrank_generation_info"].add(1, index=name, generation=gauges.generation)
+    for shard in gauges.unwell:
+        if shard != name:
+            families["zrank_shard_unhealthy"].add(1, index=name, shard=shard)
     for verdict in Verdict:
         families["zrank_verdict"].add(verdict is gauges.verdict, index=name, verdict=verdict.name)
 

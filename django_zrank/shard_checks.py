@@ -30,10 +30,3 @@ def check_shards(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.E040",
         )
-    elif count > 1:
-        yield Error(
-            f"{cls.__name__}.shards is {count}, and shards are not finished.",
-            hint="Leave it out until a release says that they are.",
-            obj=cls,
-            id="zrank.E041",
-        )

@@ -33,7 +33,11 @@ class Sharded:
     def parts(self) -> tuple[Self, ...]:
         """The shards, as indexes of other names; the index itself where it has one."""
         count = self.get_shards()
-        return (self,) if count == 1 else tuple(self._part(shard, count) for shard in range(count))
+        return (
+            (self,)
+            if count == 1
+            else tuple(self.called(name_of(self.name, shard, count)) for shard in range(count))
+        )
 
     def get_shards(self) -> int:
         return self.shards
@@ -55,10 +59,10 @@ class Sharded:
             split.setdefault(shard_of(member(item), count), []).append(item)
         return {parts[shard]: split[shard] for shard in sorted(split)}
 
-    def _part(self, shard: int, count: int) -> Self:
+    def called(self, name: str) -> Self:
+        """A part of this index by its name."""
         part = copy(self)
-        part.name = name_of(self.name, shard, count)
-        part.whole, part.parts = self, (part,)
+        part.name, part.whole, part.parts = name, self, (part,)
         return part
 
 

@@ -186,13 +186,13 @@ class ZRankTestMixin:
 def reset() -> None:
     """Make every registered index empty and built, so that what a test saves is pushed.
 
-    Each database that the test may use notes the builds, so that marks are worked off, too. Where it may use
+    Each database that the test may use is told of the builds, so that marks are worked off, too. Where it may use
     one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
     where they have no Redis of their own.
     """
     isolation.require_test("reset()")
     isolation.require_redis()
-    breaker.reset()
+    breaker.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     for index in (part for whole in registry.all() for part in whole.parts):
         store, building = Store(index.name, index.layout), index.new_generation()

@@ -51,7 +51,7 @@ class State:
     @property
     def label(self) -> str:
         if self.gauges is None:
-            return "not looked up"
+            return "not checked"
         return self.gauges.verdict.value if self.gauges.verdict else "Redis can't be reached"
 
 
@@ -117,7 +117,7 @@ def _server(info: dict[str, Any]) -> Server:
         name=f"{kind} {info.get('valkey_version') or info.get('redis_version', '')}",
         role=str(info.get("role", "")),
         memory=str(info.get("used_memory_human", "")),
-        limit=str(info.get("maxmemory_human", "")) if info.get("maxmemory") else "no limit",
+        limit=f"limit {info.get('maxmemory_human', '')}" if info.get("maxmemory") else "no limit",
         policy=str(info.get("maxmemory_policy", "")),
         own=None,
     )

@@ -24,7 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local refused, building, followed = refusal(meta, generation)
+local refused, building, followed = refusal(meta, generation, rule)
 if refused then
   return refused
 end

@@ -45,9 +45,10 @@ end
 -- Most calls are about one member, and come when nothing is being built and the server was looked up a moment ago, as in
 -- refusal(): they end before libraries are defined, which takes a fifth of the time.
 if is_one then
-  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed'), redis.call('TIME')
+  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed', 'rule'),
+    redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and not state[4] and ago <= 1000 and ago >= -1000 then
+  if state[1] == generation and not state[2] and not state[4] and state[5] == 'sum' and ago <= 1000 and ago >= -1000 then
     local score, refused = add()
     return score and {'done', score} or refused
   end
@@ -55,7 +56,7 @@ end
 
 -- Libraries come here.
 
-local refused, building, followed = refusal(meta, generation)
+local refused, building, followed = refusal(meta, generation, 'sum')
 if refused then
   return refused
 end

@@ -17,7 +17,10 @@ local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, rule, flushed = unpack(ARGV, 1, 3)
 local FIRST = 4
 
-local hashes = holds(meta, 'generation', generation) and unflushed(pending, meta, tonumber(flushed))
+local hashes
+if holds(meta, 'generation', generation) then
+  hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
+end
 if not hashes then
   return {'superseded'}
 end

@@ -22,11 +22,12 @@ local FIRST = 7
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term')
+local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule')
 if (state[6] or '') ~= term then
   return 'superseded'
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
+rule = state[7] or rule
 if settled < taken and committed ~= '1' then
   local carried = redis.call('HGETALL', carried_key(pending, taken))
   for i = 1, #carried, 2 do

@@ -1,5 +1,6 @@
 -- uses: clock, server, identity, pending
--- Begin a flush: take changes that are pending, or those of the flush that has not been settled yet.
+-- Begin a flush: take changes that are pending, or those of the flush that has not been settled yet. Where nothing is,
+-- changes may begin by the rule that is declared now.
 --
 -- KEYS  meta     hash of the index
 --       pending  hash, member -> its pending change
@@ -9,16 +10,18 @@
 --       few      flushes whose contents are kept
 --       many     flushes whose contents may be kept while a rebuild runs, whose query may be older than all of them
 --       lease    seconds after which a silent rebuild counts as dead
--- Returns {'taken', number of the flush, version of its taking, member, change…}; {'empty'} where nothing is pending;
---         {'building'} where a rebuild has to end first; {'superseded'} where the server or the term is another.
+--       rule     by which scores change from now on
+-- Returns {'taken', number of the flush, version of its taking, rule, member, change…}, the rule being the one that it was changed
+--         by; {'empty'} where nothing is pending; {'building'} where a rebuild has to end first; {'superseded'} where the
+--         server or the term is another.
 -- Cost  O(limit).
 
 local meta, pending = KEYS[1], KEYS[2]
-local term, flushed, limit, few, many, lease = unpack(ARGV)
+local term, flushed, limit, few, many, lease, rule = unpack(ARGV)
 flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), tonumber(many)
 
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
-  'cursor')
+  'cursor', 'rule')
 if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}
 end
@@ -27,9 +30,9 @@ local settled = tonumber(state[4] or taken)
 
 -- The reply with the contents of a flush. 'found': what they are, where that has just been read.
 local function contents(number, version, found)
-  local reply = {'taken', integer(number), version}
+  local reply = {'taken', integer(number), version, state[11] or rule}
   for i, text in ipairs(found or redis.call('HGETALL', carried_key(pending, number))) do
-    reply[i + 3] = text
+    reply[i + 4] = text
   end
   return reply
 end
@@ -41,12 +44,19 @@ if settled < taken then
   redis.call('HSET', meta, 'settled', integer(taken))
   settled = taken
 end
-if redis.call('EXISTS', pending) == 0 then
-  redis.call('HDEL', meta, 'waiting')
-  return {'empty'}
-end
 local number, kept = math.max(taken, flushed) + 1, tonumber(state[5] or taken + 1)
 local is_building = state[8] and not is_silent(state[9], lease)
+if redis.call('EXISTS', pending) == 0 then
+  redis.call('HDEL', meta, 'waiting')
+  if state[11] and state[11] ~= rule and not is_building then
+    -- Rows that are older than this are read again: what they lack was changed by another rule.
+    for old = kept, taken do
+      redis.call('UNLINK', carried_key(pending, old))
+    end
+    redis.call('HSET', meta, 'rule', rule, 'kept', integer(taken + 1))
+  end
+  return {'empty'}
+end
 if is_building and number - kept >= many then
   return {'building'}
 end

@@ -28,6 +28,9 @@ class Flight(NamedTuple):
     version: int
     """Of the write that took it out of what is pending: a server that has applied less lacks it."""
 
+    rule: str
+    """By which it was changed: that of the declaration, or of the one before."""
+
     changes: dict[str, int]
     """Each member with its change, in units."""
 
@@ -42,15 +45,16 @@ class Pending(Base):
         Raises ``IndexUnhealthy`` where the server is not the one that the database knows under this term.
         """
         keys = self.keys
-        args = (term, flushed, limit, _FEW, _MANY, self.LEASE)
+        args = (term, flushed, limit, _FEW, _MANY, self.LEASE, self.rule)
         verdict, *taken = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
         if verdict == b"superseded":
             raise self.not_accepted()
         if verdict != b"taken":
             return None
-        number, version, *pairs = taken
+        number, version, rule, *pairs = taken
         texts = (text.decode() for text in pairs[::2])
-        return Flight(int(number), int(version), dict(zip(texts, map(int, pairs[1::2]), strict=True)))
+        changes = dict(zip(texts, map(int, pairs[1::2]), strict=True))
+        return Flight(int(number), int(version), rule.decode(), changes)
 
     def settle_flush(self, term: int, number: int) -> bool:
         """Note that the column has what the flush carried. False: that was known, or the server is another."""

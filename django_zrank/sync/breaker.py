@@ -1,4 +1,4 @@
-"""A circuit breaker: after a failure, the next pushes don't wait for a server that is down."""
+"""A circuit breaker: after one failure, the next pushes are spared the wait for a server that is down."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 class Breaker:
-    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server; and one for each node
-    of a cluster.
+    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server; with others for the
+    nodes of a cluster, and for shards.
 
     Threads share it without a lock: the worst of a race is one call more, or one warning more.
     """
@@ -23,16 +23,26 @@ class Breaker:
     def __init__(self) -> None:
         self._closes_at = 0.0
         self._failing = False
-        self._nodes: dict[str, Breaker] = {}
+        self._others: dict[str, Breaker] = {}
 
-    def of(self, node: str) -> Breaker:
-        """The breaker of a node of a cluster; this one for '', the only server."""
-        return self._nodes.setdefault(node, Breaker()) if node else self
+    def of(self, name: str) -> Breaker:
+        """The breaker of a node of a cluster, or of a shard; this one for '', the only server."""
+        return self._others.setdefault(name, Breaker()) if name else self
+
+    def forget(self) -> None:
+        """Forget all failures."""
+        self._others.clear()
+        self.reset()
 
     @property
     def is_open(self) -> bool:
-        """True while pushes, or those to some node, are skipped."""
-        return monotonic() < self._closes_at or any(node.is_open for node in self._nodes.values())
+        """True while pushes are skipped."""
+        return monotonic() < self._closes_at
+
+    @property
+    def is_any_open(self) -> bool:
+        """True while some pushes are skipped."""
+        return self.is_open or any(other.is_open for other in list(self._others.values()))
 
     def trip(self, error: IndexUnavailable) -> None:
         """A push has failed. Warns once for each outage."""
@@ -44,11 +54,10 @@ class Breaker:
 
     def reset(self) -> None:
         """A push has succeeded."""
-        self._nodes.clear()
         self._closes_at = 0.0
         if self._failing:
             self._failing = False
-            logger.info("Pushes work again. Drains pick up what was saved meanwhile.")
+            logger.info("Pushes work again. What was saved meanwhile is worked off by drains.")
 
 
 breaker = Breaker()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -85,7 +84,7 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
     using = index.get_using()
 
     def work() -> None:
-        refused = _write(index, flight.changes)
+        refused = _write(index, flight)
         # After the rows: so the row of the generation is locked for two short statements, and no drain waits for it.
         row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
         if connections[using].vendor == "mysql" and connections[using].features.has_select_for_update_nowait:
@@ -110,20 +109,21 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
     return True
 
 
-def _write(index: RankIndex, changes: Mapping[str, int]) -> list[str]:
+def _write(index: RankIndex, flight: Flight) -> list[str]:
     """Write changes to the column. Returns the members whose change the database refuses, by a constraint or because it
     is out of range: it is logged, and given up."""
-    using = index.get_using()
+    using, changes = index.get_using(), flight.changes
     if not changes:
         return []
     try:
         with transaction.atomic(using):
-            add_to_column(index, changes)
+            add_to_column(index, flight.rule, changes)
     except (DataError, IntegrityError) as error:
         if len(changes) > 1:
             pairs = list(changes.items())
             half = len(pairs) // 2
-            return _write(index, dict(pairs[:half])) + _write(index, dict(pairs[half:]))
+            halves = (flight._replace(changes=dict(part)) for part in (pairs[:half], pairs[half:]))
+            return [member for part in halves for member in _write(index, part)]
         ((member, change),) = changes.items()
         logger.error(
             "Index %r: the database refuses the change %d of %s: %s", index.name, change, member, error

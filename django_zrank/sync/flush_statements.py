@@ -26,8 +26,8 @@ _UNION: Final = 1000
 """Rows of one statement on MySQL, whose parser takes them one by one."""
 
 
-def add_to_column(index: RankIndex, changes: Mapping[str, int]) -> None:
-    """Let each change join its member's column, in one statement. A null, whose row isn't ranked, stays null.
+def add_to_column(index: RankIndex, rule: str, changes: Mapping[str, int]) -> None:
+    """Let each change join its member's column by a rule, in one statement. A null, whose row isn't ranked, stays null.
 
     No statement waits long for a row that somebody else keeps locked, and a transaction that is caught in a deadlock
     with this one is not the one that is rolled back.
@@ -38,7 +38,7 @@ def add_to_column(index: RankIndex, changes: Mapping[str, int]) -> None:
     quote = connection.ops.quote_name
     greatest, least = ("max", "min") if connection.vendor == "sqlite" else ("GREATEST", "LEAST")
     old = f"t.{quote(column.field.column)}"
-    joined = _JOINS[column.rule].format(old=old, new="x.change", greatest=greatest, least=least)
+    joined = _JOINS[rule].format(old=old, new="x.change", greatest=greatest, least=least)
     names = quote(index.model._meta.db_table), quote(column.field.column), quote(pk.column), joined
     unit = index.ordering.first.kind.value
     prepare, from_text = pk.get_db_prep_value, index.from_text

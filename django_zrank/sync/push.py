@@ -16,7 +16,7 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
-from .reach import Reach, breaker_of
+from .reach import Reach, is_suspended, resume, suspend
 from .seen import carry_touches, write_seen
 from .transactions import is_open
 
@@ -185,11 +185,11 @@ def begin(index: RankIndex, store: Store) -> Epoch:
     """
     epoch = store.begin_write()
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
-        raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
+        raise NotBuilt(f"Index {index.name!r} is being built, or was, by processes with another declaration")
     if not notes.is_noted(index, epoch.generation, epoch.building, epoch.term):
         raise IndexUnhealthy(
-            f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
-            "sync_zrank resolves this, unless Redis holds another project's index"
+            f"Index {index.name!r}: Redis holds a build that database {index.get_using()!r} doesn't know, or on a "
+            "server that it has not accepted. sync_zrank settles it, unless the two don't belong together"
         )
     return epoch
 
@@ -202,9 +202,7 @@ def forget(index: RankIndex) -> None:
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
     """Push, save to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
-    asked = {
-        part: own for part, own in index.split(pks, index.to_text).items() if not breaker_of(part).is_open
-    }
+    asked = {part: own for part, own in index.split(pks, index.to_text).items() if not is_suspended(part)}
     if not asked:
         return False
     reach = Reach(index)
@@ -215,13 +213,13 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
         return False
     for part, failure in reach.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            breaker_of(part).reset()
+            resume(part)
             logger.warning("Not pushed. %s", failure)
         else:
-            breaker_of(part).trip(failure)
+            suspend(part, failure)
         push_failed.send_robust(index, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
-        breaker_of(part).reset()
+        resume(part)
     return bool(pushed.written)
 
 

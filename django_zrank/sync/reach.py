@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from redis.exceptions import ConnectionError, TimeoutError
+
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..store import Store
 from .breaker import Breaker, breaker
@@ -13,17 +15,42 @@ from .breaker import Breaker, breaker
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Reach", "breaker_of"]
+__all__ = ["Reach", "is_suspended", "resume", "suspend"]
 
 Result = TypeVar("Result")
 
 
-def breaker_of(part: RankIndex) -> Breaker:
-    """The breaker of the server that a part lies on."""
+def is_suspended(part: RankIndex) -> bool:
+    """Return True if a part, or the server that it lies on, did not answer a moment ago."""
+    return _server_of(part).is_open or _own(part).is_open
+
+
+def suspend(part: RankIndex, error: IndexUnavailable) -> None:
+    """Leave alone for a moment what did not answer: a server with all that lies on it; or a part, as when its slot
+    moves."""
+    (_server_of(part) if _is_down(error) else _own(part)).trip(error)
+
+
+def resume(part: RankIndex) -> None:
+    """Note that a part has answered."""
+    _server_of(part).reset()
+    _own(part).reset()
+
+
+def _server_of(part: RankIndex) -> Breaker:
     try:
         return breaker.of(Store(part.name).node())
     except IndexUnavailable:  # no node serves its slot
-        return breaker.of(part.name)
+        return _own(part)
+
+
+def _own(part: RankIndex) -> Breaker:
+    return breaker if part.whole is part else breaker.of(part.name)
+
+
+def _is_down(error: IndexUnavailable) -> bool:
+    """Return True for an error that any request to the same server would raise."""
+    return isinstance(error.__cause__, (ConnectionError, TimeoutError))
 
 
 class Reach:
@@ -53,29 +80,30 @@ class Reach:
         return done
 
     def _try(self, part: RankIndex, work: Callable[[RankIndex], Result]) -> Result:
-        server = breaker_of(part) if len(self.index.parts) > 1 else breaker
+        has_others = len(self.index.parts) > 1
+        server = _server_of(part) if has_others else breaker
         if server in self._down:
             raise self._down[server]
-        if server.is_open and not self._is_last_resort:
+        if has_others and is_suspended(part) and not self._is_last_resort:
             raise IndexUnavailable(f"Index {part.name!r}: its server did not answer a moment ago")
         try:
             done = work(part)
         except (NotBuilt, IndexUnhealthy):  # the server is there
             raise
         except IndexUnavailable as error:
-            self._down[server] = error
+            if _is_down(error):
+                self._down[server] = error
             if server is not breaker:
-                server.trip(error)
+                suspend(part, error)
             raise
         if server is not breaker:
-            server.reset()
+            resume(part)
         return done
 
     @cached_property
     def _is_last_resort(self) -> bool:
-        """True if there is nothing else to try than servers that did not answer."""
-        parts = self.index.parts
-        return len(parts) == 1 or all(breaker_of(part).is_open for part in parts)
+        """True if there is nothing else to try than what did not answer."""
+        return all(map(is_suspended, self.index.parts))
 
     def require(self, parts: Iterable[RankIndex] | None = None) -> None:
         """Raise what kept all of some parts, by default those of the index, from being reached."""

@@ -19,7 +19,7 @@ class RollForm(forms.Form):
     exclude = forms.TypedMultipleChoiceField(required=False, coerce=int)
 
     def __init__(self, data=None) -> None:
-        super().__init__(data or {}, auto_id="roll-%s")
+        super().__init__(data or {}, auto_id="roll-%s", label_suffix="")
         given = data.getlist("exclude") if data else []
         self.fields["exclude"].choices = [(pk, pk) for pk in given if pk.isdecimal() and len(pk) < 19][:100]
         self.fields["band"].widget.attrs |= {"placeholder": "10", "inputmode": "numeric"}

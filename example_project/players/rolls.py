@@ -74,7 +74,7 @@ class Roll:
 
     @property
     def lowest(self) -> int:
-        return max(0, self.me.level - self.below)
+        return self.me.level - self.below
 
     @property
     def highest(self) -> int:

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
-from django_zrank.exceptions import IndexUnhealthy
+from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
 from django_zrank.sql import reader as sql_reader
@@ -376,6 +376,30 @@ def test_a_member_takes_its_change_along(videos: list[Video]) -> None:
     Video.objects.filter(pk=second.pk).update(is_public=True)
     sync(INDEX)
     assert contents(VideoRank) == {str(second.pk): 25}
+
+
+def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
+    """A release declares another ``write_behind`` while changes of the one before are pending."""
+    old = declare(Video, "-views", write_behind="increment")
+    new = type("Released", (RankIndex,), {"model": Video, "order": ("-views",), "write_behind": "best"})
+    new.name = old.name
+    video = Video.objects.create(views=10)
+    sync(old)
+    old.scores.increment(video, 5)
+    with pytest.raises(IndexUnavailable, match="another write_behind"):
+        new.scores.submit(video, 100)
+    rows = list(read(new.instance(), [video.pk], store := Store(old.name, rule="max")))
+    epoch = store.begin_write()
+    push(new.instance(), [video.pk])
+    assert contents(old) == {str(video.pk): 15}
+    assert flush(new.instance()) == 1
+    assert column(old) == {str(video.pk): 15}
+    assert new.scores.submit(video, 100) == 100
+    with pytest.raises(IndexUnavailable, match="another write_behind"):
+        old.scores.increment(video)
+    assert store.apply_changes(epoch, rows) is None  # what they lack was added, and nothing tells that by now
+    sync(new)
+    assert column(old) == {str(video.pk): 100} == contents(old)
 
 
 def test_a_flush_of_another_term_writes_nothing(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+import redis
 from django.core.management import call_command
-from hypothesis import HealthCheck, given, settings
+from django.utils import timezone
+from django_redis import get_redis_connection
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis import Redis
+from redis.crc import key_slot
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
@@ -20,6 +26,7 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.notes import noted
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
@@ -29,9 +36,11 @@ from django_zrank.sync.push import push, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
-from django_zrank.testing import disable_sync, reset
+from django_zrank.testing import disable_sync, reset, settings_for
+from tests.clusters import Cluster
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile
+from tests.sync.test_idle import later
+from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
 from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -184,7 +193,7 @@ class TestOneShardIsAway:
 
         def refuse(store: Store, request: Any) -> Any:
             if store.name == lost.name and self.is_away:
-                raise IndexUnavailable(f"Index {store.name!r}: no answer")
+                raise IndexUnavailable("no answer") from redis.ConnectionError("refused")
             return send(store, request)
 
         self.is_away = True
@@ -201,7 +210,7 @@ class TestOneShardIsAway:
         assert waiting_marks(players).count() == own
         assert set(contents(players.parts[0]).values()) == {50}
         self.is_away = False
-        reset_breakers()
+        breaker.forget()
         assert drain(players) == own
         assert_mirrors(PlayerAscending)
 
@@ -235,7 +244,7 @@ class TestOneShardIsAway:
         gauges = read_gauges(players)
         assert (gauges.verdict, gauges.members, gauges.unwell) == (None, None, (lost.name,))
         self.is_away = False
-        reset_breakers()
+        breaker.forget()
         sync(players)
         assert_mirrors(PlayerAscending)
         assert read_gauges(players).unwell == ()
@@ -249,15 +258,9 @@ class TestOneShardIsAway:
         assert waiting_marks(players).count() == 40
         assert set(contents(players.parts[0]).values()) == {50}
         self.is_away = False
-        reset_breakers()
+        breaker.forget()
         sync(players)
         assert_mirrors(PlayerAscending)
-
-
-def reset_breakers() -> None:
-    from django_zrank.sync.breaker import breaker
-
-    breaker.reset()
 
 
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) -> None:
@@ -479,7 +482,7 @@ OPERATIONS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shards=st.sampled_from([2, 3, 7]), operations=st.lists(OPERATIONS, max_size=25), seed=st.integers())
 def test_whatever_happens(
     zrank: Redis, divide: Callable[..., RankIndex], shards: int, operations: list[str], seed: int
@@ -530,3 +533,108 @@ def test_whatever_happens(
         pass
     assert examine(index) is Verdict.HEALTHY
     assert_mirrors(PlayerAscending)
+
+
+class TestScoresInRedis:
+    """Scores and touches that begin in Redis follow into their columns, shard by shard."""
+
+    def test_flushed_from_all_shards(self, declare: Callable[..., type[RankIndex]]) -> None:
+        index = declare(Video, "-total", write_behind="increment", shards=3)
+        videos = Video.objects.bulk_create(Video(total=n) for n in range(12))
+        sync(index)
+        for video in videos:
+            index.scores.increment({video: 100})
+        assert read_gauges(index.instance()).pending == 12
+        assert sync(index).flushed == 12
+        assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
+        sync(index)
+        assert_mirrors(index)
+        assert verify(index.instance()).ok
+
+    def test_nothing_is_lost_by_another_number_of_shards(
+        self, declare: Callable[..., type[RankIndex]]
+    ) -> None:
+        index = declare(Video, "-total", write_behind="increment", shards=3)
+        videos = Video.objects.bulk_create(Video(total=n) for n in range(12))
+        sync(index)
+        for video in videos:
+            index.scores.increment({video: 100})
+        split(index, 2)
+        sync(index)
+        sync(index)
+        assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
+        assert_mirrors(index)
+
+    def test_members_of_all_shards_fall_asleep(self, declare: Callable[..., type[RankIndex]]) -> None:
+        index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=3)
+        now = timezone.now()
+        Video.objects.bulk_create(Video(total=n, seen=now - timedelta(days=1 + n % 2)) for n in range(12))
+        sync(index)
+        with later(index, timedelta(days=1.5)):
+            assert sync(index).asleep == 6
+            assert sum(len(contents(part)) for part in index.instance().parts) == 6
+
+
+@pytest.mark.slow
+class TestCluster:
+    """Three nodes, with shards on each."""
+
+    @pytest.fixture
+    def index(self, three: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:
+        for name, value in settings_for(three).items():
+            setattr(settings, name, value)
+        get_redis_connection("zrank").flushdb()
+        index = divide(PlayerAscending, 6)
+        reset()
+        Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 41))
+        rebuild(index)
+        return index
+
+    @pytest.fixture
+    def three(self, redis_binary: str) -> Iterator[Cluster]:
+        with Cluster(redis_binary) as cluster:
+            yield cluster
+
+    def test_shards_lie_on_all_nodes(self, index: RankIndex) -> None:
+        nodes = [Store(part.name).node() for part in index.parts]
+        assert {nodes.count(node) for node in nodes} == {2}
+        assert_mirrors(PlayerAscending)
+        assert verify(index).ok
+
+    def test_a_node_that_dies_takes_its_shards_alone(self, index: RankIndex, three: Cluster) -> None:
+        """It comes back empty: they are built anew, the others are not."""
+        dead = three.owner(key_slot(Store(index.parts[0].name).keys.meta.encode()))
+        lost = [
+            part for part in index.parts if three.owner(key_slot(Store(part.name).keys.meta.encode())) is dead
+        ]
+        before = {part: noted(part).generation for part in index.parts}
+        nodes = dead.nodes()
+        dead.kill()
+        with disable_sync():
+            Player.objects.update(level=50)
+        own = [pk for part in lost for pk in members_of(part)]
+        sync(index)
+        assert waiting_marks(index).count() == len(own)
+        assert {part.name for part in lost} == set(read_gauges(index).unwell)
+        Player.objects.get(pk=members_of(index.parts[-1])[0]).save()
+        dead.start(nodes=nodes)
+        three.settle()
+        breaker.forget()
+        sync(index)
+        assert {part for part in index.parts if noted(part).generation != before[part]} == set(lost)
+        assert_mirrors(PlayerAscending)
+        assert examine(index) is Verdict.HEALTHY
+
+    def test_a_slot_moves(self, index: RankIndex, three: Cluster) -> None:
+        moved = index.parts[3]
+        with three.moving(key_slot(Store(moved.name).keys.meta.encode())) as (source, target):
+            keys = source.ask("KEYS", f"{Store(moved.name).keys.tag}:*")
+            three.migrate(source, target, *keys[: len(keys) // 2])
+            with disable_sync():
+                Player.objects.update(level=50)
+            sync(index)
+            assert waiting_marks(index).count() == len(members_of(moved))
+        breaker.forget()
+        sync(index)
+        assert_mirrors(PlayerAscending)
+        assert examine(index) is Verdict.HEALTHY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django_zrank import RankIndex
@@ -33,20 +33,29 @@ class Wrong(NamedTuple):
 
 
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
-    """How many members there are on either side, and what is wrong: in all keys of the index."""
-    store = Store(index.name, index.layout)
+    """How many members there are on either side, and what is wrong: in all keys of all shards, each of which must have
+    its own members and no others."""
+    stands = standing(index)
+    own = {part: dict[str, Any]() for part in index.parts}
+    for member, where in stands.items():
+        own[index.part_of(member)][member] = where
+    found = [_compare(part, members) for part, members in own.items()]
+    return sum(count for count, _ in found), [one for _, wrong in found for one in wrong]
+
+
+def _compare(part: RankIndex, members: Mapping[str, Any]) -> tuple[int, list[Wrong]]:
+    store = Store(part.name, part.layout)
     live = live_root(store)
-    members = standing(index)
-    database, redis = expected(live, members, index.layout), everything(store.client, live)
+    database, redis = expected(live, members, part.layout), everything(store.client, live)
     wrong = [
         Wrong(
-            index.name,
+            part.name,
             f"{key.removeprefix(live)} {member!r}".strip(),
             database.get(key, {}).get(member),
             redis.get(key, {}).get(member),
             _story(
-                index,
-                member[index.layout.width * (not key.endswith(":memberships")) :].decode(errors="replace"),
+                part,
+                member[part.layout.width * (not key.endswith(":memberships")) :].decode(errors="replace"),
             ),
         )
         for key in sorted(database.keys() | redis.keys())
@@ -65,7 +74,7 @@ def live_root(store: Store) -> str:
 def _story(index: RankIndex, member: str) -> str:
     store = Store(index.name)
     place = store.client.zscore(store.keys.recent, member)
-    marks = Mark.objects.filter(index=index.name, member=member).order_by("-id")
+    marks = Mark.objects.filter(index=index.whole.name, member=member).order_by("-id")
     told = ", ".join(f"{mark.pk} of {mark.at:%T.%f}" for mark in marks[:4])
     batches = Batch.objects.filter(index=index.name).order_by("-term", "-version")
     places = [(batch.term, batch.version) for batch in batches if [None, member] in batch.marks]
@@ -89,8 +98,8 @@ def is_in_step(indexes: Sequence[RankIndex]) -> bool:
 def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     """Keys that nobody needs once no rebuild is running."""
     strays: list[str] = []
-    for index in indexes:
-        store = Store(index.name)
+    for part in (part for index in indexes for part in index.parts):
+        store = Store(part.name)
         needed = (store.keys.meta, store.keys.recent, live_root(store))
         found = everything(store.client, store.keys.tag)
         strays += [key for key in found if not key.startswith(needed)]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from django.core.management import CommandError, call_command
 from django.db import Error, connection, connections
 
+from django_zrank import RankIndex
 from django_zrank.registry import registry
 from django_zrank.sync.verify import verify
 from tests.torture import pace
@@ -34,6 +35,13 @@ INDEXES: Final = ("player", "ascending", "employee", "account", "nickname", "com
 """Those that are written to: a filter, another direction, a parent's column, related tables, a text key, facets."""
 
 
+def divide(shards: int) -> None:
+    """Give every index so many shards: in this process, and all that are forked from it."""
+    RankIndex.shards = shards
+    for index in registry.all():
+        vars(index).pop("parts", None)
+
+
 class Driver:
     """Starts the processes, kills them, and compares."""
 
@@ -49,8 +57,20 @@ class Driver:
             BREAKS[options.broken]()
         self.options, self.folder, self.database, self.redis = options, folder, database, redis
         self.outcome = Outcome(
-            " ".join(filter(None, [options.database, options.redis, f"seed {options.seed}", options.broken]))
+            " ".join(
+                filter(
+                    None,
+                    [
+                        options.database,
+                        options.redis,
+                        f"{options.shards} shards" if options.shards > 1 else "",
+                        f"seed {options.seed}",
+                        options.broken,
+                    ],
+                )
+            )
         )
+        divide(options.shards)
         self.indexes = registry.named(INDEXES)
         self.chance = random.Random(options.seed)
         self.victims: dict[Process, str] = {}

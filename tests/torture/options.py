@@ -80,6 +80,7 @@ def parse_options() -> argparse.Namespace:
         "--round", type=float, default=12, help="Seconds between two comparisons. Default: 12."
     )
     parser.add_argument("--seed", type=int, help="What is done and killed. Default: a random one.")
+    parser.add_argument("--shards", type=int, default=1, help="Shards of each index. Default: 1.")
     parser.add_argument("--writers", type=int, default=10, help="Processes that write. Default: 10.")
     parser.add_argument("--drainers", type=int, default=2, help="Processes that drain. Default: 2.")
     parser.add_argument(

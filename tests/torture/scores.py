@@ -276,7 +276,7 @@ def settle_without_number() -> None:
     from django_zrank.sync.patience import briefly
 
     def carry(index: Any, flight: Any, term: int, patience: float) -> bool:
-        briefly(index.get_using(), lambda: flush._write(index, flight.changes), patience=patience)
+        briefly(index.get_using(), lambda: flush._write(index, flight), patience=patience)
         time.sleep(0.1 * random.random())
         row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
         return bool(row.update(flushed=flight.number, flushed_term=term))

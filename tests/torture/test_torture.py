@@ -62,6 +62,12 @@ def test_nothing_is_wrong_for_longer(pytestconfig: pytest.Config, redis: str, se
 
 
 @_LONG
+def test_nothing_is_wrong_in_shards(pytestconfig: pytest.Config) -> None:
+    run = ["--redis", "cluster", "--shards", 6, "--seconds", 16, "--round", 8, "--kills", 48, "--seed", 41]
+    assert_nothing_is_wrong(torture(pytestconfig, *run), 48)
+
+
+@_LONG
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
     # No rebuild and no new Redis: either would repair what is wrong. Few kills: the dead write nothing wrong.

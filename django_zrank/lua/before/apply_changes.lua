@@ -15,7 +15,8 @@ do
   local rule, flushed = unpack(ARGV, #ARGV - 1)
   ARGV[#ARGV], ARGV[#ARGV - 1] = nil, nil
   if flushed ~= '' then
-    local hashes = unflushed(pending, meta, tonumber(flushed))
+    local hashes
+    hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
     if not hashes then
       return {'superseded'}
     end

@@ -13,7 +13,8 @@ do
   local meta, pending = KEYS[3], KEYS[4]
   local ROWS = 5
   local packed, rule, flushed = unpack(ARGV, 6, 8)
-  local hashes = unflushed(pending, meta, tonumber(flushed))
+  local hashes
+  hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
   if not hashes then
     return {'superseded'}
   end

@@ -7,10 +7,10 @@ local function carried_key(pending, number)
   return pending .. ':' .. integer(number)
 end
 
--- The hashes of what a row lacks that was read when the database noted the flush 'flushed', oldest first; nil where one
--- of them is kept no more.
-local function unflushed(pending, meta, flushed)
-  local state = redis.call('HMGET', meta, 'taken', 'kept')
+-- The hashes of what a row lacks that was read when the database noted the flush 'flushed', oldest first, nil where one
+-- of them is kept no more; and the rule that they were changed by: 'rule', or the one that was declared before.
+local function unflushed(pending, meta, flushed, rule)
+  local state = redis.call('HMGET', meta, 'taken', 'kept', 'rule')
   local taken, kept = tonumber(state[1] or flushed), tonumber(state[2] or 0)
   if flushed + 1 < kept then
     return nil
@@ -20,7 +20,7 @@ local function unflushed(pending, meta, flushed)
     hashes[#hashes + 1] = carried_key(pending, number)
   end
   hashes[#hashes + 1] = pending
-  return hashes
+  return hashes, state[3] or rule
 end
 
 -- The score that a change makes of another one.

@@ -17,7 +17,7 @@ local function find(live, member, layout)
   return stored, redis.call('ZSCORE', live, stored)
 end
 
--- True if one text comes before another by its bytes: Lua's own comparison depends on the server's locale.
+-- True if one text comes before another by its bytes: Lua's own comparison heeds the server's locale.
 local function is_less(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = string.byte(one, i), string.byte(other, i)

@@ -1,14 +1,17 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- The error that keeps scores from beginning on this server, or nothing; the generation that is being built, if any; and
+-- The error that keeps scores from beginning on this server, or from changing by 'rule', or nothing; the generation that is being built, if any; and
 -- what meta has of 'followed'. INFO takes longer than all else of a change: so it is called when a millisecond has passed
 -- since the last time ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
-local function refusal(meta, generation)
-  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed')
-  local live, building, accepted, identified, followed = unpack(state)
+local function refusal(meta, generation, rule)
+  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed', 'rule')
+  local live, building, accepted, identified, followed, noted = unpack(state)
   if live ~= generation then
     return not_live(meta, generation)
+  end
+  if rule and noted and noted ~= rule then
+    return redis.error_reply('OTHERRULE what is pending was changed by another rule')
   end
   local now = clock()
   if math.abs(now - (identified or 0)) <= 1000 then
@@ -22,5 +25,8 @@ local function refusal(meta, generation)
   end
   redis.call('HSET', meta, 'identified', integer(now))
   redis.call('HSETNX', meta, 'waiting', integer(now))
+  if rule then
+    redis.call('HSETNX', meta, 'rule', rule)
+  end
   return nil, building, followed
 end

@@ -23,13 +23,13 @@ class Command(IndexCommand):
             self.say(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
             return
         rows: list[tuple[str, ...]] = [
-            ("index", "verdict", "members", "waiting", "lag", "pending", "term", "generation")
+            ("index", "verdict", "members", "waiting", "lag", "pending", "flush lag", "term", "generation")
         ]
         rows += [(name, *_row(gauges)) for name, gauges in states.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if states else ():
             cells = (
-                cell.rjust(width) if 2 <= at < 7 else cell.ljust(width)
+                cell.rjust(width) if 2 <= at < 8 else cell.ljust(width)
                 for at, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             self.say("  ".join(cells).rstrip())
@@ -49,6 +49,7 @@ def _row(gauges: Gauges) -> tuple[str, ...]:
         _number(gauges.waiting),
         f"{gauges.oldest:.1f} s",
         _number(gauges.pending),
+        f"{gauges.lag:.1f} s",
         str(gauges.term),
         gauges.generation or "none",
     )

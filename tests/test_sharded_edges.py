@@ -1,0 +1,110 @@
+"""The edges of an index with shards: the API, the admin, metrics, the health view and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client, RequestFactory
+
+from django_zrank import RankIndex
+from django_zrank.health import health
+from django_zrank.models import Mark
+from django_zrank.registry import registry
+from django_zrank.store import Store
+from django_zrank.sync import signal_handlers
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import reset
+from tests.test_metrics import scrape
+from tests.test_sharded import forget_trust
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerRank
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
+
+
+@pytest.fixture
+def index(settings: Any) -> Iterator[type[RankIndex]]:
+    """Players of the levels 80 to 120, in five shards. The one of the level 100 is Ada's."""
+    settings.ROOT_URLCONF = "tests.urls"
+    settings.ZRANK = {"CAPTURE": "signals"}  # no triggers are created for it
+    index = registry.register(type("Divided", (PlayerRank,), {"name": "divided", "shards": 5}))
+    signal_handlers.connect(index.instance())
+    reset()
+    ada = User.objects.create_superuser("ada")
+    Player.objects.bulk_create(
+        Player(name=f"level {level}", level=level, user=ada if level == 100 else None)
+        for level in range(80, 121)
+    )
+    rebuild(index.instance())
+    Mark.objects.all().delete()
+    forget_trust(index)
+    yield index
+    signal_handlers.disconnect(index.instance())
+    registry.unregister(index)
+
+
+@pytest.fixture
+def client(index: type[RankIndex], client: Client) -> Client:
+    client.force_login(User.objects.get())
+    return client
+
+
+def test_the_api(client: Client) -> None:
+    answer = client.get("/api/divided/recommendations/", {"n": 8}).json()
+    assert (answer["candidates"], len(answer["results"])) == (20, 8)
+    assert [result["rank"] for result in answer["results"]] == [
+        121 - result["score"] for result in answer["results"]
+    ]
+    page = client.get("/api/divided/leaderboard/", {"page_size": 3}).json()
+    assert [entry["score"] for entry in page["results"]] == [120, 119, 118]
+    assert client.get("/api/divided/leaderboard/me/").json()["rank"] == 21
+
+
+def test_a_save_is_ranked(index: type[RankIndex]) -> None:
+    best = Player.objects.create(name="new", level=500)
+    assert index.ranking.rank(best) == 1
+    pk = best.pk
+    best.delete()
+    assert pk not in index.ranking
+
+
+def test_the_admin(client: Client) -> None:
+    page = client.get(
+        "/admin/zrank/ranking/divided/change/", {"member": Player.objects.get(level=100).pk, "n": 4}
+    )
+    assert page.status_code == 200
+    assert [server.own > 0 for server in page.context["servers"]] == [True]
+    assert page.context["histogram"].members == 41
+    assert len(page.context["draw"].drawn) == 4
+    assert client.get("/admin/zrank/ranking/").status_code == 200
+
+
+def test_metrics(index: type[RankIndex]) -> None:
+    assert scrape('zrank_members{index="divided"}') == 41
+    assert scrape('zrank_healthy{index="divided"}') == 1
+
+
+def test_the_health_view(index: type[RankIndex]) -> None:
+    asked = RequestFactory().get("/", {"index": "divided"})
+    assert health(asked).status_code == 200
+    store = Store(index.instance().parts[3].name)
+    store.client.hset(store.keys.meta, "behind", "1")
+    forget_trust(index)
+    assert health(asked).status_code == 503
+    assert scrape('zrank_healthy{index="divided"}') == 0
+
+
+def test_commands(index: type[RankIndex], capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("zrank_status", "divided")
+    assert "41" in capsys.readouterr().out
+    call_command("verify_zrank", "divided")
+    call_command("rebuild_zrank", "divided")
+    call_command("sync_zrank", "divided")
+    assert index.ranking.count() == 41
