@@ -117,9 +117,9 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(case: tuple[Both, A
     positions = [
         locations.size - 1 - one.position if view.reverse else one.position for one in locations.found
     ]
-    assert [(position, score) for position, _, score in sample.drawn] == [
-        (position, one.score) for position, one in zip(positions, locations.found, strict=True)
-    ]
+    assert [score for *_, score in sample.drawn] == [one.score for one in locations.found]
+    if view.method == "ordinal":
+        assert [position for position, *_ in sample.drawn] == positions
     assert sample.before == (None if view.method == "ordinal" else [one.before for one in locations.found])
 
 
@@ -128,10 +128,10 @@ def drawn(sample: Any) -> list[str]:
 
 
 def test_round_trips_are_counted() -> None:
-    both, view = divide(Bare, 16, levels(5000, 1)), Bare.ranking.view
+    both, view = divide(Bare, 16, levels(3000, 1)), Bare.ranking.view
     rounds = []
     for seed in range(40):
-        both.of_shards(Draw("2500", 10, [(1000, 1000)], seed=seed), view.by("ordinal"))
+        both.of_shards(Draw("1500", 10, [(1000, 1000)], seed=seed), view.by("ordinal"))
         rounds.append(both.rounds)
     assert rounds.count(3) > 30
     assert max(rounds) <= 4

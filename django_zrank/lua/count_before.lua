@@ -8,11 +8,11 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' where a hash holds the memberships of members
 --       reverse  '1' where a higher score ranks better
---       method   'ordinal' or 'competition'
+--       method   'ordinal', 'competition' or 'dense'
 --       …        then of each member its score, and how it is stored
--- Returns {size of ranking, number of these members that stand here with that score, then for each what stands before it
---         one by one, and what stands before its rank}; the errors of lib/built.lua.
--- Cost  O(members * log(size)), and about log2(ties) look-ups more for each.
+-- Returns {size of ranking, number of these members that stand here with that score, then for each what stands before its
+--         rank; nothing of dense ranks, whose values shards have in common}; the errors of lib/built.lua.
+-- Cost  O(members * log(size)), and about log2(ties) look-ups more for each ordinal.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
@@ -25,10 +25,16 @@ if elsewhere then
 end
 local reply, here = {redis.call('ZCARD', ranking), 0}, 0
 for i = FIRST, #ARGV, 2 do
-  local score, stored, n = ARGV[i], ARGV[i + 1], #reply
-  local position, own = count_to_place(ranking, score, stored, order.reverse)
+  local score, stored, own = ARGV[i], ARGV[i + 1]
+  if method == 'ordinal' then
+    reply[#reply + 1], own = count_to_place(ranking, score, stored, order.reverse)
+  else
+    own = stands_at(ranking, stored, score) and 1 or 0
+  end
+  if method == 'competition' then
+    reply[#reply + 1] = count_before(ranking, stored, score, nil, order)
+  end
   here = here + own
-  reply[n + 1], reply[n + 2] = position, count_before(ranking, stored, score, position, order)
 end
 reply[2] = here
 return reply

@@ -47,7 +47,7 @@ end
 local position, among = count_to_place(ranking, score, stored, false)
 local here = among
 if ranking ~= live then
-  here = tonumber(call('ZSCORE', live, stored) or nil) == tonumber(score) and 1 or 0
+  here = stands_at(live, stored, score) and 1 or 0
 end
 
 local low, high

@@ -19,6 +19,7 @@ SMALL = {
     "recommend": "--members 100000 --band-holds 30000 --rounds 500",
     "rivals": "--members 10000,50000 --rounds 100",
     "replica": "--members 50000 --rounds 500",
+    "shards": "--members 20000 --rounds 50",
     "leaderboard": "--members 100000 --rounds 200",
     "memory": "--members 50000",
     "path": "",

@@ -24,12 +24,14 @@ from redis import Redis
 def spent(client: Redis) -> float:
     """Microseconds that the server has spent on what indexes ask it for."""
     found: Any = client.info("commandstats")
-    names = ("evalsha", "zrevrank", "zrank", "zcard")
+    names = ("evalsha", "zrevrank")
     return float(sum(found.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in names))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--shards", default="1,3,16", help="Numbers of shards, beside none.")
     parser.add_argument("--rounds", type=int, default=1000)

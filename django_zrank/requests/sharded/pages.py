@@ -108,5 +108,5 @@ def _numbered(page: Page, members: list[Place], view: View, shards: Shards) -> P
     if view.method == "ordinal" or not members:
         return page
     return count_places(members[:1], view, shards).then(
-        lambda counted: page._replace(before=counted.before[0][1])
+        lambda counted: page._replace(before=counted.before[0])
     )

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ... import scripts
 from ...exceptions import FilterTooLarge
 from ...keys import Keys
-from ..request import Request, in_turn
+from ..request import Request, in_turn, merge
 from ..view import View
 from .shards import Shards
 
@@ -41,29 +41,19 @@ class Counted(NamedTuple):
     here: int
     """The number of the places whose members stand there."""
 
-    before: list[tuple[int, int]]
-    """Of each place: the members before it, one by one; the members or values that rank better."""
+    before: list[int]
+    """Of each place: the members or values that rank better."""
 
 
 def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    """Count what stands before places. One round trip for 25 of them; more for dense ranks."""
-    by = view.by("ordinal") if view.method == "dense" else view
+    """Count what stands before places. One round trip for 25 of them."""
     parts = [places[at : at + _PART] for at in range(0, len(places) or 1, _PART)]
-    counting = in_turn([_count(part, by, shards) for part in parts]).then(_joined)
+    counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)
     if view.method != "dense" or not places:
         return counting
-
-    def count_dense(counted: Counted) -> Request[Counted]:
-        ties = [(place.score, view.layout.split(place.stored)[0]) for place in places]
-        return count_values(ties, view, shards).then(
-            lambda better: counted._replace(
-                before=[
-                    (position, count) for (position, _), count in zip(counted.before, better, strict=True)
-                ]
-            )
-        )
-
-    return counting.then(count_dense)
+    ties = [(place.score, view.layout.split(place.stored)[0]) for place in places]
+    both: list[Request[Any]] = [counting, count_values(ties, view, shards)]
+    return merge(both, spread=True).then(lambda found: found[0]._replace(before=found[1]))
 
 
 def _count(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
@@ -74,7 +64,7 @@ def _count(places: Sequence[Place], view: View, shards: Shards) -> Request[Count
 
     def add(replies: list[list[int]]) -> Counted:
         size, here, *counts = map(sum, zip(*replies, strict=True))
-        return Counted(size, here, list(zip(counts[::2], counts[1::2], strict=True)))
+        return Counted(size, here, counts)
 
     return shards.each(ask).then(add)
 

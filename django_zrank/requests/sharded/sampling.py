@@ -199,17 +199,18 @@ class _Drawing:
             requests.append(_remember(self.question, self.shards, members))
 
         def answer(found: list[Any]) -> Sample:
+            order = {place: at for at, place in enumerate(sorted(places))}
             if not ranked:
-                order = {place: at for at, place in enumerate(sorted(places))}
-                return _sample(sample, drawn, order[self.me], [order[place] for place in drawn])
+                return _sample(sample, drawn, *(order[place] for place in places))
             counted: Counted = found[0]
-            (mine, _), *others = counted.before
-            positions = [position for position, _ in others]
+            size, before = counted.size, counted.before[1:]
+            if view.method != "ordinal":
+                numbered = sample._replace(size=size, before=before)
+                return _sample(numbered, drawn, *(order[place] for place in places))
+            positions = counted.before
             if view.reverse:
-                mine = counted.size - self.among - mine
-                positions = [counted.size - 1 - position for position in positions]
-            before = None if view.method == "ordinal" else [before for _, before in others]
-            return _sample(sample._replace(size=counted.size, before=before), drawn, mine, positions)
+                positions = [size - self.among - positions[0], *(size - 1 - position for position in before)]
+            return _sample(sample._replace(size=size), drawn, *positions)
 
         return merge(requests, spread=True).then(answer) if requests else answer([])
 
@@ -232,7 +233,7 @@ class _Drawing:
             return ends(found[:last])
 
         def far(counted: Counted) -> tuple[Any, ...] | Request[tuple[Any, ...]]:
-            ((position, _),) = counted.before
+            (position,) = counted.before
             first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
             if first > last:
                 return ends([])
@@ -247,6 +248,6 @@ class _Drawing:
         return count_places([self.me], view, self.shards).then(far)
 
 
-def _sample(sample: Sample, drawn: list[Place], position: int, positions: list[int]) -> Sample:
+def _sample(sample: Sample, drawn: list[Place], position: int, *positions: int) -> Sample:
     cards = [(at, place.stored, place.score) for at, place in zip(positions, drawn, strict=True)]
     return sample._replace(position=position, drawn=cards)
