@@ -135,7 +135,13 @@ def by_shards(drawn: Iterable[Sequence[int]], where: dict[int, int]) -> float:
     return (chi_square - (len(cells) - 1)) / math.sqrt(2 * (len(cells) - 1))
 
 
-CASES = [(sizes, small, out) for sizes in SIZES for small in (0, 16) for out in (0, 1) if sizes != "tiny" or not out]
+CASES = [
+    (sizes, small, out)
+    for sizes in SIZES
+    for small in (0, 16)
+    for out in (0, 1)
+    if sizes != "tiny" or not out
+]
 
 
 @pytest.mark.parametrize(("sizes", "small", "passed_over"), [("uneven", 0, 1), ("tiny", 0, 0)])
