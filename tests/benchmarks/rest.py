@@ -284,13 +284,13 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
     from rest_framework.views import APIView
 
     from django_zrank.ranking import Ranking
-    from django_zrank.rest_framework import base, query, viewsets
+    from django_zrank.rest_framework import base, viewsets
 
     clock = Clock()
     parts = {
         "authentication": (APIView, "perform_authentication"),
-        "query string": (query.Query, "read"),
-        "my row": (viewsets.IndexViewSet, "get_member"),
+        "query string": (viewsets.IndexViewSet, "get_query"),
+        "my row": (viewsets.IndexViewSet, "get_own_member"),
         "recommend(), my friends": (Ranking, "recommend"),
         "rows of the results": (viewsets.IndexViewSet, "get_results"),
         "serialisation": (base, "combine"),
