@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 
-BATCH_SIZE: Final = 2000
+BATCH_SIZE: Final = 3000
 
 _RETIRED: Final = 1_000_000
 """The most marks that one rebuild makes superfluous: 8 MB of ids. What is beyond them is drained once more."""

@@ -30,6 +30,7 @@ SMALL = {
     "scores": "--rows 20000 --rounds 300",
     "rebuild": "--members 20000,100000 --rounds 3",
     "hold": "--members 20000",
+    "pieces": "--members 20000",
     "database": "--rows 20000 --rounds 3",
     "failover": "--only killed --seconds 6",
 }

@@ -25,7 +25,7 @@ class Command(IndexCommand):
             "--batch-size",
             type=int,
             default=BATCH_SIZE,
-            help=f"Rows a round trip, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
+            help=f"Rows that are read at once, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
         )
         parser.add_argument(
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."

@@ -1,0 +1,199 @@
+"""What each call of a large operation takes of the server's processor: no call may take more than 5 ms.
+
+``python -m tests.benchmarks.pieces [--members N] [--json FILE]``, on the Redis that ``ZRANK_TEST_REDIS_BINARY`` names,
+by default the embedded Valkey. Of one index with one criterion, and of one with two facets and their composite, too.
+
+Processor time is what ``INFO cpu`` says before and after a call. Other processes on the machine don't add to it, as
+they do to SLOWLOG and to the waits that ``tests.benchmarks.hold`` measures; but it is longer where they keep the caches
+busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import django
+from django.db import models
+from redis import Redis
+
+from django_zrank.members import batched
+from tests.benchmarks.rounds import save
+
+CALLS = 20
+"""Of what is one call, so many are made."""
+
+MANY = 1000
+"""Members of such a call."""
+
+MOVED = 50_000
+"""Members that a drain writes, at most a fifth of all."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", type=int, default=100_000)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    from tests.benchmarks.servers import redis_server
+
+    measured = {}
+    with redis_server() as (redis, name):
+        print(f"{name}, {options.members:,} members; ms of the processor a call")
+        print(f"{'':40} {'calls':>6} {'p50':>6} {'p99':>6} {'max':>6}")
+        for index in declare():
+            measured[index.name] = Measurement(index, options.members, redis).run()
+    if options.json:
+        save(options.json, server=name, members=options.members, milliseconds=measured)
+    return 0
+
+
+def declare() -> list[Any]:
+    """The indexes."""
+    from django_zrank import RankIndex
+
+    class Piece(models.Model):
+        points = models.IntegerField()
+        region = models.CharField(max_length=20)
+        platform = models.CharField(max_length=20)
+
+        class Meta:
+            app_label = "testapp"
+
+    class Plain(RankIndex):
+        model = Piece
+        name = "plain"
+        order = ("-points",)
+
+    class Facets(Plain):
+        name = "facets"
+        facets = ("region", "platform", ("region", "platform"))
+
+    return [Plain, Facets]
+
+
+class Measurement:
+    """Every operation on one index."""
+
+    def __init__(self, ranked: Any, size: int, redis: Redis) -> None:
+        from django_zrank.store import Store
+        from tests.benchmarks.pyramid import by_level
+
+        self.ranked, self.size, self.rng = ranked, size, random.Random(1)
+        self.index = ranked.instance()
+        self.store = Store(self.index.name, self.index.layout, "sum")
+        self.store.flushed = 0
+        self.members = by_level(size)
+        self.pks = range(10_000_000, 10_000_000 + size)
+        self.connection: Any = redis.connection_pool.get_connection()
+        self.taken: list[float] = []
+
+    def run(self) -> dict[str, dict[str, float]]:
+        """What the calls of each operation have taken, in milliseconds."""
+        from django_zrank.engine import executor
+
+        measured = {}
+        for what, operation in self.operations():
+            self.taken.clear()
+            ways = {name: self.timed(getattr(executor, name)) for name in ("send", "send_all", "send_once")}
+            with mock.patch.multiple(executor, **ways):
+                operation()
+            taken = sorted(1000 * seconds for seconds in self.taken)
+            figures = {"p50": taken[len(taken) // 2], "p99": taken[len(taken) * 99 // 100], "max": taken[-1]}
+            measured[what] = {"calls": len(taken), **figures}
+            each = " ".join(f"{figure:6.2f}" for figure in figures.values())
+            print(f"{self.index.name + ': ' + what:40} {len(taken):6} {each}", flush=True)
+        return measured
+
+    def operations(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        from django_zrank.requests.scores import ChangeScores, Touch
+
+        yield "rebuild", self.load
+        self.store.swap_rebuilt(self.generation)
+        group = self.ranked.group("live")
+        for members in batched(self.pks[: self.size // 4], 5000):
+            group.add(*members)
+        layout, live, ranking = self.index.layout, self.store.live, self.ranked.ranking
+        yield "drain, other scores", lambda: self.write(self.some(self.size))
+        if layout.memberships:
+            yield "drain, moved between facets", lambda: self.write(self.some(self.size), moved=1)
+
+        def touch() -> None:
+            for _ in range(CALLS):
+                self.store.run(Touch(layout, self.some(MANY)).request)
+
+        yield f"touch() of {MANY:,}", touch
+        for rule, by in (("sum", 1), ("max", 10**6)):
+
+            def change(rule: str = rule, by: int = by) -> None:
+                for call in range(CALLS):
+                    changes = [(member, by + call) for member in self.some(MANY)]
+                    self.store.send(ChangeScores(layout, rule, (-(2**53), 2**53), changes).request(live))
+
+            yield f"{'increment()' if rule == 'sum' else 'best'} of {MANY:,}", change
+        if layout.memberships:
+            within = ranking.filter(group="live")
+            yield "group and region: count()", lambda: within.filter(region="kantou").count()
+            yield 'group: counts("region")', lambda: within.counts("region")
+
+    def load(self) -> None:
+        """Build what is read from then on."""
+        health = self.store.check_health()
+        self.generation = self.index.new_generation()
+        self.store.start_rebuild(self.generation, owner="bench", server=health.server, term=1)
+        self.taken.clear()
+        for rows in batched(self.members, 2000):
+            assert self.store.load_rows(
+                self.generation, [(str(pk), level, self.membership(pk)) for pk, level in rows]
+            )
+
+    def write(self, members: list[str], moved: int = 0) -> None:
+        some = members[: min(MOVED, self.size // 5)]
+        for batch in batched(some, MANY):
+            changes = [
+                (member, self.rng.randrange(3500), self.membership(int(member) + moved)) for member in batch
+            ]
+            assert self.store.apply_changes(self.store.begin_write(), changes)
+
+    def some(self, number: int) -> list[str]:
+        """Members, in no order."""
+        return list(map(str, self.rng.sample(self.pks, number)))
+
+    def membership(self, number: int) -> bytes:
+        from tests.benchmarks.pyramid import PLATFORMS, REGIONS
+
+        if not self.index.layout.memberships:
+            return b""
+        region, platform = REGIONS[number % 8], PLATFORMS[number // 8 % 6]
+        return f"platform:{platform}\0region,platform:{region},{platform}\0region:{region}".encode()
+
+    def timed(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        def sending(*args: Any, **how: Any) -> Any:
+            before = self.busy()
+            try:
+                return send(*args, **how)
+            finally:
+                self.taken.append(self.busy() - before)
+
+        return sending
+
+    def busy(self) -> float:
+        """Seconds for which the server has used a processor."""
+        self.connection.send_command("INFO", "cpu")
+        lines = self.connection.read_response().decode().splitlines()
+        used = dict(line.split(":") for line in lines if ":" in line)
+        return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
