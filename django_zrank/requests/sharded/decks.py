@@ -27,7 +27,7 @@ _SLACK: Final = 2
 _SPARE: Final = 2
 """Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
 
-_MOST: Final = 4000
+_MOST: Final = 2000
 """Cards of a side that are asked for in one round trip."""
 
 

@@ -15,8 +15,8 @@ from .shards import Shards
 
 __all__ = ["Counted", "Place", "count_places", "count_values"]
 
-_PART: Final = 25
-"""Places that are counted in one round trip: each may take a search among ties."""
+_PART: Final = 100
+"""Places that are counted in one round trip; a quarter of them where each takes a search among ties."""
 
 _VALUES: Final = 1000
 """Distinct values that a shard tells in one round trip."""
@@ -46,8 +46,9 @@ class Counted(NamedTuple):
 
 
 def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    """Count what stands before places. One round trip for 25 of them."""
-    parts = [places[at : at + _PART] for at in range(0, len(places) or 1, _PART)]
+    """Count what stands before places. One round trip for 25 of them; for 100 where no ties are searched."""
+    size = _PART // 4 if view.method == "ordinal" or view.searches_ties else _PART
+    parts = [places[at : at + size] for at in range(0, len(places) or 1, size)]
     counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)
     if view.method != "dense" or not places:
         return counting
