@@ -85,7 +85,7 @@ class Scores:
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
-            for part in dict.fromkeys(map(index.part_of, texts)):
+            for part in index.split(texts):
                 yield reader_of(part).acceptance
             yield from self._touch(texts)
 
@@ -134,7 +134,7 @@ class Scores:
             if not changes:
                 return []
             raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
-        part, *others = dict.fromkeys(map(index.part_of, changes))
+        part, *others = index.split(changes)
         if others:
             raise ValueError(
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
