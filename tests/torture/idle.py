@@ -19,7 +19,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
-from tests.torture.scores import Driver, PairedRedis, log_lines, main, send
+from tests.torture.scores import Driver, PairedRedis, begun_at, log_lines, main, send
 
 PERIOD: Final = timedelta(seconds=4)
 
@@ -103,9 +103,6 @@ class IdleDriver(Driver):
         else:
             super().perform(task, number, seed)
 
-    def is_lost(self, at: float) -> bool:
-        return any(first <= at <= last for first, last in self.server.lost)
-
     def acknowledged_touches(self) -> tuple[dict[int, float], dict[int, list[int]], int]:
         """When each member was last touched, of what can't be lost; the least and the most that was added to it; and
         the number of changes."""
@@ -123,9 +120,9 @@ class IdleDriver(Driver):
                 else:
                     kind, member, *by = begun[key]
                     changes += 1
-                    kept = not self.is_lost(float(words[0]))
+                    kept = not self.may_be_lost(key, words[0])
                     if kept:
-                        touched[int(member)] = max(touched[int(member)], float(key.rsplit("-", 1)[1]))
+                        touched[int(member)] = max(touched[int(member)], begun_at(key))
                     if kind == "add":
                         added[int(member)][0] += int(by[0]) if kept else 0
                         added[int(member)][1] += int(by[0]) * (

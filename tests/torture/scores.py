@@ -149,6 +149,11 @@ def unanswered(path: Path) -> dict[str, list[str]]:
     return begun
 
 
+def begun_at(key: str) -> float:
+    """The time at which a change was begun, which its key tells."""
+    return float(key.rsplit("-", 1)[1])
+
+
 Send = Callable[[str, list[str], Callable[..., None]], None]
 
 
@@ -460,6 +465,12 @@ class Driver:
             else:
                 raise RuntimeError(f"{index} doesn't come to rest")
 
+    def may_be_lost(self, key: str, acknowledged: str) -> bool:
+        """Return True if a change may have been made in a span whose changes may be lost: its process may have been
+        stopped between that and the acknowledgement."""
+        begun, ended = begun_at(key), float(acknowledged)
+        return any(begun <= last and first <= ended for first, last in self.server.lost)
+
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
         """What was added to each member, its best price, what may have been lost, or made twice by a failover that
         forgot keys, and the number of changes."""
@@ -483,12 +494,11 @@ class Driver:
                 if kind == "best":
                     best[int(parts[0])] = max(best[int(parts[0])], int(parts[1]))
                     continue
-                at = float(words[0])
                 for member, by in (map(int, part.split(":")) for part in parts):
                     added[member] += by
                     if key in again and isinstance(self.server, PairedRedis):
                         twice[member] += by
-                    if any(first <= at <= last for first, last in self.server.lost):
+                    if self.may_be_lost(key, words[0]):
                         lost[member] += by
         return added, best, lost, twice, changes
 
