@@ -163,7 +163,7 @@ def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage
     is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
     if is_alone and get_settings().reads == "replica":
         yield Warning(
-            f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names none: all is read from the primary.",
+            f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all is read from the primary.",
             hint="Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster.",
             id="zrank.W007",
         )
@@ -198,10 +198,10 @@ def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     user_model = get_user_model()
     return [
         Warning(
-            f"{type(index).__name__} has no owner, so the REST API can't tell whose row is the user's.",
+            f"{type(index).__name__} has no owner, so the REST API can't tell which row is the user's.",
             hint=(
                 f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. "
-                "Where nobody owns a row, silence this: clients name one by ?member=, if the view lets them."
+                "If users own no rows, silence this: clients pass ?member=, if the view allows it."
             ),
             obj=type(index),
             id="zrank.W005",

@@ -43,10 +43,10 @@ class Settings:
     chooses another by ``using()``."""
 
     replica_lag: float = 5.0
-    """Seconds that a replica may be behind: the primary is asked in place of one that is further."""
+    """Seconds that a replica may be behind: the primary is asked instead of one that is further behind."""
 
     database_timeout: float = 2.0
-    """Seconds that an answer by SQL may take."""
+    """Seconds that an answer by SQL may take at most."""
 
     keep_marks: float = 3600.0
     """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""

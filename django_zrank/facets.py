@@ -88,7 +88,7 @@ class Facet:
         try:
             return field.to_python(value)
         except (ValidationError, OverflowError, TypeError, ValueError):
-            raise ValueError(f"{path}: {value!r} is no value of {field}") from None
+            raise ValueError(f"{path}: {value!r} is not a value of {field}") from None
 
 
 @dataclass(frozen=True)

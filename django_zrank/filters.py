@@ -129,8 +129,8 @@ def plan(index: RankIndex, conditions: Sequence[Condition]) -> Scope:
             covered, clause = _widest(index, dict(condition.values), negated=True)
             if len(covered) < len(condition.values):
                 raise ValueError(
-                    f"exclude({', '.join(condition.values)}): to leave out who has all of these, declare "
-                    f"{_declare(condition.values)}; to leave out who has any, call exclude() once for each"
+                    f"exclude({', '.join(condition.values)}): to leave out members that have all of these, declare "
+                    f"{_declare(condition.values)}; to leave out members that have any, call exclude() once for each"
                 )
             clauses.append(clause)
     # The order of conditions makes no difference, so neither do the names of what is kept for them.
@@ -147,7 +147,7 @@ def _widest(
     facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
     if not facets:
         path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
-        raise ValueError(f"{path}: is no facet by itself; declare {_declare([path])}")
+        raise ValueError(f"{path}: is not a facet by itself; declare {_declare([path])}")
     facet = max(facets, key=lambda one: len(one.paths))
     names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
     return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))

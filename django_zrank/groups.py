@@ -39,7 +39,7 @@ class Group:
 
     @verb
     def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
-        """Add members, until ``expires`` from now or for good. Returns how many were new.
+        """Add members, until ``expires`` from now, or without end. Returns how many were new.
 
         One that is in the group already belongs to it until the new time: what a viewer's browser may ask for
         every minute.

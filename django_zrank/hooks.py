@@ -51,7 +51,7 @@ def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
             )
         elif meant:
             yield Warning(
-                f"{base.__name__}.{name} says nothing to an index: there is no such attribute.",
+                f"{base.__name__}.{name} is not an attribute of RankIndex.",
                 hint=f"Did you mean {meant}? If not, choose another name, or begin it with an underscore.",
                 obj=cls,
                 id="zrank.W006",

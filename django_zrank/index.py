@@ -90,7 +90,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """The column that tells when a row was last seen, a lookup path to a ``DateTimeField``, and for how long the row is
     ranked after that: ``("last_seen", timedelta(days=30))``. Null is never. Default: all rows are ranked."""
 
-    # Who meets whom
+    # Recommendations
 
     band: Band | None = None
     """The default band of ``recommend()``: how far a score may lie from mine, ``10`` or ``(50, 100)``."""

@@ -86,7 +86,7 @@ class Keys(_Keys):
         return f"{key}:changed"
 
     def seen(self, member: str) -> str:
-        """Sorted set: whom ``recommend(remember=…)`` has shown to a member -> until when, in microseconds."""
+        """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"
 
     @cached_property

@@ -53,16 +53,16 @@ class Metric:
 
 
 _GAUGES: Final = {
-    "zrank_up": "1 where Redis and the database can be asked about the index",
-    "zrank_healthy": "1 where the verdict is HEALTHY",
-    "zrank_verdict": "1 for the verdict on the index",
+    "zrank_up": "1 if Redis and the database can be reached",
+    "zrank_healthy": "1 if the verdict is HEALTHY",
+    "zrank_verdict": "1 for the current verdict",
     "zrank_members": "Members in Redis",
     "zrank_waiting_marks": "Changes that wait to be written to Redis",
     "zrank_lag_seconds": "Age of the oldest waiting change",
     "zrank_pending_scores": "Members whose scores have changed in Redis and not in their column yet",
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
-    "zrank_term": "Histories of servers that were accepted",
-    "zrank_generation_info": "1 for the build in force",
+    "zrank_term": "The current term",
+    "zrank_generation_info": "1 for the live build",
     "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose verdict is not HEALTHY",
     "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
 }

@@ -55,7 +55,7 @@ class Mark(models.Model):
 
     via = ExactTextField(null=True)
     """Null where ``member`` is the primary key of a member. Else a column that leads from a member to the row
-    that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is what stands in it: whoever leads
+    that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is its value: members that lead
     there when the mark is read may have moved (see :meth:`WatchedTable.members_at
     <django_zrank.sync.watched_tables.WatchedTable.members_at>`)."""
 

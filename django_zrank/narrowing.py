@@ -61,18 +61,18 @@ class Narrowing(Generic[Member]):
         return f"<Ranking of {self.index!r}{''.join(steps)}>"
 
     def filter(self, **conditions: Any) -> Self:
-        """The ranking of those who have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
+        """The ranking of the members that have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
 
         Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
         values, any of which will do. What one declared facet covers costs what the whole index costs. Other
         combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
 
-        Raises ``ValueError`` for what is no facet, or no value of it.
+        Raises ``ValueError`` for an unknown facet or an invalid value.
         """
         return self._narrow(conditions, negated=False)
 
     def exclude(self, **conditions: Any) -> Self:
-        """The ranking of those who don't have these values. Of several, those who don't have all of them together."""
+        """The ranking of the members that don't have these values; of several, those that don't have all of them."""
         return self._narrow(conditions, negated=True)
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
@@ -98,9 +98,9 @@ class Narrowing(Generic[Member]):
     def using(self, server: str) -> Self:
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
 
-        A replica answers what writes nothing: all but ``recommend(remember=…)``, groups, combinations of filters that
-        have to be computed, and indexes with ``write_behind``. It has all that this process has pushed, and may be
-        ``ZRANK["REPLICA_LAG"]`` seconds behind what others have; else the primary is asked.
+        A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
+        that have to be computed, and indexes with ``write_behind``. It has all that this process has pushed, and may be
+        ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; beyond that, the primary is asked.
 
         Raises ``ValueError``.
         """
@@ -134,7 +134,7 @@ class Narrowing(Generic[Member]):
         return reader_of(self.index)
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
-        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be believed; ``method``: the
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be trusted; ``method``: the
         ranking method, where it is not that of this ranking."""
         view = self.view if method is None else self.view.by(method)
         settings = get_settings()

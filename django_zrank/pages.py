@@ -45,7 +45,7 @@ class Pages(Narrowing[Member]):
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
         entries = self._slice(position, position + 1)
         if not entries:
-            raise IndexError(f"nobody stands at the position {position}")
+            raise IndexError(f"no member stands at the position {position}")
         return entries[0]
 
     @verb
@@ -86,7 +86,7 @@ class Pages(Narrowing[Member]):
             raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
         entries = yield from self._page(rank - 1, 1)
         if not entries:
-            raise NotRanked(f"nobody in the index {self._name} has the rank {rank}")
+            raise NotRanked(f"no member of the index {self._name} has the rank {rank}")
         return entries[0]
 
     aat_rank = twin(at_rank)
@@ -96,8 +96,8 @@ class Pages(Narrowing[Member]):
 
     @verb
     def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
-        """``n`` members with ``member`` in their middle; near the ranking's ends away from it, so that the page is full
-        wherever the ranking has so many. Raises :exc:`~django_zrank.NotRanked`."""
+        """``n`` members with ``member`` in the middle; near an end of the ranking there are more on the other side, so
+        that the page is full. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), at_most("n", n)))
         if page is None:
             raise self._not_ranked(member)

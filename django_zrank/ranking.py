@@ -61,19 +61,19 @@ class Ranking(Board[Member]):
     ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
 
-        On each side every set of candidates is equally likely; an odd one comes from before; what one side
-        lacks the other gives. Fewer than ``n`` come back only where there are fewer. ``member`` itself need not pass
-        the filters of this ranking.
+        On each side every set of candidates is equally likely; an odd one comes from before. If one side has too few,
+        the other makes up for it; fewer than ``n`` are returned only if the band holds fewer. ``member`` itself
+        need not pass the filters of this ranking.
 
         ``band``: how far a score may lie from mine, ends included: one distance, or (below, above). Default:
-        the index's. ``ranks``: in its place, how many ranks away: one number, or (worse, better). ``widen``: further
-        bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer, beside those of
+        the index's. ``ranks``: instead, how many ranks away: one number, or (worse, better). ``widen``: further
+        bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer, besides those of
         ``get_excluded()``. ``seed``: the same draw every time, for tests.
 
         ``remember``: for how long those drawn are not drawn again for ``member``; when nobody else is left, those
         shown longest ago come first. See :meth:`forget`.
 
-        ``where``: a condition that only the database can tell. Members are drawn in growing batches, one round trip
+        ``where``: a condition that only the database can test. Members are drawn in growing batches, one round trip
         and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back. It
         can't be combined with ``remember``.
 
@@ -125,8 +125,8 @@ class Ranking(Board[Member]):
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
 
-        One round trip for 100 members drawn. Where the index has ``get_excluded()``, what ``get_excluded_many()`` asks
-        for 200 of ``members``, and one query for the rows of those that were given by their primary keys.
+        One round trip for 100 members drawn. If the index has ``get_excluded()``, also the queries of
+        ``get_excluded_many()`` for each 200 of ``members``, and one for the rows of those given by primary key.
         """
         draw = parse_draw(
             self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember

@@ -32,7 +32,7 @@ class Registry:
         return index
 
     def unregister(self, index: type[RankIndex]) -> None:
-        """Take an index out again."""
+        """Remove an index."""
         self._classes.pop(index, None)
 
     @property
@@ -41,7 +41,7 @@ class Registry:
         return list(self._classes)
 
     def all(self) -> list[RankIndex]:
-        """Every index that ranks a model. ``manage.py check`` tells what is wrong with any other."""
+        """Every index that ranks a model. ``manage.py check`` says what is wrong with any other."""
         return [
             index for index in map(_instance, self._classes) if index is not None and index.model is not None
         ]
@@ -77,7 +77,7 @@ def _instance(cls: type[RankIndex]) -> RankIndex | None:
     except AppRegistryNotReady:
         raise
     except Exception:
-        logger.exception("%s can't be made: run manage.py check", cls.__name__)
+        logger.exception("%s can't be instantiated: run manage.py check", cls.__name__)
         return None
     return index if index.model is not None and isinstance(index.name, str) else None
 

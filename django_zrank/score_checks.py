@@ -35,8 +35,8 @@ def check_scores(index: RankIndex) -> Iterator[CheckMessage]:
     indexes = field.model._meta.indexes
     if not any(one.fields and one.fields[0].lstrip("-") == field.name for one in indexes):
         yield Warning(
-            f"{cls.__name__}.idle: no index of the database begins with {field.name}: to find who fell asleep, it "
-            "reads all rows, every few seconds.",
+            f"{cls.__name__}.idle: no database index begins with {field.name}: to find members that fell "
+            "asleep, all rows are read, every few seconds.",
             hint="Set db_index=True.",
             obj=cls,
             id="zrank.W011",

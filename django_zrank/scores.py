@@ -166,7 +166,7 @@ class Scores:
         except ValueError as error:
             raise ValueError(f"{parameter}: {error}") from None
         if not EXACT_LOW <= units <= EXACT:
-            raise ValueError(f"{parameter}: {change} lies beyond ±2**53, which a score holds exactly")
+            raise ValueError(f"{parameter}: {change} is beyond ±2**53, up to which scores are exact")
         return units
 
 

@@ -1,8 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
-does a library. They are sent before its own text, each once; or where the script says so in its midst: functions are
-defined anew by each call, and one that returns before them is spared that.
+does a library. They are sent before its own text, each once; or where the script says ``-- Libraries come here.``:
+each call defines all functions again, unless it returns before that line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Django signals for the project: to log, to count, to alarm. The sender is always the index (an instance)."""
+"""Django signals for the project: to log, count and alert. The sender is always the index (an instance)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ repaired = Signal()
 """The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""
 
 rebuilt = Signal()
-"""The index was built anew. Argument: ``members``, how many."""
+"""The index was rebuilt. Argument: ``members``, how many."""
 
 drift_found = Signal()
 """``verify_zrank`` found members that are wrong. Arguments: ``missing``, ``extra``, ``different``, how many."""
 
 unranked = Signal()
-"""Scores are changed of members that aren't ranked, though their rows may be. Argument: ``members``, their primary
-keys. They are pushed, and looked for once more."""
+"""Scores of members that aren't ranked are changed, though their rows may be ranked. Argument: ``members``, their
+primary keys. They are pushed, and looked for once more."""

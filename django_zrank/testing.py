@@ -186,7 +186,7 @@ class ZRankTestMixin:
 def reset() -> None:
     """Make every registered index empty and built, so that what a test saves is pushed.
 
-    Each database that the test may use is told of the builds, so that marks are worked off, too. Where it may use
+    Each database that the test may use notes the builds, so that marks are worked off, too. Where it may use
     one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
     where they have no Redis of their own.
     """

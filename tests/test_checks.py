@@ -221,7 +221,7 @@ SETTINGS = [
     *(setting("zrank.E003", "UNHEALTHY", value) for value in ("explode", None)),
     *(setting("zrank.E003", "READS", value) for value in ("replicas", None)),
     *(setting("zrank.E003", "REPLICA_LAG", value) for value in (0, "5")),
-    setting("zrank.W007", "READS", "replica", "names none"),
+    setting("zrank.W007", "READS", "replica", "names no replicas"),
     *(setting("zrank.E003", "DATABASE_TIMEOUT", value) for value in (0, -1, float("nan"))),
     *(setting("zrank.E003", "KEEP_MARKS", value) for value in (-1, float("nan"))),
     setting("zrank.E012", "DEFAULT_INDEX", "teams"),
@@ -412,9 +412,11 @@ DECLARATIONS = [
         "zrank.E029", "ordering", "Wrong.ordering hides what RankIndex itself has", ordering=("-level",)
     ),
     declaring("zrank.E029", "group", "Wrong.group hides", group="region"),
-    declaring("zrank.E030", "a name that can't be told", "Wrong can't be made: .*no name", get_name=fails),
+    declaring(
+        "zrank.E030", "a name that can't be told", "Wrong can't be instantiated: .*no name", get_name=fails
+    ),
     *(
-        declaring("zrank.W006", f"the attribute {name}", f"Wrong.{name} says nothing", **{name: value})
+        declaring("zrank.W006", f"the attribute {name}", f"Wrong.{name} is not an attribute", **{name: value})
         for name, value in [
             ("facet", ("name",)),
             ("oder", ("-level",)),
@@ -491,7 +493,7 @@ DECLARATIONS = [
     declaring(
         "zrank.E034",
         "a date that leads to members",
-        "Result.season leads from what is read to members, and can't: .*DateField",
+        "Result.season connects a table that is read to members, and can't: .*DateField",
         model=Result,
         order=("-points",),
         get_queryset=rows(Result.objects.filter(season__is_over=False)),
@@ -507,7 +509,7 @@ DECLARATIONS = [
             ("best", ("-points",), "not a plain column of testapp.Employee itself", {"model": Employee}),
             ("latest", ("-profile__points",), "not a plain column of testapp.Account", {"model": Account}),
             ("latest", ("-exact",), "exact has no fixed number of decimal places", {"model": Ledger}),
-            ("latest", ("-is_active",), "is_active is no integer and no decimal", {}),
+            ("latest", ("-is_active",), "is_active is neither an integer nor a decimal", {}),
         ]
     ),
     *(

@@ -93,7 +93,7 @@ def test_errors_name_the_filter(
     for ask in (narrowed.rank, narrowed.entry, narrowed.score, narrowed.around):
         with pytest.raises(NotRanked, match=f"^99 is not in the index 'narrowing'{where}$"):
             ask(99)
-    with pytest.raises(NotRanked, match=f"^nobody in the index 'narrowing'{where} has the rank 99$"):
+    with pytest.raises(NotRanked, match=f"^no member of the index 'narrowing'{where} has the rank 99$"):
         narrowed.at_rank(99)
 
 

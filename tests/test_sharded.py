@@ -159,7 +159,7 @@ class TestHealth:
             reader_of(part).learn()
         else:
             forget_trust(index)
-        with pytest.raises(NotBuilt, match="declared otherwise"):
+        with pytest.raises(NotBuilt, match="built from another declaration"):
             index.ranking.count()
 
     def test_all_are_looked_up_in_one_round_trip(self, sent: list[Request[Any]]) -> None:

@@ -52,7 +52,7 @@ class Column(NamedTuple):
             if not isinstance(order.first.kind, Fixed) or field.decimal_places is None:
                 raise FieldError(f"{order.first.path} has no fixed number of decimal places")
         elif not isinstance(field, models.IntegerField):
-            raise FieldError(f"{order.first.path} is no integer and no decimal")
+            raise FieldError(f"{order.first.path} is neither an integer nor a decimal")
         best = "max" if order.first.descending else "min"
         rule = {"increment": "sum", "best": best, "latest": "last"}[kind]
         return cls(field, rule, getattr(field, "decimal_places", 0))

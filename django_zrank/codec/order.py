@@ -93,7 +93,7 @@ class Order:
             raise FieldError('expected a sequence of criteria such as ("-level",)')
         criteria = tuple(Criterion.parse(model, declared) for declared in order)
         if criteria[0].nulls_first:
-            raise FieldError(f"{criteria[0].path}: nulls can't be first, for a row without it is not ranked")
+            raise FieldError(f"{criteria[0].path}: nulls can't be first: a row without a score is not ranked")
         columns = [tuple(field.name for field in follow(model, criterion.path)) for criterion in criteria]
         for at, column in enumerate(columns):
             if column in columns[:at]:
@@ -163,7 +163,7 @@ class Order:
         """Return the score of a value of the first criterion, and the bytes with which the tie bytes of all members
         begin that have it and no others of the same score do; none where the score tells.
 
-        Raises ``ValueError`` for what is no value of the criterion, or lies beyond 64 bits.
+        Raises ``ValueError`` for what is not a value of the criterion, or lies beyond 64 bits.
         """
         kind = self.first.kind
         try:
@@ -176,7 +176,7 @@ class Order:
         """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
 
         ``expressions``: where their values are; by default at their paths. Nulls are placed only where there may be
-        some: an index can't help a database that is told where.
+        some: a database can't use an index if the place of nulls is given.
         """
         reverse = self.first.descending
         if expressions is None:

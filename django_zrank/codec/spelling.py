@@ -55,7 +55,7 @@ class Spelling:
         except (OverflowError, TypeError) as error:
             raise ValueError(str(error)) from None
         if value is None or (isinstance(given, float) and value != given):
-            raise ValueError(f"{given!r} is no value of {self.field}")
+            raise ValueError(f"{given!r} is not a value of {self.field}")
         return self.parse(value)
 
 
@@ -72,7 +72,7 @@ def spelling_of(field: Any) -> Spelling:
         maker = next((cls for cls in type(field).__mro__ if name in vars(cls)), None)
         if maker is not None and not maker.__module__.startswith("django."):
             raise ImproperlyConfigured(
-                f"{type(field).__name__}.{name}() converts its values, so their text in the database is another"
+                f"{type(field).__name__}.{name}() converts its values, so their text in the database differs"
             )
     return Spelling(field, make(field))
 

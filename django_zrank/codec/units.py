@@ -65,7 +65,7 @@ def beyond(units: int) -> Unrankable:
 
 def inexact(units: int) -> Unrankable:
     return Unrankable(
-        f"{units} lies beyond ±2**53, which a score holds exactly: as the first criterion, "
+        f"{units} is beyond ±2**53, up to which scores are exact: as the first criterion, "
         "larger values need a BigIntegerField, or a DecimalField of more than 15 digits"
     )
 

@@ -109,7 +109,7 @@ class Executor:
             except Swapped:
                 if not (yield from self.learning()).generation:
                     raise self.not_built() from None
-        raise IndexUnavailable(f"Index {self.name!r}: rebuilds came too often for it to be read")
+        raise IndexUnavailable(f"Index {self.name!r}: too many rebuilds came while it was read")
 
     def send(self, request: Request[Any]) -> list[Any]:
         """The replies to a request, after its delay."""
@@ -177,7 +177,7 @@ class Executor:
                 )
             case ["TOOLARGE", size, limit]:
                 return FilterTooLarge(
-                    f"Index {self.name!r}: no facet covers what is asked, and it would be computed from "
+                    f"Index {self.name!r}: no facet covers these filters, and they would be computed from "
                     f"{int(size):,} members, more than {int(limit):,}"
                 )
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")

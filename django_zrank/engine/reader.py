@@ -154,8 +154,7 @@ class Reader(Executor):
 
     def declared_otherwise(self) -> NotBuilt:
         return NotBuilt(
-            f"Index {self.name!r} was declared otherwise when it was built: sync_zrank or rebuild_zrank builds it "
-            "anew"
+            f"Index {self.name!r} was built from another declaration: sync_zrank or rebuild_zrank rebuilds it"
         )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:

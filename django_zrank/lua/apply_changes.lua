@@ -102,7 +102,7 @@ end
 write_all('ZADD', recent, noted)
 
 -- Versions are forgotten by the time that has passed: those up to 'checkpoint' were given before 'checked'. After as
--- long again they are forgotten, and tokens as old are refused. A clock that was set begins the time anew.
+-- long again they are forgotten, and tokens as old are refused. After the clock was set, that time begins again.
 local now = clock()
 if not state[10] or math.abs(now - state[10]) > window * 1000000 then
   floor = tonumber(state[9] or 0)

@@ -1,11 +1,11 @@
 -- uses: server, keys, ties, positions
--- Find the distinct values of a ranking that are counted wrongly, and count them anew where that is wanted.
+-- Find the distinct values of a ranking that are counted wrongly, and correct the counts if that is asked for.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       repair      '1' to count anew
+--       repair      '1' to correct the counts
 --       name        of the facet ranking, '' for the whole index
 --       …           then values: tie bytes and the score as text
 -- Returns {'checked', then of each value in turn, up to those where the budget of look-ups is spent: {how many members have

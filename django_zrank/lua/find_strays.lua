@@ -42,7 +42,7 @@ while i <= #ARGV and spent < BUDGET do
 end
 change_rankings(live, leaving, {}, width, dense)
 if next(leaving) then
-  redis.call('UNLINK', log_of(pending)) -- no version says so: intersections are made anew
+  redis.call('UNLINK', log_of(pending)) -- this changes no version: intersections are made again
 end
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))

@@ -1,7 +1,7 @@
 -- uses: clock, built, tests, slices, scan, changes, progress
 -- Materialise the ranking of the members that pass several tests, or their numbers by a facet: one piece of it a call. It
 -- is filled under another name, and takes its own when it is complete. From then on it follows what changes: a call
--- applies what has changed since the one before. Those of distinct values, and of a band, are made anew instead.
+-- applies what has changed since the one before. Those with distinct values, and those of a band, are made again instead.
 --
 -- KEYS  intersection   what is made: sorted set, stored member -> score; or hash, name of a value's ranking -> members
 --       making         hash: how far it is
@@ -58,7 +58,7 @@ if elsewhere then
   return elsewhere
 end
 if step ~= (at or '') and now < lease then
-  -- Until it is made anew, the one before will do.
+  -- Until it is made again, the one before will do.
   return is_there and now < fresh + seconds * SECOND and {'made', tonumber(size)} or {'wait'}
 end
 

@@ -1,12 +1,12 @@
 -- uses: clock, memory
--- Tell whom a member was shown, and remember more of them: sample_anywhere.lua does it by itself, but over shards whoever
--- was drawn belongs to any of them.
+-- Return the members that were shown to a member, and remember more of them: sample_anywhere.lua does this itself, but over
+-- shards the members drawn belong to any of them.
 --
 -- KEYS  seen      sorted set of members shown to this one -> until when, in microseconds
 -- ARGV  remember  microseconds for which members are remembered
 --       …         then primary keys
 -- Returns those who were remembered before, the one shown longest ago first.
--- Cost  O(remembered), of whom there are up to 10,000.
+-- Cost  O(remembered), up to 10,000.
 
 local seen = KEYS[1]
 local remember = unpack(ARGV, 1, 1)

@@ -44,7 +44,7 @@ def expiries(keys: Keys, group: str, members: Sequence[str]) -> Request[list[flo
 
 
 def clear_group(keys: Keys, group: str) -> Request[int]:
-    """Remove all members of a group, and the log that says who is in it no more: it is counted anew."""
+    """Remove all members of a group, and the log of its changes, so that intersections are made again."""
     key = keys.group(group)
     return Request((Call("UNLINK", (key, keys.changes(key))),), _last, writes=True)
 

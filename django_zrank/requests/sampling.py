@@ -26,7 +26,7 @@ _SPARE_NUMBERS: Final = 8
 """Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
 
 _EXCLUDED_AT_ONCE: Final = 5000
-"""The most members that a script is told not to draw; more are put into a set before."""
+"""The most excluded members that are passed to a script; more are first put into a set."""
 
 _PART: Final = 1000
 """Members that are put into it in one round trip."""

@@ -50,7 +50,7 @@ class IndexViewSet(GenericViewSet[Any]):
 
     serializer_class: type[BaseSerializer[Any]] = EntrySerializer
     """A serializer of the index's model, for results to show its fields beside ``pk``, ``score`` and ``rank``. Its rows
-    come from ``get_queryset()`` and the filter backends, by one query; a member that isn't there is left out.
+    come from ``get_queryset()`` and the filter backends, by one query; members without a row are left out.
     With the default, or a subclass of it, no row is fetched."""
 
     query_classes: ClassVar[Mapping[str, type[Query]]] = {}

@@ -54,9 +54,9 @@ class ValuesParameter(Parameter):
 
     def __init__(self, index: RankIndex, path: str, *, negated: bool = False) -> None:
         super().__init__(
-            _("None with this value, or with one of several, separated by commas.")
+            _("Only members without this value, or any of several, separated by commas.")
             if negated
-            else _("Only those with this value, or with one of several, separated by commas.")
+            else _("Only members with this value, or any of several, separated by commas.")
         )
         self.index, self.path, self.negated = index, path, negated
         self.facet = index.faceting.reading(path)
@@ -108,7 +108,7 @@ class GroupParameter(ValuesParameter):
     def __init__(self, *, negated: bool = False) -> None:
         Parameter.__init__(
             self,
-            _("No members of this group, nor of one of several.")
+            _("No members of this group, or of any of several.")
             if negated
             else _("Only members of this group, or of one of several."),
         )
@@ -129,7 +129,7 @@ class NullParameter(FlagParameter):
     """Members that have no value, or those that have one."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(_("Only those who have no value (true), or who have one (false)."))
+        super().__init__(_("Only members without a value (true), or with one (false)."))
         self.path = path
 
     def read(self, texts: Sequence[str]) -> Condition:

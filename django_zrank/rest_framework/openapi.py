@@ -90,7 +90,7 @@ class IndexAutoSchema(AutoSchema):
                 "Retry-After",
                 int,
                 OpenApiParameter.HEADER,
-                description=str(_("Seconds after which to ask again.")),
+                description=str(_("Seconds after which to try again.")),
                 response=["503"],
             ),
         ]
@@ -116,7 +116,7 @@ class IndexAutoSchema(AutoSchema):
                 IDEMPOTENCY_KEY,
                 {"type": "string", "maxLength": LONGEST_KEY},
                 OpenApiParameter.HEADER,
-                description=str(_("A name of this very change: sent again with it, the change counts once.")),
+                description=str(_("A unique name of this change: if it is sent again, it counts once.")),
             )
 
     def _get_query_parameters(self) -> Iterable[OpenApiParameter]:

@@ -144,7 +144,7 @@ _PAGES: Final = {1: _("The number of results on a page."), 0: _("The number of r
 
 
 class ListQuery(Query):
-    """The query string of a leaderboard: the paginator reads the pages, and is spared what isn't a number."""
+    """The query string of a leaderboard: the paginator reads the pages, once they are known to be numbers."""
 
     def get_parameters(self) -> dict[str, Parameter]:
         return {
@@ -193,9 +193,11 @@ class RecommendationQuery(Query):
         )
         ranks = RanksParameter(
             limits.max_ranks,
-            _("How far a rank may lie from mine, in place of a band, which is then not used: “below,above”."),
+            _("How far a rank may lie from mine, instead of a band: “below,above”."),
         )
-        steps = _("A wider band for when the band holds too few. Once for every step, in their order.")
+        steps = _(
+            "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
+        )
         self._ranks_steps = StepsParameter(ranks, steps)
         bands: dict[str, Parameter] = {"band": band, "ranks": ranks, "widen": StepsParameter(band, steps)}
         if not limits.allow_band:

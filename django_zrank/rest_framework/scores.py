@@ -66,7 +66,7 @@ class ScoreViewSet(IndexViewSet):
     """
 
     permission_classes = [IsAdminUser]
-    """The permissions, checked for the request and for the member. Whoever passes them sets scores: ``[IsOwner]`` lets
+    """The permissions, checked for the request and for the member. Users that pass them set scores: ``[IsOwner]`` lets
     players report their own."""
 
     parser_classes = [JSONParser]

@@ -33,9 +33,7 @@ class EntrySerializer(serializers.Serializer[Entry]):
     rank = serializers.IntegerField(
         read_only=True,
         allow_null=True,
-        help_text=_(
-            "1 is best. Null where no facet covers several filters, so that nothing tells it at once."
-        ),
+        help_text=_("1 is best. Null if no facet covers the filters: each rank would cost a look-up."),
     )
 
 

@@ -39,7 +39,7 @@ class RecommendationViewSet(IndexViewSet):
     * Each facet of the index is a filter by its name; with `__not` and `__isnull` after it, by what a member hasn't.
 
     The answer says which band was used and how many others stand in it, those to leave out counted too.
-    Every request draws anew, so there are no pages.
+    Every request is a new draw, so there are no pages.
     """
 
     query_classes = {"list": RecommendationQuery}

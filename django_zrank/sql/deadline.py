@@ -64,7 +64,7 @@ def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[
         driver.set_progress_handler(deadline.has_passed, _OPCODES)
         try:
             # Outside a transaction this begins one, and a deferred one: atomic() may be set to take the lock of
-            # writers, whom a reader need not wait for.
+            # writers, which a reader need not wait for.
             cursor.execute("SAVEPOINT zrank_reading")
             try:
                 with connection.execute_wrapper(_between_statements(connection, deadline)):

@@ -127,7 +127,7 @@ def number(rows: Rows, view: View, members: Iterable[str]) -> dict[bytes, tuple[
     )
     numbers: dict[bytes, tuple[int, int]] = {}
     for pks in rows.chunks(members):
-        # Joined by OR to what is told of the numbers, the keys can't be looked up before all have theirs.
+        # With a condition on the numbers, joined by OR, the keys can't be looked up before all rows are numbered.
         found = numbered.filter(Q(pk__in=pks) | Q(zrank_at__lt=0))
         for pk, at, before in found.values_list("pk", "zrank_at", "zrank_before"):
             numbers[rows.index.to_text(pk).encode()] = (at, before)

@@ -1,4 +1,4 @@
-"""Answers by SQL, where Redis can't be believed: the same contract, slower, and bounded in time."""
+"""Answers by SQL, where Redis can't be trusted: the same contract, slower, and bounded in time."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class SqlReader:
     def _refuse_what_only_redis_holds(self, question: Any) -> None:
         name = self.rows.index.name
         if any(GROUP in condition.values for condition in self.rows.conditions):
-            raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be believed")
+            raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be trusted")
         if isinstance(question, Draw) and question.remember is not None:
             raise IndexUnavailable(
-                f"Index {name!r}: the members shown before are in Redis alone, which can't be believed"
+                f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
             )
 
 

@@ -146,7 +146,7 @@ class Verifying(Base):
         self, generation: str, ranking: str, values: Iterable[bytes], *, repair: bool = False
     ) -> list[tuple[bytes, int, bytes]] | None:
         """The distinct values of a ranking that are counted wrongly, with how many members have them and
-        how many were counted, as text. ``repair``: count them anew."""
+        how many were counted, as text. ``repair``: count them again."""
         keys, asked = (self.keys.at(generation).root, self.keys.meta), list(values)
         args = generation, self.layout.width, int(repair), ranking
         found = self._examine(scripts.CHECK_COUNTS, keys, args, [(value,) for value in asked])

@@ -1,4 +1,4 @@
-"""A circuit breaker: after one failure, the next pushes are spared the wait for a server that is down."""
+"""A circuit breaker: after a failure, the next pushes don't wait for a server that is down."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Breaker:
         self._closes_at = 0.0
         if self._failing:
             self._failing = False
-            logger.info("Pushes work again. What was saved meanwhile is worked off by drains.")
+            logger.info("Pushes work again. Drains pick up what was saved meanwhile.")
 
 
 breaker = Breaker()

@@ -152,7 +152,7 @@ class _Drain:
         return Worked(lead.marks, parts - away, others)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Build the index anew for marks that are for all members. They wait for parts that are away."""
+        """Rebuild the index for marks that are for all members. They wait for parts that are away."""
         if self.reach.failed:
             self.left |= {pk: self.reach.failed for pk, _, _ in marks}
             return 0

@@ -56,7 +56,7 @@ class Gauges:
 
 
 def read_gauges(index: RankIndex) -> Gauges:
-    """Look at an index from both sides. A few small queries, and two round trips to Redis; of each shard."""
+    """Read the gauges of an index: a few small queries, and two round trips to Redis; for each shard."""
     waiting, rows = waiting_marks(index), [noted(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     reach = Reach(index)

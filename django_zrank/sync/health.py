@@ -36,7 +36,7 @@ class Verdict(Enum):
     RESTARTED = "Redis restarted, failed over or began another history, and may have lost its newest writes"
     EMPTY = "Redis holds no build of it: never built, or emptied"
     EVICTED = "keys are missing that nobody removed: Redis evicted them"
-    CHANGED = "the index was declared otherwise when it was built"
+    CHANGED = "the index was built from another declaration"
     FOREIGN = "Redis holds another build than the database knows"
     LOST = "Redis has lost more than marks are kept for"
     UNCAPTURED = "triggers are missing: changes may have gone unnoticed"
@@ -107,7 +107,7 @@ def _recapture(index: RankIndex) -> bool:
         logger.error("Index %r: %s. %s", index.name, Verdict.UNCAPTURED.value, error)
         return False
     if made:
-        logger.warning("Index %r: %s. They are in place again.", index.name, Verdict.UNCAPTURED.value)
+        logger.warning("Index %r: %s. They have been put back.", index.name, Verdict.UNCAPTURED.value)
         repaired.send(index, verdict=Verdict.UNCAPTURED)
     return bool(made)
 
@@ -136,7 +136,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
 
     A server loses the newest of its writes and never one from the middle, and nothing of the terms before its own: so
     of the marks that were worked off, only those wait again whose term and version lie beyond its own. Where that is
-    not enough the part is built anew, unless a rebuild is running already. ``look``: at the triggers, too, before rows
+    not enough the part is rebuilt, unless a rebuild is running already. ``look``: at the triggers, too, before rows
     are read. Raises ``IndexUnavailable`` where no part can be reached.
     """
     recaptured = look and _recapture(index)

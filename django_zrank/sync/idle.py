@@ -110,8 +110,8 @@ def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
 def write_touches(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
     """Write the touches whose columns have rested, or ``limit`` of them. Returns how many.
 
-    A column only moves forward: whoever is killed between writing and settling lets another write the same again, and
-    any number may run at once.
+    A column only moves forward, so after a process was killed between writing and settling another may write the same
+    again, and any number may run at once.
     """
     if index.seen_field is None:
         return 0

@@ -132,9 +132,10 @@ def unmark(
 
 
 def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tuple[str, int]]) -> None:
-    """Take away marks that were seen before the generations of all parts were begun, for good: a server that holds one
-    has what they led to, and one that has lost it is rebuilt. Those that somebody else keeps locked are drained
-    instead. ``builds``: the generation of each part, and the term under which it was built."""
+    """Delete marks that were seen before the generations of all parts were begun, and keep no batch of them: a server
+    that holds one has what they led to, and one that has lost it is rebuilt. Those that others keep locked are drained.
+
+    ``builds``: the generation of each part, and the term under which it was built."""
     using = index.get_using()
     for start in range(0, len(ids), _CHUNK):
 

@@ -185,11 +185,11 @@ def begin(index: RankIndex, store: Store) -> Epoch:
     """
     epoch = store.begin_write()
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
-        raise NotBuilt(f"Index {index.name!r} is being built, or was, by processes with another declaration")
+        raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
     if not notes.is_noted(index, epoch.generation, epoch.building, epoch.term):
         raise IndexUnhealthy(
-            f"Index {index.name!r}: Redis holds a build that database {index.get_using()!r} doesn't know, or on a "
-            "server that it has not accepted. sync_zrank settles it, unless the two don't belong together"
+            f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
+            "sync_zrank resolves this, unless Redis holds another project's index"
         )
     return epoch
 

@@ -54,7 +54,7 @@ def rebuild(
     polite: bool = False,
     uncommitted: bool = False,
 ) -> int:
-    """Build ``index`` anew beside the live one and put it in its place. Returns the number of members.
+    """Rebuild ``index`` beside the live one and swap the two. Returns the number of members.
 
     Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
     pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
@@ -110,7 +110,7 @@ def rebuild(
 
 
 class _Build:
-    """A part that is built anew. Each step raises ``RebuildSuperseded`` where another rebuild went first."""
+    """A part that is rebuilt. Each step raises ``RebuildSuperseded`` where another rebuild went first."""
 
     def __init__(self, part: RankIndex, name: str, *, polite: bool, test: bool) -> None:
         self.part, self.name = part, name
@@ -162,8 +162,8 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(
-            f"Index {index.name!r}: Redis holds a build of another database. If this one is to take its place, run "
-            f"rebuild_zrank {index.whole.name}; else give it a Redis, or a KEY_PREFIX, of its own"
+            f"Index {index.name!r}: Redis holds a build of another database. To replace it, run rebuild_zrank "
+            f"{index.whole.name}; otherwise use another Redis or another KEY_PREFIX"
         )
     if row._state.adding:
         row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})

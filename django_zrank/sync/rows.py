@@ -143,7 +143,7 @@ def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
 
 
 def forget(index: RankIndex) -> None:
-    """Let this thread make the queryset of ``index`` anew."""
+    """Forget the queryset of ``index`` that this thread has kept."""
     _kept.rows.forget((index, index.get_using()))
 
 

@@ -57,7 +57,12 @@ def write_seen(index: RankIndex, times: Mapping[Any, int | None], *, patience: f
             _update(index, chunk, patience)
         except (DataError, IntegrityError) as error:
             if len(chunk) == 1:
-                logger.error("Index %r: the database refuses when %s was seen: %s", index.name, *chunk, error)
+                logger.error(
+                    "Index %r: the database refuses the time of %s: %s",
+                    index.name,
+                    *chunk,
+                    error,
+                )
             for pk, time in chunk.items() if len(chunk) > 1 else ():
                 write_seen(index, {pk: time}, patience=patience)
 

@@ -96,7 +96,7 @@ def _reads_same_model(inner: Query, outer: Query) -> bool:
 
 
 def _selects_pk(inner: Query, outer: Query) -> bool:
-    """``pk__in=`` rows of the same model, each of which is told by itself."""
+    """``pk__in=`` rows of the same model, each found by its own primary key."""
     plain = not (inner.is_sliced or inner.distinct_fields or inner.annotation_select)
     return (
         _reads_same_model(inner, outer)

@@ -3,9 +3,9 @@
 A mark is written in the transaction of the change, so both commit or neither does. Changes made while no
 trigger watched are not lost either: the trigger that comes too late leaves a mark for all members.
 
-A database may have triggers that another release, another alias of it or another project needs. So whoever notices
-that some are missing only adds them (:func:`restore`); what an older declaration asked for is dropped when somebody
-migrates (:func:`install`), and what isn't known to this project when somebody says so (:func:`drop`).
+A database may have triggers that another release, another alias of it or another project needs. So missing
+ones are only added (:func:`restore`); what an older declaration asked for is dropped by ``migrate`` (:func:`install`),
+and what isn't known to this project only on request (:func:`drop`).
 """
 
 from __future__ import annotations

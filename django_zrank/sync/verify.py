@@ -76,7 +76,7 @@ def verify(
                 report.compared = True
             break
     else:
-        raise IndexUnavailable(f"Index {index.name!r}: rebuilds came too often for it to be verified")
+        raise IndexUnavailable(f"Index {index.name!r}: too many rebuilds came while it was verified")
     if report.compared:  # else it stays what kept the two sides from being compared
         if repair and examine(index).wants_rebuild:  # what was repaired showed that a key had been evicted
             sync(index)

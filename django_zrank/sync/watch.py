@@ -34,7 +34,7 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are worked off before another index has its turn, or SIGTERM is heeded: less than a second."""
+"""Marks of an index that are worked off before another index has its turn, or SIGTERM is obeyed: less than a second."""
 
 _STEPS: Final = 4
 """The most steps of a repair: a note that is missing, a restart, and another one meanwhile."""
@@ -47,7 +47,7 @@ class Synced(NamedTuple):
     """Marks that were worked off."""
 
     rebuilt: bool
-    """True if the index was built anew."""
+    """True if the index was rebuilt."""
 
     flushed: int = 0
     """Members whose scores or touches, begun in Redis, were written to their column."""
@@ -56,7 +56,7 @@ class Synced(NamedTuple):
     """Members that fell asleep, and were removed."""
 
     def __str__(self) -> str:
-        parts = ["built anew"] if self.rebuilt else []
+        parts = ["rebuilt"] if self.rebuilt else []
         parts.append(f"{self.marks} marks worked off")
         parts += [f"{self.flushed} scores flushed"] if self.flushed else []
         parts += [f"{self.asleep} fell asleep"] if self.asleep else []

@@ -81,7 +81,7 @@ def test_only_those_that_are_named(faults: list[int]) -> None:
         "remote",
         "player",
     ]
-    printed(fails=r"Not right: ascending\.")
+    printed(fails=r"Problems found: ascending\.")
 
 
 def test_an_unknown_index_is_an_error() -> None:
@@ -93,7 +93,7 @@ def test_an_unknown_index_is_an_error() -> None:
 
 def test_drift(faults: list[int]) -> None:
     missing, extra, different, infinite = faults
-    missing_line, extra_line, different_line = printed("ascending", fails="Not right").splitlines()
+    missing_line, extra_line, different_line = printed("ascending", fails="Problems found").splitlines()
     assert missing_line == f"ascending: 1 missing: {missing} (0 in the database, none in Redis)"
     assert extra_line == f"ascending: 1 extra: {extra} (none in the database, 3 in Redis)"
     assert different_line.startswith("ascending: 2 different: ")
@@ -103,7 +103,7 @@ def test_drift(faults: list[int]) -> None:
 
 def test_examples_are_a_few(zrank: Redis) -> None:
     zrank.zremrangebyrank(Store("ascending").live.root, 0, -2)
-    said = printed("ascending", fails="Not right")
+    said = printed("ascending", fails="Problems found")
     assert said.startswith("ascending: 9 missing: ")
     assert said.endswith(", …\n")
     assert said.count("in the database") == 5
@@ -119,8 +119,8 @@ def test_repair(faults: list[int]) -> None:
 
 def test_an_index_that_is_not_there(zrank: Redis) -> None:
     zrank.flushall()
-    said = printed("ascending", fails="Not right").splitlines()
-    assert said[0].startswith("ascending: can't be believed: Redis holds no build of it")
+    said = printed("ascending", fails="Problems found").splitlines()
+    assert said[0].startswith("ascending: can't be trusted: Redis holds no build of it")
     assert said[1:] == ["ascending: not compared"]
     said = printed("ascending", "--repair").splitlines()
     assert said[0].startswith("ascending: was repaired: Redis holds no build of it")
@@ -138,7 +138,8 @@ def test_triggers() -> None:
     drop("default")
     try:
         assert re.search(
-            r"ascending: trigger missing: zrank_capture_ascending_\S+ on \S", printed(fails="Not right")
+            r"ascending: trigger missing: zrank_capture_ascending_\S+ on \S",
+            printed(fails="Problems found"),
         )
     finally:
         install("default", captured("default"))
@@ -166,7 +167,7 @@ def test_settings_of_redis(zrank: Redis, settings: Any) -> None:
 def test_without_redis_it_fails_and_says_so(settings: Any) -> None:
     use_redis(settings, "redis://127.0.0.1:2/0")
     errors = StringIO()
-    assert printed("player", "ascending", fails="Not right: player, ascending", stderr=errors) == ""
+    assert printed("player", "ascending", fails="Problems found: player, ascending", stderr=errors) == ""
     assert re.search("'player': Redis can't be reached.*\n.*'ascending': Redis can't", errors.getvalue())
 
 
@@ -179,7 +180,7 @@ def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.Mon
         return scan(store, *where)
 
     monkeypatch.setattr(Store, "scan", refuse_players)
-    said = printed("player", "ascending", fails=r"Not right: player\.", stderr=StringIO())
+    said = printed("player", "ascending", fails=r"Problems found: player\.", stderr=StringIO())
     assert said == "ascending: 10 members, as the database has them\n"
 
 
@@ -228,7 +229,7 @@ def test_json_of_all_indexes() -> None:
 
 def test_json_of_drift(faults: list[int]) -> None:
     missing, extra, different, infinite = map(str, faults)
-    document = json.loads(printed("ascending", "remote", "--json", fails="Not right: ascending"))
+    document = json.loads(printed("ascending", "remote", "--json", fails="Problems found: ascending"))
     assert document["ok"] is False
     told, other = document["indexes"]
     assert (told["ok"], other["ok"]) == (False, True)
@@ -253,7 +254,7 @@ def test_json_of_drift(faults: list[int]) -> None:
 
 def test_json_without_redis(settings: Any) -> None:
     use_redis(settings, "redis://127.0.0.1:2/0")
-    document = json.loads(printed("ascending", "--json", fails="Not right", stderr=StringIO()))
+    document = json.loads(printed("ascending", "--json", fails="Problems found", stderr=StringIO()))
     (told,) = document["indexes"]
     assert document["ok"] is told["ok"] is False
     assert "can't be reached" in told["error"]
@@ -267,7 +268,7 @@ def test_a_process_of_its_own(faults: list[int], args: list[str], status: int) -
         out, errors = process.communicate(timeout=60)
     assert process.returncode == status
     assert json.loads(out)["ok"] is (status == 0)
-    assert errors == ("" if status == 0 else "CommandError: Not right: ascending.\n")
+    assert errors == ("" if status == 0 else "CommandError: Problems found: ascending.\n")
     assert verify(RemoteRank.instance()).ok
 
 

@@ -294,7 +294,7 @@ class Redeclared(PlayerAscending):
 def test_a_changed_declaration_is_rebuilt_by_whoever_has_it(zrank: Redis, rebuilds: list[str]) -> None:
     first, after = Player.objects.order_by("pk")[0], Redeclared.instance()
     assert examine(after) is Verdict.CHANGED
-    with pytest.raises(NotBuilt, match="declared otherwise"):
+    with pytest.raises(NotBuilt, match="built from another declaration"):
         Redeclared.ranking.top(3)
     with pytest.raises(NotBuilt, match="another declaration"):
         push(after, [first.pk])
@@ -357,5 +357,5 @@ def test_stale_answers_are_of_the_same_declaration(settings: Any) -> None:
     class Again(Redeclared):  # nobody has looked at its health yet
         pass
 
-    with pytest.raises(NotBuilt, match="declared otherwise"):
+    with pytest.raises(NotBuilt, match="built from another declaration"):
         Again.ranking.top(3)

@@ -43,7 +43,7 @@ local function backlog(made)
   return count
 end
 
--- Forget the oldest of a log: whoever follows it has read them, or begins anew. Returns their number.
+-- Forget the oldest changes of a log: those that follow it have read them, or begin again. Returns their number.
 local function shorten(log, till, most)
   local old = redis.call('ZRANGE', log, '-inf', integer(till), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
   if #old > 2 then

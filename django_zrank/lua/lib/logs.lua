@@ -13,8 +13,8 @@ local function newest_in_log(log)
   return tonumber(redis.call('ZRANGE', log, 0, 0, 'REV', 'WITHSCORES')[2])
 end
 
--- Note that members changed. False where no log is kept, or is kept no more because it is too long: whoever follows it
--- begins anew. Versions only rise, also where the clock is set back.
+-- Note that members changed. False where no log is kept, or no longer, because it is too long: intersections that follow
+-- it begin again. Versions only rise, also where the clock is set back.
 local function note_changed(log, members)
   local LONGEST = 200000
   local newest = newest_in_log(log)

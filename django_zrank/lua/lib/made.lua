@@ -44,7 +44,7 @@ local function find_passing(made, members, skipped, stored, scores)
   stored = stored or members
   local numbers = passing(checks, stored, layout, live, made.now, skipped, found)
   members, stored, scores, found = chosen(numbers, members, stored, scores or {}, found or {})
-  if facet ~= '' then -- whoever has a membership is ranked
+  if facet ~= '' then -- every member with a membership is ranked
     return members, stored, scores, found
   end
   if members[1] and not scores[1] then

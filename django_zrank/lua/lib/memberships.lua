@@ -51,8 +51,8 @@ local function change_rankings(root, leaving, entering, width, dense)
 end
 
 -- Make members stand where their new scores and memberships say, and nowhere else; a score of '' removes one. Without
--- memberships, all stand in the root alone. True if a facet ranking was found missing: it was evicted, and is made anew
--- without those who stood there.
+-- memberships, all stand in the root alone. True if a facet ranking was found missing: it was evicted, and begins again
+-- without its members.
 local function write_members(root, members, scores, memberships, width, dense)
   local leaving, entering, set, gone, parsed = {[''] = {}}, {[''] = {}}, {}, {}, {}
   local leaves, enters = leaving[''], entering['']

@@ -17,8 +17,8 @@ local function find(live, member, layout)
   return stored, redis.call('ZSCORE', live, stored)
 end
 
--- True if one text comes before another by its bytes: Lua's own comparison heeds the server's locale. Six bytes at a time
--- make a number that is exact.
+-- True if one text comes before another by its bytes: Lua's own comparison depends on the server's locale. Six bytes at
+-- a time make a number that is exact.
 local function is_less(one, other)
   local unpack, at, shorter = struct.unpack, 1, math.min(#one, #other)
   while at + 5 <= shorter do

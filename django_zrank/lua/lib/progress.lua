@@ -45,7 +45,7 @@ local function are_there(made)
   return table.concat(found)
 end
 
--- False where it has to begin anew.
+-- False where it has to begin again.
 local function goes_on(made)
   local state = made.state
   if not state.phase or state.phase == 'made' or state.started ~= made.started or are_forgotten(made) then
@@ -60,7 +60,7 @@ local function goes_on(made)
   if not made.in_place then
     return made.now < made.lease + made.seconds * 1000000
   end
-  -- To make it anew may take less.
+  -- To make it again may take less.
   return state.phase ~= 'kept' or backlog(made) <= math.max(1000, state.least)
 end
 

@@ -1,7 +1,7 @@
 -- uses: keys, ties, bulk
 -- Distinct values of a ranking that keeps them, and how many members have each.
 
--- Count distinct values anew for stored members that are about to leave a sorted set, and for pairs of a score and a
+-- Update the counts of distinct values for stored members that are about to leave a sorted set, and for pairs of a score and a
 -- stored member that are about to enter it. Counts follow what happens to this very key, so that they stay right even
 -- where a membership was wrong.
 local function recount(key, leaving, entering, width)

@@ -11,10 +11,10 @@ Of each index it tells:
 ``error``
     Why it could not be verified, or null. If there is one, the fields below are left out.
 ``verdict``, ``verdict_before``
-    ``"healthy"`` or why it can't be believed (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
+    ``"healthy"`` or why it can't be trusted (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
     case), when all is done; and what it was before ``--repair``, or null where nothing was repaired.
 ``compared``
-    Whether members were compared. They aren't where the index can't be believed anyway.
+    Whether members were compared. They aren't where the index can't be trusted anyway.
 ``rows``, ``members``
     How many the database ranks, and how many Redis holds.
 ``missing``, ``extra``, ``different``
@@ -91,7 +91,7 @@ class Command(IndexCommand):
             document = {"ok": not wrong, "indexes": told, "leftovers": _leftovers(leftovers)}
             self.stdout.write(json.dumps(document, allow_nan=False))
         if wrong:
-            raise CommandError(f"Not right: {', '.join(wrong)}.")
+            raise CommandError(f"Problems found: {', '.join(wrong)}.")
 
     def verify(self, index: RankIndex, repair: bool, no_progress: bool) -> Report:
         # Both sides, if they are equal.
@@ -104,7 +104,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.verdict_before:
         yield f"was repaired: {report.verdict_before.value}"
     if report.verdict is not Verdict.HEALTHY:
-        yield f"can't be believed: {report.verdict.value}"
+        yield f"can't be trusted: {report.verdict.value}"
     if not report.compared:
         yield "not compared"
     elif not report.drift:

@@ -135,7 +135,7 @@ class Walk:
     def pick(self) -> list[list[int]]:
         """Shards to take the cards from that are lacking still, drawn by what they have left; none if there are enough.
 
-        Where many are passed over, ever more are picked: whoever isn't needed stays at hand.
+        If many are passed over, more are picked each time; those that aren't needed are kept.
         """
         left = [sum(deck.left for deck in side) for side in self.decks]
         lacks = [goal - len(chosen) for goal, chosen in zip(self.goals, self.chosen, strict=True)]
