@@ -229,6 +229,22 @@ def test_whoever_cancels_all_tasks_leaves_nobody_waiting(waiting: Redis) -> None
     asyncio.run(ask())
 
 
+def test_senders_that_are_cancelled_before_they_begin() -> None:
+    async def ask() -> None:
+        await RANKING.acount()
+        asking = [asyncio.create_task(RANKING.aentry(pk)) for pk in range(1, 101)]
+        senders = (await loops.running_loop()).clients["zrank", 0].pipelines._senders  # type: ignore[union-attr]
+        while not senders:
+            await asyncio.sleep(0)
+        for task in (*senders, *asking):
+            task.cancel()
+        await asyncio.wait(asking, timeout=20)
+        async with asyncio.timeout(20):
+            assert await entries(range(1, 41)) == [*range(1, 41)]
+
+    asyncio.run(ask())
+
+
 def test_each_loop_has_its_connections_and_closes_them(waiting: Redis) -> None:
     both = threading.Barrier(2)
     pools: list[Any] = []

@@ -46,7 +46,9 @@ class Pipelines:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((calls, future))
         if len(self._senders) < _AT_ONCE and len(self._senders) * _CALLS < len(self._waiting):
-            self._senders.add(asyncio.create_task(self._send_waiting()))
+            sender = asyncio.create_task(self._send_waiting())
+            self._senders.add(sender)
+            sender.add_done_callback(self._give_up)
         return await future
 
     async def _send_waiting(self) -> None:
@@ -60,11 +62,19 @@ class Pipelines:
                 for calls, future in together:
                     _settle(future, list(islice(replies, len(calls))))
         except asyncio.CancelledError:  # the loop ends
-            for _, future in (*together, *self._waiting):
+            for _, future in together:
                 future.cancel()
             raise
         finally:
-            self._senders.remove(asyncio.current_task())  # type: ignore[arg-type]
+            self._senders.discard(asyncio.current_task())
+
+    def _give_up(self, sender: asyncio.Task[None]) -> None:
+        """Leave nobody waiting for a sender that was cancelled, maybe before it began."""
+        self._senders.discard(sender)
+        if sender.cancelled():
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
 
     async def _replies(self, calls: Sequence[Call]) -> list[Any]:
         try:
