@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .store import Health
 
 __all__ = [
+    "RETIRED",
     "TESTS",
     "forget",
     "has_all",
@@ -28,6 +29,10 @@ __all__ = [
 
 TESTS: Final = "tests"
 """The owner of a build that a test has made, which no database need know."""
+
+RETIRED: Final = "retired"
+"""The generation of a part since its index is built with another number of shards: what is written to the part, under
+the build that its row notes as ``building``, works off no mark any more."""
 
 _read: Recent[Generation] = Recent()
 

@@ -123,8 +123,13 @@ class _Drain:
         """Write what ``marks`` are about, and unmark. Returns how many; those wait on that lead to a part that is away,
         or of whose build or term the database knows another by now."""
         index, away = self.index, self.reach.failed
-        if any(member is None for _, _, member in marks):  # a truncated table: nothing tells who was in it
+        everybody = [
+            mark for mark in marks if mark[2] is None
+        ]  # a truncated table: nothing tells who was in it
+        if everybody and not away:
             return self.rebuild(marks)
+        self.left |= {pk: away for pk, _, _ in everybody}  # a build of some parts is not enough
+        marks = [mark for mark in marks if mark[2] is not None]
         leads = list(follow(index, marks, self.share))
         pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
         also = {part: () for lead in leads if not lead.members for part in lead.parts if part not in away}
@@ -152,10 +157,7 @@ class _Drain:
         return Worked(lead.marks, parts - away, others)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Rebuild the index for marks that are for all members. They wait for parts that are away."""
-        if self.reach.failed:
-            self.left |= {pk: self.reach.failed for pk, _, _ in marks}
-            return 0
+        """Rebuild the index for marks that are for all members."""
         members = rebuild(self.index, polite=True)  # one that runs already may have read before these marks
         healths = {part: Store(part.name, part.layout).check_health() for part in self.index.parts}
         written = {

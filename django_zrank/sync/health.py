@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from ..exceptions import CaptureError
 from ..models import Generation
-from ..notes import has_all, is_accepted, newest_batch, noted
+from ..notes import RETIRED, has_all, is_accepted, newest_batch, noted
 from ..signals import repaired
 from ..store import Health, Store
 from .flush import are_lost, reconcile
 from .marks import replay
+from .other_shards import unlink_other_shards
 from .reach import Reach
 from .rebuild import rebuild
 from .triggers import gaps, restore
@@ -115,6 +116,8 @@ def _recapture(index: RankIndex) -> bool:
 def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[int, int]) -> Verdict:
     if not health.generation:
         return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
+    if row.generation == RETIRED:
+        return Verdict.CHANGED
     if health.generation != row.generation:
         return Verdict.UNNOTED if health.generation == row.building else Verdict.FOREIGN
     if _is_later(health, row):
@@ -146,6 +149,8 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
         rebuild(index, parts=broken if len(broken) < len(index.parts) else None, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
+    if look and not (wrong or reach.failed or Verdict.BUILDING in verdicts.values()):
+        unlink_other_shards(index)  # where shards were built one by one, or one of them could not be reached
     for verdict in wrong:
         repaired.send(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())

@@ -1,4 +1,4 @@
-"""Removal of the shards that an index had before their number was changed."""
+"""The shards that an index had before their number was changed: they work off no mark, and are removed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from django.db import connections
+from django.db.models import F, QuerySet
 
 from ..exceptions import Busy, IndexUnavailable
 from ..models import Batch, Generation
+from ..notes import RETIRED
 from ..store import Store
 from .flush import flush
 
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["unlink_other_shards"]
+__all__ = ["retire_other_shards", "unlink_other_shards"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -24,22 +26,34 @@ _KEYS: Final = 500
 """Keys of one SCAN or UNLINK."""
 
 
+def retire_other_shards(index: RankIndex) -> None:
+    """Let no process of a release with another number of shards work off marks: the build that is about to read its
+    rows needs them. What that release holds can be read and written until it is unlinked."""
+    rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
+    if names := _other_shards(index, rows):
+        rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
+
+
 def unlink_other_shards(index: RankIndex) -> None:
     """Unlink the keys of parts that an index has no more, and delete what the database notes of them: those last, as
     they tell that there were such parts. Scores and touches that began there are written to their columns before.
+    Only of those that were retired: others may just be built by another release.
 
-    A part that can't be reached, or whose server is not accepted, is left for the next rebuild.
+    A part that can't be reached, or whose server is not accepted, is left for the next time.
     """
-    using, own = index.get_using(), {part.name for part in index.parts}
-    rows = (
-        Generation.objects.using(using).filter(index__startswith=index.name).values_list("index", flat=True)
-    )
-    for name in rows:
-        if name not in own and re.fullmatch(re.escape(index.name) + r"(/\d+:\d+\.\d+)?", name):
-            try:
-                _unlink(index.called(name))
-            except (Busy, IndexUnavailable) as error:
-                logger.warning("Index %r: its former shard %r is left. %s", index.name, name, error)
+    rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
+    for name in _other_shards(index, rows):
+        try:
+            _unlink(index.called(name))
+        except (Busy, IndexUnavailable) as error:
+            logger.warning("Index %r: its former shard %r is left. %s", index.name, name, error)
+
+
+def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
+    """The names, among rows of generations, of parts that an index of another number of shards has."""
+    own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
+    names = rows.filter(index__startswith=index.name).values_list("index", flat=True)
+    return [name for name in names if name not in own and known.fullmatch(name)]
 
 
 def _unlink(part: RankIndex) -> None:

@@ -22,7 +22,7 @@ from ..store import LOAD_LIMIT, Number, Store
 from .flush import are_lost, reconcile
 from .idle import asleep_since, write_touches
 from .marks import retire, waiting_ids
-from .other_shards import unlink_other_shards
+from .other_shards import retire_other_shards, unlink_other_shards
 from .prefetch import prefetch
 from .push import forget
 from .reach import Reach
@@ -75,6 +75,7 @@ def rebuild(
     parts = index.parts if parts is None else parts
     builds = reach.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
     reach.require(parts)
+    retire_other_shards(index)
     # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
     # from then on.
     covered = waiting_ids(index, _RETIRED)

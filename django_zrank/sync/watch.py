@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
 
-from ..exceptions import RebuildSuperseded
+from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..store import Store
 from .drain import drain
 from .flush import flush, flush_again, is_due
@@ -79,9 +79,16 @@ def sync(
     ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
-    before = _generations(index)
+    before, failure = _generations(index), None
     for _ in range(_STEPS):
-        if retry(partial(repair, index, look=look)) in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        try:
+            verdict = retry(partial(repair, index, look=look))
+        except (IndexUnavailable, RebuildSuperseded) as error:
+            if len(index.parts) == 1:
+                raise
+            failure = error  # of a shard: the marks of the others don't wait for it
+            break
+        if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
     flushed = asleep = 0
     if due(index):
@@ -90,6 +97,8 @@ def sync(
     if limit is not None and max(flushed, asleep) >= limit:
         flush_again(index)
     marks = retry(partial(drain, index, limit=limit))
+    if failure:
+        raise failure
     now = {part: Store(part.name).live.generation for part in before}
     return Synced(marks, now != before, flushed, asleep)
 

@@ -235,6 +235,18 @@ class TestOneShardIsAway:
         assert drain(players, limit=1000, batch_size=100) == len(members_of(players.parts[0]))
         assert {name for name, _ in pushes} == {players.parts[0].name}
 
+    def test_a_mark_of_all_members_waits_alone(self, players: RankIndex, lost: RankIndex) -> None:
+        Mark.objects.create(index=players.name)
+        with disable_sync():
+            Player.objects.update(level=50)
+        own = len(members_of(lost))
+        assert drain(players) == 40 - own
+        assert waiting_marks(players).count() == own + 1
+        self.is_away = False
+        breaker.forget()
+        assert drain(players) == own + 1
+        assert_mirrors(PlayerAscending)
+
     def test_it_is_repaired_when_it_returns(
         self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
     ) -> None:
@@ -365,6 +377,56 @@ def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
     assert players.name not in find_leftovers()
     with pytest.raises(ValueError, match="is registered"):
         prune(names[0])
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 3), (3, 1)])
+def test_a_release_with_another_number_works_off_no_mark(
+    divide: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    """A process of it goes on while the new shards are built, whose rows were read before."""
+    index = divide(PlayerAscending, before)
+    Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 21))
+    rebuild(index)
+    older = PlayerAscending()
+    assert len(older.parts) == before
+    split(PlayerAscending, after)
+    swap, drains = Store.swap_rebuilt, []
+
+    def drained_first(store: Store, *args: Any) -> Any:
+        if not drains:
+            with disable_sync():
+                Player.objects.update(level=50)
+            drains.append(drain(older))
+            assert set(contents(older.parts[0]).values()) == {50}  # what it reads stays fresh
+            assert examine(older) is Verdict.CHANGED
+        return swap(store, *args)
+
+    monkeypatch.setattr(Store, "swap_rebuilt", drained_first)
+    rebuild(index)
+    assert drains == [0]
+    drain(index)
+    assert_mirrors(PlayerAscending)
+
+
+def test_former_shards_go_though_the_new_ones_were_built_one_by_one(players: RankIndex) -> None:
+    split(PlayerAscending, 2)
+    for part in players.parts:
+        rebuild(players, parts=[part])
+    Generation.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
+    sync(players)
+    rows = Generation.objects.filter(index__startswith=players.name)
+    names = [part.name for part in players.parts]
+    assert sorted(row.index for row in rows) == sorted([*names, f"{players.name}/4:0.0"])
+
+
+def test_a_shard_that_can_not_be_built_stops_no_others(players: RankIndex) -> None:
+    foreign = players.parts[1]
+    Generation.objects.filter(index=foreign.name).update(owner="another", generation="another")
+    with disable_sync():
+        Player.objects.update(level=50)
+    with pytest.raises(IndexUnavailable, match="another database"):
+        sync(players)
+    assert waiting_marks(players).count() == len(members_of(foreign))
 
 
 class TestLinks:
