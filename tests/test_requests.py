@@ -58,6 +58,17 @@ def test_merged_requests_share_their_rounds() -> None:
     assert run(merge([])) == ([], [[]])
 
 
+def test_a_merged_request_takes_any_number_of_rounds() -> None:
+    """As the intersections of shards do, which are made piece by piece."""
+
+    def count(left: int) -> Request[Any]:
+        return Request((Call("A", ()),), lambda replies: count(left - 1) if left else replies)
+
+    answer, rounds = run(merge([count(3000), count(0), count(2999)]))
+    assert answer == [["A"], ["A"], ["A"]]
+    assert [len(sent) for sent in rounds] == [3, *[2] * 2999, 1]
+
+
 def test_a_merged_request_writes_if_one_does() -> None:
     assert not merge([ask("A"), ask("B")]).writes
     assert merge([ask("A"), ask("B", writes=True)]).writes

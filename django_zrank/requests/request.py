@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -75,19 +75,27 @@ class Request(NamedTuple, Generic[Answer]):
 
 def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
     """One request for the answers of several; ``spread``: which are about several shards."""
+    return _merged(dict(enumerate(requests)), {}, spread=spread)
+
+
+def _merged(
+    waiting: Mapping[int, Request[Answer]], answers: Mapping[int, Answer], *, spread: bool
+) -> Request[list[Answer]]:
+    """The same for those that wait, where others are answered. However many round trips these take, none is wrapped
+    into the one before: Python calls only so deep."""
+    requests = waiting.values()
 
     def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:
-        remaining = iter(replies)
-        answers = [request.parse(list(islice(remaining, len(request.calls)))) for request in requests]
-        open_ones = {at: answer for at, answer in enumerate(answers) if isinstance(answer, Request)}
-        if not open_ones:
-            return answers  # type: ignore[return-value]
-
-        def fill(found: list[Answer]) -> list[Answer]:
-            closed = dict(zip(open_ones, found, strict=True))
-            return [closed.get(at, answer) for at, answer in enumerate(answers)]  # type: ignore[misc]
-
-        return merge(list(open_ones.values()), spread=spread).then(fill)
+        remaining, found, following = iter(replies), {**answers}, {}
+        for at, request in waiting.items():
+            answer = request.parse(list(islice(remaining, len(request.calls))))
+            if isinstance(answer, Request):
+                following[at] = answer
+            else:
+                found[at] = answer
+        if following:
+            return _merged(following, found, spread=spread)
+        return [found[at] for at in range(len(found))]
 
     return Request(
         tuple(chain.from_iterable(request.calls for request in requests)),
