@@ -10,6 +10,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from redis.connection import AbstractConnection
+from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex, Ranking, register
 from django_zrank.engine import replicas
@@ -354,6 +356,32 @@ class TestAge:
             assert best() == 1
         finally:
             pair.replica.thaw()
+
+
+@on_a_pair
+def test_both_that_hang_cost_two_timeouts(pair: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_redis(settings, f"{pair.primary.url},{pair.replica.url}", SOCKET_TIMEOUT=0.2)
+    monkeypatch.setattr(replicas, "_LOOK", 0.0)
+    waited, read = [], AbstractConnection.read_response
+
+    def count(connection: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(connection, *args, **kwargs)
+        except TimeoutError:
+            waited.append(connection.port)
+            raise
+
+    monkeypatch.setattr(AbstractConnection, "read_response", count)
+    PlayerAscending.ranking._reader.trust.until = 0.0
+    pair.primary.freeze()
+    pair.replica.freeze()
+    try:
+        with pytest.raises(IndexUnavailable, match="Timeout"):
+            best()
+    finally:
+        pair.primary.thaw()
+        pair.replica.thaw()
+    assert waited == [pair.primary.port, pair.replica.port]
 
 
 def test_a_generation_that_no_look_has_found() -> None:

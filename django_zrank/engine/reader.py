@@ -111,7 +111,9 @@ class Reader(Executor):
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
     def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
-        """The steps to the answer of a replica, though the primary may be away for a moment; else of the primary."""
+        """The steps to the answer of a replica, though the primary may be away for a moment; else of the primary,
+        unless that was away: to ask it again could take one timeout more."""
+        away = None
         with suppress(Elsewhere):
             now = monotonic()
             if self.replicas.is_due(now):
@@ -121,7 +123,10 @@ class Reader(Executor):
                 except IndexUnavailable as error:
                     if isinstance(error, (IndexUnhealthy, NotBuilt)):
                         raise
+                    away = error
             return (yield from self.replicas.asking(ask, self.believed))
+        if away:
+            raise away
         return (yield from self.running(ask, health))
 
     def require_health(self, *, stale_will_do: bool) -> None:
