@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from django.core.management import call_command
+from django.db import connection, models
 from django.utils import timezone
 from django_redis import get_redis_connection
 from hypothesis import HealthCheck, given
@@ -273,6 +274,53 @@ class TestOneShardIsAway:
         breaker.forget()
         sync(players)
         assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="its collations tell them apart")
+class TestSpelledOtherwise:
+    """The database finds the row "bob" by "BOB", and Redis keeps it in another shard than it would keep that."""
+
+    @pytest.fixture
+    def index(self, declare: Callable[..., type[RankIndex]]) -> Iterator[RankIndex]:
+        class Loose(models.Model):
+            collation = {"sqlite": "NOCASE", "mysql": "utf8mb4_general_ci"}[connection.vendor]
+            key = models.CharField(max_length=9, primary_key=True, db_collation=collation)
+            score = models.IntegerField()
+
+            class Meta:
+                app_label = "testapp"
+
+        with connection.schema_editor() as editor:
+            editor.create_model(Loose)
+        try:
+            index = declare(Loose, "-score", shards=7).instance()
+            Loose.objects.bulk_create(Loose(key=key, score=1) for key in ("bob", "eve"))
+            rebuild(index)
+            with disable_sync():
+                Loose.objects.filter(key="bob").update(score=50)
+            Mark.objects.all().delete()
+            Mark.objects.create(index=index.name, member="BOB")
+            yield index
+        finally:
+            with connection.schema_editor() as editor:
+                editor.delete_model(Loose)
+            del Loose._meta.apps.all_models["testapp"]["loose"]
+
+    def test_both_shards_are_written_and_have_a_batch(self, index: RankIndex) -> None:
+        parts = {index.part_of("bob"), index.part_of("BOB")}
+        assert len(parts) == 2
+        assert drain(index) == 1
+        assert contents(index.part_of("bob")) == {"bob": 50}
+        assert {batch.index for batch in Batch.objects.all()} == {part.name for part in parts}
+
+    def test_a_mark_waits_for_the_shard_that_is_away(self, index: RankIndex) -> None:
+        Mark.objects.create(index=index.name, member="eve")
+        lose(index.part_of("bob"))
+        assert drain(index) == 1
+        assert waiting_marks(index).get().member == "BOB"
+        sync(index)
+        assert contents(index.part_of("bob")) == {"bob": 50}
+        assert not waiting_marks(index).exists()
 
 
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) -> None:
