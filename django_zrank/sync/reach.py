@@ -22,7 +22,8 @@ Result = TypeVar("Result")
 
 def is_suspended(part: RankIndex) -> bool:
     """Return True if a part, or the server that it lies on, did not answer a moment ago."""
-    return _server_of(part).is_open or _own(part).is_open
+    # In this order: where no node serves a part, to look for one asks others, each time.
+    return _own(part).is_open or _server_of(part).is_open
 
 
 def suspend(part: RankIndex, error: IndexUnavailable) -> None:

@@ -27,6 +27,7 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.notes import noted
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
+from django_zrank.sync import marks
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.gauges import read_gauges
@@ -34,6 +35,7 @@ from django_zrank.sync.health import Verdict, examine, examine_part, repair
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
+from django_zrank.sync.reach import suspend
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -323,6 +325,49 @@ class TestSpelledOtherwise:
         assert not waiting_marks(index).exists()
 
 
+def test_marks_of_a_shard_that_goes_away_between_two_batches_wait(
+    players: RankIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with disable_sync():
+        Player.objects.update(level=50)
+    away, writes = players.parts[1], []
+    apply = Store.apply_changes
+
+    def refuse_the_second(store: Store, *args: Any) -> Any:
+        writes.append(store.name)
+        if store.name == away.name and writes.count(away.name) > 1:
+            raise IndexUnavailable("no answer")
+        return apply(store, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django_zrank.sync.push._BATCH", 10)
+        patch.setattr(Store, "apply_changes", refuse_the_second)
+        assert drain(players) == 40 - len(members_of(away))
+    assert waiting_marks(players).count() == len(members_of(away))
+    breaker.forget()
+    drain(players)
+    assert_mirrors(PlayerAscending)
+
+
+def test_no_server_is_looked_for_where_a_shard_is_suspended(
+    players: RankIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look for one, where no node serves its slot, would take a save as long as to wait for an answer."""
+    looked: list[str] = []
+
+    def node(store: Store) -> str:
+        looked.append(store.name)
+        raise IndexUnavailable("no node serves it")
+
+    monkeypatch.setattr(Store, "node", node)
+    suspend(players.parts[1], IndexUnavailable("no answer"))
+    try:
+        assert not try_push(players, set(members_of(players.parts[1])))
+        assert not looked
+    finally:
+        breaker.forget()
+
+
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) -> None:
     before = {part: noted(part).generation for part in players.parts}
     lost = players.parts[-1]
@@ -352,6 +397,8 @@ def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) 
     assert repair(players) is Verdict.RESTARTED
     assert sorted(int(mark.member) for mark in waiting_marks(players)) == members_of(behind)
     assert [part for part in players.parts if examine_part(part) is Verdict.BEHIND] == [behind]
+    drain(players, limit=1)
+    assert examine_part(behind) is Verdict.BEHIND  # others of its marks wait
     sync(players)
     assert_mirrors(PlayerAscending)
     assert examine(players) is Verdict.HEALTHY
@@ -509,6 +556,54 @@ class TestLinks:
         sync(accounts)
         assert_mirrors(AccountRank)
         assert not waiting_marks(accounts).exists()
+
+    def test_a_mark_waits_where_one_of_its_shards_has_another_term_by_now(
+        self, accounts: RankIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with disable_sync():
+            Club.objects.filter(pk=1).update(is_open=False)
+        overtaken = Generation.objects.filter(index=accounts.parts[1].name)
+
+        def unmark(*args: Any, **kwargs: Any) -> Any:
+            overtaken.update(term=models.F("term") + 1)
+            return marks.unmark(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("django_zrank.sync.drain.unmark", unmark)
+            assert drain(accounts) == 0
+        assert waiting_marks(accounts).get().member == "1"
+        assert not Batch.objects.exists()
+        sync(accounts)
+        assert_mirrors(AccountRank)
+
+    def test_a_replay_is_not_over_where_its_shard_goes_away_again(
+        self, accounts: RankIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Were its marks replaced by others, nothing would tell that the shard lacks these."""
+        with disable_sync():
+            Club.objects.filter(pk=1).update(is_open=False)
+        drain(accounts)
+        away = accounts.parts[2]
+        restart(away)
+        store = Store(away.name)
+        store.client.hset(store.keys.meta, "applied", int(store.check_health().applied) - 1)
+        assert repair(accounts) is Verdict.RESTARTED
+        begin = Store.begin_write
+
+        def refuse(store: Store) -> Any:
+            if store.name == away.name:
+                raise IndexUnavailable("no answer")
+            return begin(store)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "begin_write", refuse)
+            assert drain(accounts) == 0
+        assert waiting_marks(accounts).get().via == "club_id"
+        assert examine_part(away) is Verdict.BEHIND
+        breaker.forget()
+        drain(accounts)
+        assert examine(accounts) is Verdict.HEALTHY
+        assert_mirrors(AccountRank)
 
 
 class TestVerification:
