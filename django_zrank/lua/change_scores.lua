@@ -15,8 +15,8 @@
 --       …           then pairs: member, change in units; 1,000 at most, each member once
 -- Returns {'done', score…}; {'missing', member…} with nothing changed where some aren't ranked; {'beyond', member…} with
 --         nothing changed where a score would leave the column's range; {'reused'} with nothing changed where another
---         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, READONLY
---         on a replica, SWAPPED, NOTBUILT.
+--         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, OTHERRULE
+--         where changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -13,9 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
+from django_zrank.engine.sending import send_all
 from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
+from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.sql import reader as sql_reader
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
@@ -400,6 +402,17 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
     assert store.apply_changes(epoch, rows) is None  # what they lack was added, and nothing tells that by now
     sync(new)
     assert column(old) == {str(video.pk): 100} == contents(old)
+
+
+def test_the_rule_is_noted_though_the_server_was_identified_for_a_touch(videos: list[Video]) -> None:
+    """A change within a millisecond of one that notes no rule."""
+    keys, member = STORE.live, str(videos[0].pk)
+    STORE.client.hdel(keys.meta, "rule", "identified")
+    touch = Touch(INDEX.layout, [member]).request(keys)
+    change = ChangeScores(INDEX.layout, "sum", (0, 100), [(member, 5)], "once", 60).request(keys)
+    _, changed = send_all(STORE.client, (*touch.calls, *change.calls), atomic=True)
+    assert changed == [b"done", b"15"]
+    assert STORE.client.hget(keys.meta, "rule") == b"sum"
 
 
 def test_a_flush_of_another_term_writes_nothing(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- The error that keeps scores from beginning on this server, or from changing by 'rule', or nothing; the generation that is being built, if any; and
--- what meta has of 'followed'. INFO takes longer than all else of a change: so it is called when a millisecond has passed
+-- The error that keeps scores from beginning on this server, or from changing by 'rule', or nothing; the generation that
+-- is being built, if any; and what meta has of 'followed'. The first change by a rule notes it, until nothing is pending
+-- by it (take_pending.lua). INFO takes longer than all else of a change: so it is called when a millisecond has passed
 -- since the last time ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
 local function refusal(meta, generation, rule)
   local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed', 'rule')
@@ -14,19 +15,18 @@ local function refusal(meta, generation, rule)
     return redis.error_reply('OTHERRULE what is pending was changed by another rule')
   end
   local now = clock()
-  if math.abs(now - (identified or 0)) <= 1000 then
-    return nil, building, followed
+  if math.abs(now - (identified or 0)) > 1000 then
+    local server, is_replica = identity()
+    if is_replica then
+      return redis.error_reply('READONLY the server is a replica')
+    elseif server ~= accepted then
+      return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
+    end
+    redis.call('HSET', meta, 'identified', integer(now))
+    redis.call('HSETNX', meta, 'waiting', integer(now))
   end
-  local server, is_replica = identity()
-  if is_replica then
-    return redis.error_reply('READONLY the server is a replica')
-  elseif server ~= accepted then
-    return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
-  end
-  redis.call('HSET', meta, 'identified', integer(now))
-  redis.call('HSETNX', meta, 'waiting', integer(now))
-  if rule then
-    redis.call('HSETNX', meta, 'rule', rule)
+  if rule and not noted then
+    redis.call('HSET', meta, 'rule', rule)
   end
   return nil, building, followed
 end
