@@ -37,6 +37,8 @@ the build that its row notes as ``building``, works off no mark any more."""
 _read: Recent[Generation] = Recent()
 
 _MOMENT: Final = 0.1
+"""Seconds for which the rows of the other shards are kept: they are asked for in the same call."""
+
 _beside: Recent[Generation] = Recent()
 """Rows of shards that were read together with another's, for reads: each is looked at once, in the same moment."""
 

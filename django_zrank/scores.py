@@ -130,9 +130,9 @@ class Scores:
             if units is None:
                 units = known[change] = self._units(change, parameter)
             changes[text] = units
-        if not 0 < len(changes) <= LIMIT:
-            if not changes:
-                return []
+        if not changes:
+            return []
+        if len(changes) > LIMIT:
             raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
         part, *others = index.split(changes)
         if others:

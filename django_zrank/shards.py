@@ -11,6 +11,10 @@ from typing import Any, Final, Self, TypeVar
 __all__ = ["Sharded", "name_of", "shard_of", "whole_of"]
 
 _SLOTS: Final = 16384
+"""The hash slots of a Redis Cluster."""
+
+_MULTIPLIER: Final = 0x9E3779B1
+"""A prime next to 2**32 divided by the golden ratio: Knuth's multiplicative hashing."""
 
 Item = TypeVar("Item")
 
@@ -67,9 +71,10 @@ class Sharded:
 
 
 def shard_of(member: str | bytes, count: int) -> int:
-    """The number of a member's shard. It is mixed: CRC-32 is linear, and scores may follow digits of the key."""
+    """The number of a member's shard. The CRC-32 is hashed once more: it is linear, and scores may depend on digits of
+    the key."""
     text = member.encode() if isinstance(member, str) else member
-    return (crc32(text) * 0x9E3779B1 & 0xFFFFFFFF) * count >> 32
+    return (crc32(text) * _MULTIPLIER & 0xFFFFFFFF) * count >> 32
 
 
 def name_of(index: str, shard: int, count: int) -> str:

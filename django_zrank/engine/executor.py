@@ -71,7 +71,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """Those keys; None before they were first asked for."""
-        return _live.get(Keys.of(get_settings().key_prefix, self.name))
+        return _live.get(self.keys)
 
     def learn(self) -> Keys:
         """Ask Redis which generation is live, '' for none, and return its keys."""

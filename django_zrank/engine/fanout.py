@@ -82,7 +82,7 @@ def _exchange(
             asked.append((nodes[found.name], commands))
         for use in (_Node.connect, _Node.write, _Node.read):
             for name, node in nodes.items():
-                # After a timeout others are not waited for, too.
+                # Once one has failed, replies that haven't arrived are not waited for: timeouts would add up.
                 if name in failed or (failed and use is _Node.read and not node.has_answered()):
                     continue
                 try:

@@ -17,15 +17,15 @@ from .sending import words
 __all__ = ["Pipelines", "send_all", "send_once"]
 
 _CALLS: Final = 16
-"""Light calls that are sent together. The server answers them in one go: it must not be held up for long."""
+"""The most light requests that are sent together: the server answers them in one go, in 2 ms at most."""
 
 _AT_ONCE: Final = 4
-"""Pipelines that are under way at once: as long as a round trip lasts, there are more to send."""
+"""The most pipelines that are under way at once, so that the server has work while the replies to one travel."""
 
 
 class Pipelines:
     """Light requests, sent together where several coroutines ask at the same time: a pipeline takes what was asked
-    while others were under way. To send one by one costs a client more than all else that it does for a read."""
+    while others were under way. Sending each by itself would cost a client more than the rest of a read."""
 
     def __init__(self, redis: Redis, free: asyncio.Semaphore) -> None:
         self._redis, self._free = redis, free
@@ -35,7 +35,7 @@ class Pipelines:
         """True while a request is under way that came when no other was."""
 
     async def send(self, calls: Sequence[Call]) -> list[Any]:
-        """As :func:`send_all`. Who is cancelled meanwhile disturbs nobody else."""
+        """As :func:`send_all`. A coroutine that is cancelled meanwhile doesn't disturb the others."""
         if not self._senders and not self._is_alone:  # nothing to wait for
             self._is_alone = True
             try:

@@ -66,7 +66,7 @@ def drive(steps: Steps[Answer], send: Send) -> Answer:
 
 def together(several: Sequence[Steps[Answer]]) -> Steps[list[Answer]]:
     """Take the steps of several side by side: what they request goes in one round trip, what blocks in one thread.
-    An error ends all of them."""
+    An error ends all of them. None of them may yield a :class:`Once`."""
     answers: dict[int, Answer] = {}
     outcomes: dict[int, Any] = dict.fromkeys(range(len(several)))
     while outcomes:

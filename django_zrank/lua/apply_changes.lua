@@ -24,7 +24,8 @@
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, building, token, term, window, lease, width, memberships, dense = unpack(ARGV, 1, 9)
-local FIRST, MANY = 10, 200
+local FIRST = 10
+local MANY = 200 -- arguments from which on its time is measured: INFO would take longer than a small call
 local began = #ARGV > MANY and used()
 token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 

@@ -1,6 +1,6 @@
 -- uses: deck, ties, positions
--- The first and the last position of a band, by its number. 'asking' is who asks: 'stored', 'score', 'position', and
--- 'among', 1 where it stands in the ranking and 0 where it would only.
+-- The first and the last position of a band, by its number. 'asking' is the member for which members are drawn: its
+-- 'stored' form, 'score' and 'position', and 'among', 1 if it stands in the ranking, or 0 if that is where it would stand.
 
 -- Of distances in scores.
 local function ends_of_asking(ranking, asking, bands, band)

@@ -54,8 +54,8 @@ local function shorten(log, till, most)
 end
 
 -- Put right what has changed meanwhile: members that were written, that joined a group or left it, or whose time is
--- over. True if that is all of it. Where others change more than that, it is enough after some pieces: what is left is
--- read next.
+-- over. True if nothing is left to read; or after about twice the pieces that were left when it began, since others may
+-- change members faster than they are read: the next call reads the rest.
 local function follow(made)
   local state, sources, now = made.state, made.sources, made.now
   local look_ups = look_ups_of(made.checks) + cost_to_read(made) + 2 * cost_to_put(made) + 3

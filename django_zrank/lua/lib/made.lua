@@ -61,7 +61,7 @@ local function find_passing(made, members, skipped, stored, scores)
   return chosen(numbers, members, stored, scores, found)
 end
 
--- Let members stand where they are stored now; those that are stored nowhere leave.
+-- Put members in as they are stored now, in place of what they were; those that are stored nowhere leave.
 local function replace(made, members, stored, scores)
   local layout, noted = made.layout, made.noted
   local before = layout.memberships and redis.call('EXISTS', noted) == 1 and redis.call('HMGET', noted, unpack(members)) or {}

@@ -6,7 +6,7 @@
 -- 'seconds' are as intersect.lua takes them, 'lease' is the time at which another client may go on; lib/made.lua has
 -- others of its fields.
 
--- Let it be filled in its place, or as a part.
+-- Fill it in its place, or as a part.
 local function fill(made, in_place)
   made.in_place, made.base = in_place, in_place and made.key or made.part
   made.noted = noted_key(made.base)
@@ -14,7 +14,7 @@ end
 
 -- Read how far it has come, and what there is to follow.
 local function resume(made, meta, recent, pending)
-  local MOST_GROUPS = 100
+  local MOST_GROUPS = 100 -- each has a log, which takes a look-up a call to follow and a write for every change
   local state, fields = {}, redis.call('HGETALL', made.making)
   for i = 1, #fields, 2 do
     state[fields[i]] = fields[i + 1]
@@ -60,7 +60,7 @@ local function goes_on(made)
   if not made.in_place then
     return made.now < made.lease + made.seconds * 1000000
   end
-  -- To make it again may take less.
+  -- With so many changes, making it again may take less.
   return state.phase ~= 'kept' or backlog(made) <= math.max(1000, state.least)
 end
 

@@ -7,7 +7,7 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
--- Microseconds for which the server has used a processor. Its clock may stand still inside of a script, and runs on while
+-- Microseconds of processor time that the server has used. Its clock may stand still within a script, and goes on while
 -- other processes have the processor.
 local function used()
   local info, sum = redis.call('INFO', 'cpu'), 0
