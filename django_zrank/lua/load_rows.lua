@@ -1,4 +1,4 @@
--- uses: clock, server, bulk, keys, memberships
+-- uses: clock, server, bulk, keys, ties, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -68,7 +68,7 @@ for _, group in ipairs(rows) do
     end
     at = at + tied
   end
-  for name in string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)') do
+  for name in rankings_of(names) do
     local list = list_of(entering, name)
     local last = #list
     for i = 1, count do

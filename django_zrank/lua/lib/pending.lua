@@ -64,7 +64,7 @@ local function change_everywhere(entering, root, member, membership, rule, chang
   local before = redis.call('ZSCORE', root, stored)
   if before then
     local score = integer(changed(rule, tonumber(before), change))
-    for name in string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)') do
+    for name in rankings_of(names) do
       local list = list_of(entering, name)
       list[#list + 1], list[#list + 2] = score, stored
     end

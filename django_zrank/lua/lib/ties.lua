@@ -31,3 +31,8 @@ local function read_membership(membership, width)
   local length = tie_length(membership, width)
   return string.sub(membership, 1, length), string.sub(membership, length + 1)
 end
+
+-- Iterate over the rankings that a member with these names stands in: '' for the whole index, then its facet rankings.
+local function rankings_of(names)
+  return string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)')
+end
