@@ -179,6 +179,13 @@ def test_those_drawn_are_remembered_and_come_again_when_nobody_else_is_left() ->
     assert both.whole.client.zcard(own.seen("5")) == 8
 
 
+def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None:
+    both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
+    draw = Draw("5", 6, [(2, 2), (3, 3)], remember=10**9)
+    for _ in range(3):
+        assert sorted(drawn(both.of_shards(draw, view))) == ["2", "3", "4", "6", "7", "8"]
+
+
 def test_who_fails_the_tests_too_often_is_intersected() -> None:
     rows = {
         pk: {"points": 0, "joined": None, "region": "a" if pk % 100 else "b", "platform": "x"}
