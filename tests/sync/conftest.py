@@ -18,7 +18,7 @@ from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
-from django_zrank.sync import signal_handlers, touched
+from django_zrank.sync import signal_handlers, touched, triggers
 from django_zrank.sync.breaker import breaker
 from django_zrank.testing import reset
 from tests.servers import RedisServer
@@ -77,6 +77,7 @@ def declare(zrank: Redis) -> Iterator[Callable[..., type[RankIndex]]]:
     for index in declared:
         signal_handlers.disconnect(index.instance())
         registry.unregister(index)
+        triggers.drop(index.instance().get_using(), [index.instance().name])  # what sync() put in place
 
 
 @pytest.fixture
