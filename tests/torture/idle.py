@@ -19,7 +19,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
-from tests.torture.scores import Driver, PairedRedis, begun_at, log_lines, main, send
+from tests.torture.scores import Driver, begun_at, log_lines, main, send
 
 PERIOD: Final = timedelta(seconds=4)
 
@@ -125,9 +125,8 @@ class IdleDriver(Driver):
                         touched[int(member)] = max(touched[int(member)], begun_at(key))
                     if kind == "add":
                         added[int(member)][0] += int(by[0]) if kept else 0
-                        added[int(member)][1] += int(by[0]) * (
-                            1 + (key in again and isinstance(self.server, PairedRedis))
-                        )
+                        is_twice = key in again and self.may_be_twice(key, words[0])
+                        added[int(member)][1] += int(by[0]) * (1 + is_twice)
         return touched, added, changes
 
     def compare(self) -> bool:

@@ -471,9 +471,14 @@ class Driver:
         begun, ended = begun_at(key), float(acknowledged)
         return any(begun <= last and first <= ended for first, last in self.server.lost)
 
+    def may_be_twice(self, key: str, acknowledged: str) -> bool:
+        """Return True if a change that was sent again may count twice: a flush may have carried it, before Redis came
+        back as it was before the change, without its key."""
+        return isinstance(self.server, PairedRedis) or self.may_be_lost(key, acknowledged)
+
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
-        """What was added to each member, its best price, what may have been lost, or made twice by a failover that
-        forgot keys, and the number of changes."""
+        """What was added to each member, its best price, what may have been lost, or made twice because a key was
+        lost, and the number of changes."""
         added: dict[int, int] = defaultdict(int)
         best: dict[int, int] = defaultdict(int)
         lost: dict[int, int] = defaultdict(int)
@@ -496,7 +501,7 @@ class Driver:
                     continue
                 for member, by in (map(int, part.split(":")) for part in parts):
                     added[member] += by
-                    if key in again and isinstance(self.server, PairedRedis):
+                    if key in again and self.may_be_twice(key, words[0]):
                         twice[member] += by
                     if self.may_be_lost(key, words[0]):
                         lost[member] += by
