@@ -385,6 +385,7 @@ def test_a_server_that_is_down(settings: Any) -> None:
     assert {type(one) for one in refusals(RANKING.acount)} == {IndexUnavailable}
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs(waiting: Redis, settings: Any) -> None:
     use_redis(settings, settings.CACHES["zrank"]["LOCATION"], SOCKET_TIMEOUT=0.1)
     waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]

@@ -358,6 +358,7 @@ class TestAge:
             pair.replica.thaw()
 
 
+@pytest.mark.slow
 @on_a_pair
 def test_both_that_hang_cost_two_timeouts(pair: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     use_redis(settings, f"{pair.primary.url},{pair.replica.url}", SOCKET_TIMEOUT=0.2)

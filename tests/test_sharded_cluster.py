@@ -21,6 +21,8 @@ from tests.servers import RedisServer, wait_for
 from tests.test_cluster import use
 from tests.test_sharded import REGIONS, forget_trust, in_regions
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 7
 
 
@@ -158,7 +160,6 @@ def accept(part: RankIndex) -> None:
     assert store.adopt_server(health, int(health.term), behind=False)
 
 
-@pytest.mark.slow
 def test_replicas_of_all_nodes_are_asked(redis_binary: str, settings: Any) -> None:
     settings.ZRANK = {"REPLICA_LAG": 3600.0}
     with Cluster(redis_binary, primaries=3, replicas=1) as cluster:
