@@ -70,7 +70,18 @@ OWN_PROJECT = "docs/tutorial.md"
 """Run from an empty folder by ``tests/test_tutorial.py``."""
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page)) and page != OWN_PROJECT])
+FIRST = {"README.md", "docs/leaderboards.md"}
+"""Each page takes a project, a second or more: the others are left to the lane of slow tests."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page in FIRST else pytest.mark.slow)
+        for page in PAGES
+        if any(blocks(page)) and page != OWN_PROJECT
+    ],
+)
 def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.flushdb()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,11 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.rest_framework.extensions"),
 }
 """Imports within functions: (module, what it imports)."""
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imports(module: str, nodes: Iterator[ast.AST] | list[ast.AST]) -> Iterator[str]:
@@ -66,8 +72,7 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {
-        module: set(imports(module, at_import(ast.parse(path.read_text())))) - {module}
-        for module, path in MODULES.items()
+        module: set(imports(module, at_import(parsed(path)))) - {module} for module, path in MODULES.items()
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -79,7 +84,7 @@ def test_imports_stand_at_the_top_of_their_modules() -> None:
     deferred = {
         (module, source)
         for module, path in MODULES.items()
-        for function in ast.walk(ast.parse(path.read_text()))
+        for function in ast.walk(parsed(path))
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
         for source in imports(module, list(ast.walk(function)))
     }
@@ -124,7 +129,7 @@ def test_rooms_import_one_way() -> None:
         below |= {f"django_zrank.{name}" for name in layer.split()}
         for module, path in MODULES.items():
             if any(module == name or module.startswith(f"{name}.") for name in below):
-                found = imports(module, at_import(ast.parse(path.read_text())))
+                found = imports(module, at_import(parsed(path)))
                 assert all(
                     any(source == name or source.startswith(f"{name}.") for name in below) for source in found
                 ), (module, layer)
@@ -143,7 +148,7 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     texts = {
         f"{module}:{node.lineno}": node.value.value
         for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
