@@ -1,4 +1,5 @@
-"""Requests are values: what becomes of the replies is told without a server. And every question has two answers."""
+"""Requests are values: what becomes of the replies is told without a server. Every question has an answer by SQL, and
+one over shards."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.request import Call, Request, Several, merge
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores, Touch
+from django_zrank.requests.sharded import _ANSWERS as SHARDED_ANSWERS
 from django_zrank.requests.view import View
-from django_zrank.sql.reader import _ANSWERS
+from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
 
 KEYS = Keys.of("zrank", "player")
 
@@ -98,14 +100,23 @@ def test_several_questions() -> None:
     assert run(several.request(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
 
 
-def test_every_question_has_an_answer_by_sql() -> None:
+def questions() -> set[type]:
+    """The classes of all questions about an index."""
     modules = [
         import_module(f"django_zrank.requests.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    questions = {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
+    return {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
+
+
+def test_every_question_has_an_answer_by_sql() -> None:
     of_redis_alone = {CountScores, ChangeScores, Touch}
-    assert questions - of_redis_alone - {Several} == set(_ANSWERS)
+    assert questions() - of_redis_alone - {Several} == set(SQL_ANSWERS)
+
+
+def test_every_question_has_an_answer_over_shards() -> None:
+    for_one_shard = {ChangeScores, Touch}  # each writes members of one shard
+    assert questions() - for_one_shard == set(SHARDED_ANSWERS)
 
 
 def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
