@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_zrank.requests.sampling import Draw
-from django_zrank.requests.sharded.decks import Walk
+from django_zrank.requests.sharded.decks import Deck, Walk
 from django_zrank.shards import shard_of
 from tests.sharded import divide
 from tests.test_sharded_reads import Bare
@@ -168,6 +168,38 @@ def test_the_check_fails_for_a_wrong_walk(kind: type[Walk], draws: int) -> None:
     assert max(deviations(kind, SIZES["tiny"], 0, draws)) > LIMIT
     if kind is not Restart:  # of large shards, what fits is hardly told from what doesn't
         assert max(deviations(kind, SIZES["uneven"], 0, draws)) > LIMIT
+
+
+def add(deck: Deck, count: int, full: int, *found: bytes, is_whole: bool = False, seed: int = 1) -> None:
+    """Let a shard that holds ``full`` members deal ``found`` of them."""
+    rng = random.Random(seed)
+    deck.ask(count, rng)
+    deck.add(count, [full, int(is_whole), [word for one in found for word in (one, b"0")]], rng)
+
+
+def test_a_deck_counts_what_the_walk_has_not_taken() -> None:
+    walk = Walk(10, 1, random.Random(1), lambda _: True, reverse=False, patience=lambda _: 0)
+    deck = walk.decks[0][0]
+    add(deck, 3, 20, b"a", b"b", b"c")
+    assert deck.left == 20
+    walk.take([[0, 0], []])
+    add(deck, 2, 20, b"d", b"e")
+    assert deck.left == 18
+    walk.take([[0], []])
+    assert deck.left == 17
+    add(deck, 4, 2)  # all but two members have left the shard since
+    assert deck.left == len(deck.cards) == 2
+    assert [card.stored for card in walk.chosen[0]] == [b"a", b"b", b"c"]
+
+
+def test_a_side_that_is_dealt_whole_is_shuffled() -> None:
+    """The shard sends it in the order of scores."""
+    orders = set()
+    for seed in range(200):
+        deck = Deck()
+        add(deck, 1, 3, b"a", b"b", b"c", is_whole=True, seed=seed)
+        orders.add(tuple(card.stored for card in deck.cards if card))
+    assert len(orders) == 6
 
 
 def levels(sizes: Sequence[int]) -> dict[int, dict[str, Any]]:
