@@ -80,9 +80,8 @@ class Deck:
             self.cards, self.left = found, len(found)
         else:
             self.cards[:0] = found[::-1]
-            self.left = self.full - taken
-            if len(found) < count:  # some have left it since the round trip before
-                self.left = len(self.cards)
+            # Fewer are left than were dealt where members have left the shard since the round trip before.
+            self.left = max(self.full - taken, len(self.cards))
 
 
 class Walk:
