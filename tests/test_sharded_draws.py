@@ -56,7 +56,7 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
 
 
 def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
-    """Who stands in a band below and above the asking one, lowest first, excluded members too."""
+    """Members of a band below and above the asking one, lowest first, excluded ones too."""
     view, decode = ranking.view, ranking.index.ordering.decode
     page = both.of_whole(PageAt(0, 1000), View(view.layout, view.scope))
     (me,) = both.of_whole(Locate([draw.member]), View(view.layout, ALL)).found

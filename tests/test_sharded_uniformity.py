@@ -88,8 +88,8 @@ class Restart(Walk):
 def deviations(
     kind: type[Walk], sizes: Sequence[int], small: int, draws: int, passed_over: int = 0
 ) -> tuple[float, float]:
-    """How far the sets drawn from below, and the numbers of them in each shard, are from chance, in standard
-    deviations."""
+    """The deviations from chance, in standard deviations, of the sets drawn from below, and of the shards that they
+    come from."""
     rng = random.Random(1)
     numbers = iter(range(1000))
     sides = [[[str(next(numbers)) for _ in range(size)] for size in sizes] for _ in "ab"]

@@ -58,16 +58,16 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
 def complete(
     client: Redis, calls: Sequence[Call], replies: Sequence[Any], moved: tuple[type[Exception], ...]
 ) -> list[Any]:
-    """The replies, without errors. Calls about a slot that is moving to another node are sent again: redis-py goes
-    after it."""
-    complete = [
+    """The replies, without errors. Calls whose error is one of ``moved`` are about a slot that is moving to another
+    node: they are sent again, and redis-py follows the slot."""
+    completed = [
         send(client, call) if isinstance(reply, moved) else reply
         for call, reply in zip(calls, replies, strict=True)
     ]
-    for reply in complete:
+    for reply in completed:
         if isinstance(reply, Exception):
             raise reply
-    return complete
+    return completed
 
 
 def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ if is_guarded then
   written = read_all('ZMSCORE', recent, members)
 end
 -- A member that was not written since the rebuild began stands nowhere yet, unless the query has returned its row twice.
--- What an append by '#' costs, a search, is paid once a group.
+-- Appending by '#' costs a search, so it is done once a group.
 local entering, stands, number, at, noted = {[''] = {}}, {}, 0, 1, 0
 for _, group in ipairs(rows) do
   local names, tied, entered, count = group[1], group[2], {}, 0

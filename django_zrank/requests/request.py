@@ -74,15 +74,15 @@ class Request(NamedTuple, Generic[Answer]):
 
 
 def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
-    """One request for the answers of several; ``spread``: which are about several shards."""
+    """One request for the answers of several; ``spread``: true if these are about several shards."""
     return _merged(dict(enumerate(requests)), {}, spread=spread)
 
 
 def _merged(
     waiting: Mapping[int, Request[Answer]], answers: Mapping[int, Answer], *, spread: bool
 ) -> Request[list[Answer]]:
-    """The same for those that wait, where others are answered. However many round trips these take, none is wrapped
-    into the one before: Python calls only so deep."""
+    """One request for the answers of those ``waiting``, beside ``answers`` that are known. Each round trip makes a new
+    request in place of the last one: wrapped into each other, thousands would exceed Python's recursion limit."""
     requests = waiting.values()
 
     def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:

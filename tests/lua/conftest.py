@@ -27,5 +27,5 @@ def live(zrank: Redis, store: Store) -> Any:
 
 
 def ask(store: Store, question: Any, **how: Any) -> Any:
-    """What a question about all members, or those in ``scope``, is answered."""
+    """The answer to a question about all members, or those in ``scope``."""
     return store.run(partial(question.request, View(store.layout, **how)))

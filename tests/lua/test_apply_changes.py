@@ -145,7 +145,7 @@ def test_a_clock_that_was_wrong_once_keeps_the_guard_from_nothing(
 
 
 def test_the_guard_forgets_few_at_a_time(zrank: Redis, store: Store) -> None:
-    """What a drain of millions has written must not be forgotten in one call: the server would stand still."""
+    """Versions that a drain of millions has written are not forgotten in one call: the server would stand still."""
     zrank.zadd(store.keys.recent, {f"old{number}": 1 for number in range(5000)})
     zrank.hset(store.keys.meta, mapping={"checkpoint": 1, "checked": 1})
     kept = []

@@ -43,7 +43,7 @@ TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live
 
 
 def ask_shards(store: Store, question: Any, **how: Any) -> Any:
-    """What a question is answered by the one shard that there is."""
+    """The answer to a question over shards, of which there is one."""
     return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
 
 

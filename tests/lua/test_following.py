@@ -1,4 +1,4 @@
-"""What is made of filters follows what changes, from one call to the next."""
+"""Intersections follow what changes, from one call to the next."""
 
 from __future__ import annotations
 

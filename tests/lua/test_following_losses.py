@@ -1,4 +1,4 @@
-"""What following relies on goes wrong: keys are evicted, the clock is set back, a log grows."""
+"""Keys that intersections follow are evicted, the clock is set back, a log grows."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
 
 
 class Model:
-    """What both roots must hold. The database is what was written last."""
+    """The contents that both roots must have. The database is what was written last."""
 
     def __init__(self, client: Redis, layout: Layout) -> None:
         self.client, self.layout = client, layout
@@ -170,7 +170,7 @@ def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> 
 def test_many_members_at_once_in_pieces(
     zrank: Redis, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who leaves a ranking, who enters it and who stays are told by one command each, for all members of a piece."""
+    """Members that leave a ranking, enter it or stay are told by one command each, for all of a piece."""
     monkeypatch.setattr(Pace, "budget", 150)
     many = [str(number) for number in range(25)]
 

@@ -80,7 +80,7 @@ def test_costs_the_same_whatever_there_is_to_swap(zrank: Redis, store: Store) ->
 
 
 def commands(zrank: Redis) -> int:
-    """How many were run, those of scripts among them."""
+    """The number of commands that were run, those of scripts among them."""
     return sum(each["calls"] for each in zrank.info("commandstats").values())
 
 

@@ -6,7 +6,7 @@
 -- ARGV  …         the six of load_rows.lua, then
 --       rule      'sum', 'max', 'min' or 'last'
 --       flushed   the last flush that the database noted when the rows were read
--- Returns 'superseded', with nothing written, where the rows are too old to tell what they lack.
+-- Returns {'superseded'}, with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(rows), for each flush that they lack.
 
 do

@@ -7,7 +7,7 @@ anything is known of them, each as likely as every other; a proposal is accepted
 being what the fullest shard has left, so that those accepted are in proportion to ``left``. Where proposals run out,
 shards are drawn by these numbers, and the walk goes on: to begin again would favour what fits into one round.
 
-A uniform order from which some cards are taken out is one of the rest: who must not be offered is passed over.
+Members that must not be offered are passed over: without some of its cards, a uniform order is one of the rest.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class Walk:
         return max(deck.left for deck in self.decks[side])
 
     def pick(self) -> list[list[int]]:
-        """Shards to take the cards from that are lacking still, drawn by what they have left; none if there are enough.
+        """Shards to take the missing cards from, drawn by the numbers that they have left; none if there are enough.
 
-        If many are passed over, more are picked each time; those that aren't needed are kept.
+        More are picked each time, in case many are passed over; those that aren't needed are kept.
         """
         left = [sum(deck.left for deck in side) for side in self.decks]
         lacks = [goal - len(chosen) for goal, chosen in zip(self.goals, self.chosen, strict=True)]

@@ -14,12 +14,11 @@ __all__ = ["bare_position", "find_places", "locate"]
 
 
 def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
-    """Locations of members. Two round trips for 25 of them. Of other ranks than ordinals, which are found with less,
-    positions tell nothing but the order of these members.
+    """Locations of members. Two round trips for 25 of them. Only ordinals need positions: with the other ranks, those
+    returned just tell the order of these members.
 
     ``again``: begin again where a member has moved between the two.
     """
-
     ordinal = view.method == "ordinal"
 
     def count(places: dict[str, Place]) -> Request[Locations]:

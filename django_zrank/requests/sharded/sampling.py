@@ -53,7 +53,7 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
 
 
 def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
-    """Remember that members were shown; the answer: who was before, the one shown longest ago first."""
+    """Remember that members were shown; the answer: those remembered before, the one shown longest ago first."""
     key = shards.own(question.member).seen(question.member)
     call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members))
     return Request((call,), lambda replies: replies[0], writes=True)

@@ -1,4 +1,4 @@
-"""Who was shown to a member is remembered, up to a time and a number."""
+"""Members shown to another one are remembered, up to a time and a number."""
 
 from __future__ import annotations
 

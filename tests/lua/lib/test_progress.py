@@ -1,4 +1,4 @@
-"""What is made is filled as a part, takes its own key when it is complete, and begins anew where something is gone."""
+"""An intersection is filled as a part, takes its own key when it is complete, and begins again where a key is gone."""
 
 from __future__ import annotations
 
