@@ -16,9 +16,9 @@ from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Request
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.sharded import over_shards, sampling
-from django_zrank.requests.view import ALL, METHODS, View
+from django_zrank.requests.view import ALL, View
 from tests.sharded import COUNTS, Both, divide
-from tests.test_sharded_reads import ROWS, Bare, Tied, Wide, levels, quick
+from tests.test_sharded_reads import ROWS, Bare, Tied, Wide, levels, quick, rankings
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -31,15 +31,8 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     index = draw(st.sampled_from([*ROWS]))
     rows = draw(ROWS[index].filter(bool))
     both = divide(index, draw(st.sampled_from(COUNTS)), rows)
-    ranking: Any = index.ranking
     measure = draw(st.sampled_from(["exact" if index is Wide else "score", "ranks"]))
-    if index is Tied:
-        both.add_to_group("left", [str(pk) for pk in rows if pk % 3])
-        narrowed = [ranking, ranking.filter(region="a"), ranking.filter(region="a", group="left")]
-        ranking = draw(st.sampled_from([*narrowed, ranking.exclude(platform="x")]))
-    ranking = ranking.by(draw(st.sampled_from(METHODS)))
-    if draw(st.booleans()):
-        ranking = ranking.reversed()
+    ranking = draw(rankings(both, index, rows))
     members = st.sampled_from([*rows])
     me = draw(members)
     excluded: list[Any] = draw(st.lists(members, max_size=20))

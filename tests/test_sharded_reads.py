@@ -73,11 +73,8 @@ quick = settings(max_examples=30, suppress_health_check=[HealthCheck.function_sc
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Both, View, list[str], list[Any]]:
-    """Rows in shards and in one piece, a view of them, and some members and scores to ask for."""
-    index = draw(st.sampled_from([*ROWS]))
-    rows = draw(ROWS[index])
-    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+def rankings(draw: st.DrawFn, both: Both, index: type[RankIndex], rows: dict[Any, Any]) -> Any:
+    """A ranking of rows in shards and in one piece, of all members or some, by any method and in either direction."""
     ranking: Any = index.ranking
     if index is Tied:
         both.add_to_group("left", [str(pk) for pk in rows if pk % 3])
@@ -86,6 +83,16 @@ def cases(draw: st.DrawFn) -> tuple[Both, View, list[str], list[Any]]:
     ranking = ranking.by(draw(st.sampled_from(METHODS)))
     if draw(st.booleans()):
         ranking = ranking.reversed()
+    return ranking
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Both, View, list[str], list[Any]]:
+    """Rows in shards and in one piece, a view of them, and some members and scores to ask for."""
+    index = draw(st.sampled_from([*ROWS]))
+    rows = draw(ROWS[index])
+    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+    ranking = draw(rankings(both, index, rows))
     members = draw(st.lists(st.sampled_from([*rows, *(draw(st.lists(pks, max_size=2)) or [7])]), max_size=8))
     scores = [draw(few | many) for _ in "ab"]
     bounds = [ranking._bound("score", score) for score in sorted(scores, reverse=ranking.view.reverse)]
