@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
@@ -11,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_zrank import RankIndex
+from django_zrank.exceptions import FilterTooLarge
 from django_zrank.requests.pages import PageAround, PageAt, PageBetween
 from django_zrank.requests.positions import BarePosition, Locate
 from django_zrank.requests.request import Request
-from django_zrank.requests.sharded import over_shards, pages, runs
+from django_zrank.requests.sharded import over_shards, pages, places, runs
 from django_zrank.requests.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
 from tests.testapp.models import Competitor, Player, Ticket
@@ -161,6 +163,22 @@ def test_round_trips_are_counted() -> None:
     assert both.rounds == 2
     both.of_shards(Locate(members), view.by("dense"))
     assert both.rounds == 2
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("reverse", [False, True])
+def test_distinct_values_are_read_in_pieces_up_to_a_number(reverse: bool) -> None:
+    both = divide(Bare, 3, levels(300, 3))
+    view, question = replace(Bare.ranking.view, reverse=reverse), Locate(["1", "150", "299"])
+    expected = [one.before for one in both.of_whole(question, view).found]
+    with mock.patch.object(places, "_VALUES", 7):
+        assert [one.before for one in both.of_shards(question, view).found] == expected
+    assert both.rounds > 10
+    with (
+        mock.patch.object(places, "_MOST_VALUES", 50),
+        pytest.raises(FilterTooLarge, match="up to 50 distinct values"),
+    ):
+        both.of_shards(question, view)
 
 
 @pytest.mark.usefixtures("zrank")
