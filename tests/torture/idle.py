@@ -19,7 +19,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
-from tests.torture.scores import Driver, begun_at, log_lines, main, send
+from tests.torture.scores import Driver, acknowledged_changes, begun_at, main, send
 
 PERIOD: Final = timedelta(seconds=4)
 
@@ -110,23 +110,15 @@ class IdleDriver(Driver):
         added = {member: [0, 0] for member in self.members}
         changes = 0
         for path in self.folder.glob("changes-*.log"):
-            begun: dict[str, list[str]] = {}
-            again = set()
-            for what, key, *words in log_lines(path):
-                if what == "begin":
-                    begun[key] = words
-                elif what == "again":
-                    again.add(key)
-                else:
-                    kind, member, *by = begun[key]
-                    changes += 1
-                    kept = not self.may_be_lost(key, words[0])
-                    if kept:
-                        touched[int(member)] = max(touched[int(member)], begun_at(key))
-                    if kind == "add":
-                        added[int(member)][0] += int(by[0]) if kept else 0
-                        is_twice = key in again and self.may_be_twice(key, words[0])
-                        added[int(member)][1] += int(by[0]) * (1 + is_twice)
+            for change in acknowledged_changes(path):
+                kind, member, *by = change.words
+                changes += 1
+                kept = not self.may_be_lost(change)
+                if kept:
+                    touched[int(member)] = max(touched[int(member)], begun_at(change.key))
+                if kind == "add":
+                    added[int(member)][0] += int(by[0]) if kept else 0
+                    added[int(member)][1] += int(by[0]) * (1 + self.may_be_twice(change))
         return touched, added, changes
 
     def compare(self) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connection, connections
 
@@ -147,6 +147,29 @@ def unanswered(path: Path) -> dict[str, list[str]]:
         elif what == "done":
             del begun[key]
     return begun
+
+
+class Acknowledged(NamedTuple):
+    """A change that was acknowledged."""
+
+    key: str
+    words: list[str]
+    at: float
+    is_again: bool
+    """It was sent more than once."""
+
+
+def acknowledged_changes(path: Path) -> Iterator[Acknowledged]:
+    """The changes with an acknowledgement, in its order."""
+    begun: dict[str, list[str]] = {}
+    again = set()
+    for what, key, *words in log_lines(path):
+        if what == "begin":
+            begun[key] = words
+        elif what == "again":
+            again.add(key)
+        else:
+            yield Acknowledged(key, begun[key], float(words[0]), key in again)
 
 
 def begun_at(key: str) -> float:
@@ -465,16 +488,16 @@ class Driver:
             else:
                 raise RuntimeError(f"{index} doesn't come to rest")
 
-    def may_be_lost(self, key: str, acknowledged: str) -> bool:
+    def may_be_lost(self, change: Acknowledged) -> bool:
         """Return True if a change may have been made in a span whose changes may be lost: its process may have been
         stopped between that and the acknowledgement."""
-        begun, ended = begun_at(key), float(acknowledged)
-        return any(begun <= last and first <= ended for first, last in self.server.lost)
+        begun = begun_at(change.key)
+        return any(begun <= last and first <= change.at for first, last in self.server.lost)
 
-    def may_be_twice(self, key: str, acknowledged: str) -> bool:
-        """Return True if a change that was sent again may count twice: a flush may have carried it, before Redis came
-        back as it was before the change, without its key."""
-        return isinstance(self.server, PairedRedis) or self.may_be_lost(key, acknowledged)
+    def may_be_twice(self, change: Acknowledged) -> bool:
+        """Return True if a change may count twice, because it was sent again: a flush may have carried it, before Redis
+        came back as it was before the change, without its key."""
+        return change.is_again and (isinstance(self.server, PairedRedis) or self.may_be_lost(change))
 
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
         """What was added to each member, its best price, what may have been lost, or made twice because a key was
@@ -485,25 +508,17 @@ class Driver:
         twice: dict[int, int] = defaultdict(int)
         changes = 0
         for number in range(TASKS["change"]):
-            begun: dict[str, list[str]] = {}
-            again = set()
-            for what, key, *words in log_lines(self.log(number)):
-                if what == "begin":
-                    begun[key] = words
-                    continue
-                if what == "again":
-                    again.add(key)
-                    continue
+            for change in acknowledged_changes(self.log(number)):
                 changes += 1
-                kind, *parts = begun[key]
+                kind, *parts = change.words
                 if kind == "best":
                     best[int(parts[0])] = max(best[int(parts[0])], int(parts[1]))
                     continue
                 for member, by in (map(int, part.split(":")) for part in parts):
                     added[member] += by
-                    if key in again and self.may_be_twice(key, words[0]):
+                    if self.may_be_twice(change):
                         twice[member] += by
-                    if self.may_be_lost(key, words[0]):
+                    if self.may_be_lost(change):
                         lost[member] += by
         return added, best, lost, twice, changes
 
