@@ -1,8 +1,8 @@
-"""check_wheel.py WHEEL PACKAGE [REPOSITORY]: the wheel holds every file of the package's folder, and nothing else; on
-its page of a package index every link leads somewhere.
+"""check_wheel.py WHEEL PACKAGE [REPOSITORY]: check that the wheel holds every file of the package's folder and nothing
+else, and that no link on its page of a package index is dead.
 
-A wheel without its scripts or templates installs and imports, and fails at the first request. Of a REPOSITORY that was
-named for the build, URLs and links lead to files that exist; without one there are none.
+A wheel without its scripts or templates installs and imports, and fails at the first request. If the build was given
+the address of a REPOSITORY, all URLs and links must lead to files that exist there; without one there must be none.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Hatch's hook for what a package index shows: the project's URLs, and a README whose links lead somewhere from there.
+"""Hatch's hook for the page of a package index: the project's URLs, and a README whose links work there.
 
-Whoever builds a release says where the repository is: by ``ZRANK_REPOSITORY_URL``, or as CI of GitHub and GitLab does
-by itself. Where nobody does, there are no URLs, and links to files are plain text.
+The address of the repository is taken from ``ZRANK_REPOSITORY_URL``, or from the variables that CI of GitHub and GitLab
+sets. Without it there are no URLs, and links to files become plain text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PackagePage(MetadataHookInterface):
 
 
 def locate() -> tuple[str, str]:
-    """The URL of the repository, and what those of its files begin with; '' where nobody has said."""
+    """The URL of the repository, and the beginning of the URLs of its files; both empty if they are unknown."""
     environment = os.environ
     if url := environment.get("ZRANK_REPOSITORY_URL", "").rstrip("/"):
         return url, url

@@ -87,8 +87,7 @@ class IndexViewSet(GenericViewSet[Any]):
         return self.get_index()
 
     def get_ranking(self) -> Ranking:
-        """The ranking asked, before the filters of the query string: narrow it here for what everybody is
-        held to."""
+        """The ranking before the filters of the query string. Override it to restrict every request."""
         return self.served.ranking
 
     def get_filters(self) -> Mapping[str, str]:
@@ -124,9 +123,8 @@ class IndexViewSet(GenericViewSet[Any]):
 
     def get_query(self) -> Query:
         """The reader of this action's query string, for what its clients may ask."""
-        query_class: Any = self.query_classes.get(
-            self.action or "", Query
-        )  # mypy doesn't take it for hashable
+        # mypy doesn't take a class for hashable
+        query_class: Any = self.query_classes.get(self.action or "", Query)
         return get_query(query_class, self.get_limits())
 
     def shows_rows(self) -> bool:
@@ -157,7 +155,7 @@ class IndexViewSet(GenericViewSet[Any]):
             raise
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
-        """The member asked as, or about: the row ``pk``, where the permissions allow it."""
+        """Return the row ``pk``. 404 where there is none, 401 or 403 where the permissions refuse it."""
         try:
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
         except (OverflowError, DataError) as error:  # An id beyond what the column holds

@@ -38,7 +38,7 @@ class RecommendationViewSet(IndexViewSet):
     * `member`: the id of the member to ask as, for those who may.
     * Each facet of the index is a filter by its name; with `__not` and `__isnull` after it, by what a member hasn't.
 
-    The answer says which band was used and how many others stand in it, those to leave out counted too.
+    The response has the band that was used, and the number of other members in it, excluded ones included.
     Every request is a new draw, so there are no pages.
     """
 

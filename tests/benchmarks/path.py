@@ -1,4 +1,4 @@
-"""Functions of this app on the way of one ``GET /recommendations/``, and changes of module between them.
+"""Count the functions of this app that one ``GET /recommendations/`` enters, and the changes of module between them.
 
 ``python -m tests.benchmarks.path [--list] [--json FILE]``
 

@@ -1,10 +1,11 @@
-"""What each call of a large operation takes of the server's processor: no call may take more than 5 ms.
+"""Processor time of the server for each call of a large operation. The goal: no call takes more than 5 ms.
 
 ``python -m tests.benchmarks.pieces [--members N] [--json FILE]``, on the Redis that ``ZRANK_TEST_REDIS_BINARY`` names,
-by default the embedded Valkey. Of one index with one criterion, and of one with two facets and their composite, too.
+by default the embedded Valkey. Two indexes are measured: of one criterion, and of the same with two facets and their
+composite.
 
-Processor time is what ``INFO cpu`` says before and after a call. Other processes on the machine don't add to it, as
-they do to SLOWLOG and to the waits that ``tests.benchmarks.hold`` measures; but it is longer where they keep the caches
+Processor time is the difference of ``INFO cpu`` before and after a call. Other processes on the machine don't add to
+it, unlike to SLOWLOG and to the waits that ``tests.benchmarks.hold`` measures, but it grows where they keep the caches
 busy.
 """
 
@@ -27,10 +28,10 @@ from django_zrank.members import batched
 from tests.benchmarks.rounds import save
 
 CALLS = 20
-"""Of what is one call, so many are made."""
+"""The number of touches and of changes of scores."""
 
 MANY = 1000
-"""Members of such a call."""
+"""Members of each of these."""
 
 MOVED = 50_000
 """Members that a drain writes, at most a fifth of all."""
@@ -99,7 +100,7 @@ class Measurement:
         self.taken: list[float] = []
 
     def run(self) -> dict[str, dict[str, float]]:
-        """What the calls of each operation have taken, in milliseconds."""
+        """Return the number of calls of each operation, and their times in milliseconds."""
         from django_zrank.engine import executor
 
         measured = {}
@@ -147,7 +148,7 @@ class Measurement:
             yield 'group: counts("region")', lambda: within.counts("region")
 
     def load(self) -> None:
-        """Build what is read from then on."""
+        """Build the index, but for the swap."""
         health = self.store.check_health()
         self.generation = self.index.new_generation()
         self.store.start_rebuild(self.generation, owner="bench", server=health.server, term=1)

@@ -1,8 +1,9 @@
-"""What reads cost over shards, beside the same index in one piece: the time of the servers, and the latency of a call.
+"""Reads of an index with shards over reads of the same index without: time of the servers, and latency of a call.
 
 ``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16] [--rounds N] [--json FILE]``
 
-All shards lie on one server: its time is what servers would take together, and latency knows no parallelism.
+All shards are on one server: its time is the sum of what several would take, and latency gains nothing from
+parallelism.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from redis import Redis
 
 
 def spent(client: Redis) -> float:
-    """Microseconds that the server has spent on what indexes ask it for."""
+    """Microseconds that the server has spent on commands of indexes."""
     found: Any = client.info("commandstats")
     names = ("evalsha", "zrevrank")
     return float(sum(found.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in names))
