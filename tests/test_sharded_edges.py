@@ -11,11 +11,13 @@ from django.core.management import call_command
 from django.test import Client, RequestFactory
 
 from django_zrank import RankIndex
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.test_metrics import scrape
@@ -89,6 +91,25 @@ def test_the_admin(client: Client) -> None:
 def test_metrics(index: type[RankIndex]) -> None:
     assert scrape('zrank_members{index="divided"}') == 41
     assert scrape('zrank_healthy{index="divided"}') == 1
+
+
+def test_one_shard_that_is_not_healthy(index: type[RankIndex], capsys: pytest.CaptureFixture[str]) -> None:
+    names = [part.name for part in index.instance().parts]
+    store = Store(names[3])
+    store.client.hset(store.keys.meta, "behind", "1")
+    unhealthy = [scrape(f'zrank_shard_unhealthy{{index="divided",shard="{name}"}}') for name in names]
+    assert unhealthy == [None, None, None, 1, None]
+    call_command("zrank_status", "divided")
+    assert capsys.readouterr().out.endswith(f"\ndivided: not healthy: {names[3]}\n")
+
+
+def test_pushes_to_one_server_that_are_suspended() -> None:
+    assert scrape("zrank_breaker_open") == 0
+    breaker.of("a node").trip(IndexUnavailable("down"))
+    try:
+        assert scrape("zrank_breaker_open") == 1
+    finally:
+        breaker.forget()
 
 
 def test_the_health_view(index: type[RankIndex]) -> None:
