@@ -50,7 +50,6 @@ def use(settings: Any, cluster: Cluster, **options: Any) -> None:
     cache = settings.CACHES["zrank"]
     cache["OPTIONS"].update(options)
     get_redis_connection("zrank").flushdb()
-    breaker.reset()
     reset()
 
 
@@ -182,7 +181,7 @@ def moved(three: Cluster, settings: Any) -> Iterator[Mover]:
     Mark.objects.all().delete()
     rebuild(INDEX)
     yield Mover(three, random.Random(5))
-    breaker.reset()
+    breaker.forget()
 
 
 class Mover:

@@ -47,7 +47,7 @@ def registered() -> Iterator[None]:
     register(Replicated)
     yield
     registry.unregister(Replicated)
-    breaker.reset()
+    breaker.forget()
 
 
 class Pair:

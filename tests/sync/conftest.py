@@ -127,11 +127,11 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """The breaker's clock. The breaker is closed before and after."""
-    breaker.reset()
+    breaker.forget()
     clock = Clock()
     monkeypatch.setattr("django_zrank.sync.breaker.monotonic", clock)
     yield clock
-    breaker.reset()
+    breaker.forget()
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def own_server(zrank: Redis, settings: Any) -> Iterator[RedisServer]:
         use_redis(settings, server.url)
         reset()
         yield server
-    breaker.reset()
+    breaker.forget()
 
 
 def use_redis(settings: Any, url: str, **options: Any) -> None:
