@@ -1,4 +1,4 @@
-"""What an index takes of a server's memory."""
+"""The memory that an index takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ranking is as a Python object, and what it says of mistakes."""
+"""A ranking as a Python object, and its messages about mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer by SQL costs, without an index on the score and with one.
+"""The cost of an answer by SQL, without an index on the score and with one.
 
 ``python -m tests.benchmarks.database [--rows N] [--rounds N]``, on the database that ``ZRANK_TEST_DATABASE`` names.
 """

@@ -1,4 +1,4 @@
-"""What others wait while an index is written and read: nothing may hold the server.
+"""Waits of other clients while an index is written and read: nothing may hold the server.
 
 ``python -m tests.benchmarks.hold [--members N,N,…] [--only WORD] [--json FILE] [--plot FILE.png]``, on a private
 PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name; on the Redis that

@@ -1,4 +1,4 @@
-"""What a leaderboard answers with: a rank, the top ten, ten around me, of all and of my region, beside two rivals.
+"""Reads of a leaderboard beside two rivals: a rank, the top ten, ten around me, of all and of my region.
 
 ``python -m tests.benchmarks.leaderboard [--members N] [--rounds N] [--json FILE]``
 

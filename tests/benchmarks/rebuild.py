@@ -1,4 +1,4 @@
-"""How fast an index is built from PostgreSQL and verified, beside ``redis-cli --pipe`` with the same rows.
+"""Rates of a rebuild from PostgreSQL and of a verification, beside ``redis-cli --pipe`` with the same rows.
 
 ``python -m tests.benchmarks.rebuild [--members N,N,…] [--rounds N] [--batch-size N] [--json FILE] [--plot FILE.png]``,
 on a private PostgreSQL, or on the one that ``ZRANK_TEST_DATABASE`` and the variables beside it name.

@@ -1,4 +1,4 @@
-"""What a recommendation costs: ten out of a dense band, beside a bare ZRANK through the same client.
+"""The cost of a recommendation: ten out of a dense band, beside a bare ZRANK through the same client.
 
 ``python -m tests.benchmarks.recommend [--members N] [--band-holds N] [--rounds N] [--json FILE]``
 """

@@ -1,4 +1,4 @@
-"""What capture and the push cost a writer: tables alike, one of them bare, one watched by triggers and one pushed
+"""The cost of capture and push for a writer: tables alike, one of them bare, one watched by triggers and one pushed
 to Redis, too, side by side.
 
 ``python -m tests.benchmarks.save [--rows N] [--rounds N] [--json FILE]``, on the database

@@ -1,4 +1,4 @@
-"""What the OpenAPI schema is generated of: the paths of the app, and a project's own views."""
+"""The paths of the OpenAPI schema: those of the app, and a project's own views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask, and as whom."""
+"""Permissions: to ask at all, and to ask as another member."""
 
 from __future__ import annotations
 

@@ -26,15 +26,15 @@ class Wrong(NamedTuple):
     database: Any
     redis: Any
     story: str
-    """What is known about how it came to it."""
+    """The writes, marks and batches of the member that are still known."""
 
     def __str__(self) -> str:
         return f"{self.index} {self.member}: {self.database} in the database, {self.redis} in Redis; {self.story}"
 
 
 def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
-    """How many members there are on either side, and what is wrong: in all keys of all shards, each of which must have
-    its own members and no others."""
+    """Return the number of members on either side, and what is wrong in any key of any shard. Each shard must have its
+    own members and no others."""
     stands = standing(index)
     own = {part: dict[str, Any]() for part in index.parts}
     for member, where in stands.items():
@@ -91,7 +91,7 @@ def waiting(indexes: Iterable[RankIndex]) -> int:
 
 
 def is_in_step(indexes: Sequence[RankIndex]) -> bool:
-    """Whether the promise holds: no mark is left, and every index is healthy."""
+    """Return True if no mark is left and every index is healthy."""
     return not waiting(indexes) and all(examine(index) is Verdict.HEALTHY for index in indexes)
 
 

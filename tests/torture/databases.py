@@ -32,11 +32,11 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {"ZRANK_TEST_DATABASE": self.vendor}
-        """What ``tests/settings.py`` finds it by."""
+        """The variables by which ``tests/settings.py`` finds it."""
 
     @property
     def strikes(self) -> dict[str, Strike]:
-        """What can be done to it, by name."""
+        """The strikes against it, by name."""
         return {}
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class DatabaseServer(Database):
         subprocess.run(command.split(), check=True, capture_output=True, cwd=self.folder, **self.identity())
 
     def identity(self) -> dict[str, Any]:
-        """How a program of the server is started: not as root, and by no clock but the system's."""
+        """The environment and the account of the server's programs: not root, and no clock but the system's."""
         environment = {name: value for name, value in os.environ.items() if name != "TZ"}  # Django sets it
         if os.geteuid():
             return {"env": environment}

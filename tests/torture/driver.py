@@ -1,4 +1,4 @@
-"""What happens when: rounds of writing and killing, and a comparison after each."""
+"""Rounds of writing and killing, and a comparison after each."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Driver:
         self.outcome.seconds += seconds
 
     def can(self, kind: str) -> bool:
-        """Whether this is among the things that are done in this run."""
+        """Return True if this is done in this run."""
         if kind in self.options.without:
             return False
         return kind in self.strikes or kind in PROCESSES
@@ -145,7 +145,7 @@ class Driver:
         self.victims[Process(lambda: self.work(task, seed), self.log(role))] = name
 
     def work(self, task: Callable[[], object], seed: float) -> None:
-        """What a victim does."""
+        """Do what a victim does."""
         if self.redis.pinned and seed < self.options.pinned:
             pin(random.Random(seed).choice(self.redis.pinned))
         pace.slow_down(random.Random(seed))

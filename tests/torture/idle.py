@@ -104,8 +104,8 @@ class IdleDriver(Driver):
             super().perform(task, number, seed)
 
     def acknowledged_touches(self) -> tuple[dict[int, float], dict[int, list[int]], int]:
-        """When each member was last touched, of what can't be lost; the least and the most that was added to it; and
-        the number of changes."""
+        """Return by member the time of the last touch that can't be lost, and the least and the most that was added;
+        and the number of changes."""
         touched = dict.fromkeys(self.members, 0.0)
         added = {member: [0, 0] for member in self.members}
         changes = 0

@@ -1,4 +1,4 @@
-"""What can be asked of a run."""
+"""The options of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEPLOYMENTS: Final = {"single": Single, "pair": Pair, "sentinel": Watched, "clus
 """One server; two, failed over by hand, fast and roughly; two with three Sentinels; a cluster of three and three."""
 
 PROCESSES: Final = {"writer": 6.0, "drainer": 5.0, "rebuild": 3.0, "pause": 4.0, "interrupt": 3.0}
-"""What may be done to processes, and how often. The last two are no kills."""
+"""The relative frequency of each strike against a process. The last two don't kill."""
 
 KINDS: Final = {
     **PROCESSES,
@@ -37,7 +37,7 @@ KINDS: Final = {
     "slot": 2.0,
     "sentinel": 1.0,
 }
-"""Everything that may be done, and how often. What a deployment doesn't have is left out."""
+"""The relative frequency of each strike. Those that a deployment can't have are left out."""
 
 REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
 """What leads to a new build, which repairs what is wrong."""
@@ -52,7 +52,7 @@ BREAKS: Final = (
     "no_guard_key",
     "no_capture",
 )
-"""How the protocol can be broken: see ``breaks.py``."""
+"""The ways to break the protocol: see ``breaks.py``."""
 
 
 def parse_options() -> argparse.Namespace:

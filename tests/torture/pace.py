@@ -1,4 +1,4 @@
-"""What the driver changes in its workers: how long steps take, never what they do."""
+"""Changes of the driver to its workers: how long steps take, never what they do."""
 
 from __future__ import annotations
 

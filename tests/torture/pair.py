@@ -29,7 +29,7 @@ class Pair(Single):
         self.wires: dict[ForgetfulRedis, Link] = {}
         self.front: Link | None = None
         self.is_split = False
-        """Whether both are primaries."""
+        """True while both are primaries."""
 
         self.strikes |= {
             "failover": self.fail_over,

@@ -62,7 +62,7 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended without being killed. To be asked once only."""
+        """Return True if it has ended without being killed. Call this once only."""
         return os.waitpid(self.pid, os.WNOHANG)[0] != 0
 
 

@@ -1,4 +1,4 @@
-"""What happens to capture: migrations that fail in the middle, and triggers that somebody drops."""
+"""Faults of capture: migrations that fail in the middle, and triggers that somebody drops."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ STRIKES: Final = {
     "connection": 3,
     "database": 0.3,
 }
-"""What is killed, and how often."""
+"""The relative frequency of each strike."""
 
 HURRIED: Final = 0.3
 """Seconds for which a crash of Redis lets changes gather, and then flushes run, where it comes back older."""
@@ -354,7 +354,7 @@ class Driver:
     send = staticmethod(send)
 
     def perform(self, task: str, number: int, seed: int) -> None:
-        """What a process does."""
+        """Do what a process of this task does."""
         from django_zrank.sync.flush import flush
         from django_zrank.sync.rebuild import rebuild
 
@@ -500,8 +500,8 @@ class Driver:
         return change.is_again and (isinstance(self.server, PairedRedis) or self.may_be_lost(change))
 
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
-        """What was added to each member, its best price, what may have been lost, or made twice because a key was
-        lost, and the number of changes."""
+        """Return by member what was added, the best price, what may have been lost, and what may have been made twice
+        because a key was lost; and the number of changes."""
         added: dict[int, int] = defaultdict(int)
         best: dict[int, int] = defaultdict(int)
         lost: dict[int, int] = defaultdict(int)

@@ -34,7 +34,7 @@ class Single:
     def __init__(self, binary: str) -> None:
         self.primary = ForgetfulRedis(binary)
         self.strikes: dict[str, Strike] = {"redis-empty": self.lose_all, "redis-dump": self.lose_some}
-        """What can be done to it, by name."""
+        """The strikes against it, by name."""
 
         self.pinned: list[str] = []
         """Addresses of servers for processes that don't follow a failover: those on the other side of a partition."""

@@ -77,7 +77,7 @@ class Watched(Single):
 
     @property
     def is_hit(self) -> bool:
-        """Whether the primary is cut off, frozen or down."""
+        """True while the primary is cut off, frozen or down."""
         return len(self.later) > (self.asleep is not None)
 
     def fail_over(self, chance: random.Random) -> bool:
