@@ -127,6 +127,7 @@ class Keys(_Keys):
         """The keys of the index called ``index``."""
         return cls(f"{prefix}:{{{index}}}")
 
+    @lru_cache(maxsize=1024)  # noqa: B019 - as many as indexes have generations
     def at(self, generation: str) -> Keys:
         """The keys of a generation."""
         return self._replace(generation=generation)

@@ -89,10 +89,10 @@ class Writing(Base):
         first: dict[str | bytes, tuple[str | bytes, Number | None, bytes]] = {}
         for change in changes:
             first.setdefault(change[0], change)
-        roots = keys.at(epoch.generation).root, keys.at(epoch.building).root
+        live, built = keys.at(epoch.generation), keys.at(epoch.building)
         begins = (*epoch, self.WINDOW, self.LEASE, *self._layout)
         script = scripts.APPLY_CHANGES
-        names: tuple[str, ...] = (*roots, keys.recent, keys.meta, keys.doomed)
+        names: tuple[str, ...] = (live.root, built.root, keys.recent, keys.meta, keys.doomed)
         ends: tuple[Any, ...] = ()
         if self.rule:
             script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
@@ -114,7 +114,7 @@ class Writing(Base):
             if reply == [b"superseded"]:
                 return None
             _, version, _, *others = reply
-            wrote(keys.at(epoch.generation), (int(epoch.term or 0), int(version)))
+            wrote(live, (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
 
