@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -71,7 +71,8 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     """
     reach = Reach(index)
     pushed = write(reach, pks)
-    reach.require({**pushed.written, **reach.failed})
+    if not pushed.written:
+        reach.require(reach.failed)
     return pushed
 
 
@@ -84,7 +85,7 @@ def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> P
     for start in range(0, max(len(pks), 1), size):
         push.write(pks[start : start + size], () if start else also)
     return Pushed(
-        {part: push.written[part] for part in push.written if part not in reach.failed}, push.astray
+        {part: written for part, written in push.written.items() if part not in reach.failed}, push.astray
     )
 
 
@@ -108,7 +109,7 @@ class _Push:
         """Write one batch."""
         self.gone.clear()
         todo = self.index.split(pks, self.index.to_text)
-        self.run({part: todo.get(part, []) for part in (*also, *todo)})
+        self.run({part: [] for part in also} | todo)
         # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
         # comes later finds it missing, and wakes it.
         if any(self.gone.values()) and self.index.seen_field:
@@ -120,29 +121,28 @@ class _Push:
 
     def run(self, todo: dict[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all of them are written, or by others."""
-        refusals: Counter[RankIndex] = Counter()
+        refusals: dict[RankIndex, int] = defaultdict(int)
         reach = self.reach
         for _ in range(_ATTEMPTS):
-            begun = reach.each(
-                (part for part in todo if part not in self.epochs),
+            self.epochs |= reach.each(
+                [part for part in todo if part not in self.epochs],
                 lambda part: begin(part, self.stores[part]),
             )
-            self.epochs.update(begun)
             todo = {part: own for part, own in todo.items() if part not in reach.failed}
+            if todo:
+                todo = self.attempt(todo, refusals)
             if not todo:
                 return
-            todo = self.attempt(todo, refusals)
         for part in todo:
             reach.failed[part] = IndexUnavailable(
                 f"Index {part.name!r}: rebuilds began too often for a write to get through"
             )
 
     def attempt(
-        self, todo: dict[RankIndex, list[Any]], refusals: Counter[RankIndex]
+        self, todo: dict[RankIndex, list[Any]], refusals: dict[RankIndex, int]
     ) -> dict[RankIndex, list[Any]]:
         """Read and write members once. Returns those to be read again."""
         index, stores = self.index, self.stores
-        again: dict[RankIndex, list[Any]] = {}
         pks = list(chain.from_iterable(todo.values()))
         changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
         if len(index.parts) > 1:
@@ -151,30 +151,33 @@ class _Push:
                 part for part, own in changes.items() if not asked.issuperset(map(itemgetter(0), own))
             )
         applied = self.reach.each(
-            (part for part in {**todo, **changes} if part in self.epochs),
+            [part for part in todo | changes if part in self.epochs],
             lambda part: stores[part].apply_changes(self.epochs[part], changes.get(part, ())),
         )
-        for part, own in changes.items():
-            # No token of this part was taken before its rows were read; or another generation is live by now.
-            if part not in self.epochs or (part in applied and applied[part] is None):
-                again[part] = [index.from_text(text) for text, *_ in own]
+        # Members of parts whose token was not taken before the rows were read.
+        again = {part: _pks_of(index, own) for part, own in changes.items() if part not in self.epochs}
         for part, result in applied.items():
-            if result is None:
+            own = changes.get(part, [])
+            if result is None:  # another generation is live by now
                 del self.epochs[part]
                 refusals[part] = 0
-                again.setdefault(part, [])
+                again[part] = _pks_of(index, own)
                 continue
             epoch = self.epochs[part]
-            first = self.written.get(part) or Written(epoch.generation, int(epoch.term or 0), 0)
-            self.written[part] = first._replace(version=result.version)
+            first = self.written.get(part, epoch)
+            self.written[part] = Written(first.generation, int(first.term or 0), result.version)
             self.epochs[part] = epoch._replace(token=str(result.version))
             refusals[part] += 1
             if index.awake:
-                absent = {text for text, score, _ in changes.get(part, ()) if score is None}
+                absent = {text for text, score, _ in own if score is None}
                 self.gone.setdefault(part, set()).update(absent)
             if result.refused and refusals[part] < _REFUSALS:
                 again[part] = list(map(index.from_bytes, result.refused))
         return again
+
+
+def _pks_of(index: RankIndex, changes: Iterable[tuple[str, Number | None, bytes]]) -> list[Any]:
+    return [index.from_text(text) for text, *_ in changes]
 
 
 def begin(index: RankIndex, store: Store) -> Epoch:
