@@ -51,8 +51,8 @@ def noted(index: RankIndex) -> Generation:
 
 
 def _noted_together(index: RankIndex) -> Generation:
-    """Return what the database knows of the build of ``index``. Of a shard it is read together with the others', which
-    are asked for next."""
+    """Return what the database knows of the build of ``index``. The rows of all shards are read in one query: the
+    others are asked for next."""
     whole, using = index.whole, index.get_using()
     if whole is index:
         return noted(index)
@@ -63,7 +63,7 @@ def _noted_together(index: RankIndex) -> Generation:
         for name in names:
             _beside.keep((name, using), rows.get(name) or Generation(index=name), _MOMENT)
         row = rows.get(index.name) or Generation(index=index.name)
-    _beside.forget((index.name, using))  # whoever asks again wants to know anew
+    _beside.forget((index.name, using))  # the next call reads it again
     return row
 
 

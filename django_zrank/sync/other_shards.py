@@ -1,4 +1,4 @@
-"""The shards that an index had before their number was changed: they work off no mark, and are removed."""
+"""Removal of the shards that an index had before their number was changed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _KEYS: Final = 500
 
 
 def retire_other_shards(index: RankIndex) -> None:
-    """Let no process of a release with another number of shards work off marks: the build that is about to read its
-    rows needs them. What that release holds can be read and written until it is unlinked."""
+    """Retire the shards of releases with another number of shards, so that their processes work off no more marks: the
+    build that is about to read its rows needs them. They can be read and written until they are unlinked."""
     rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
     if names := _other_shards(index, rows):
         rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
 
 
 def unlink_other_shards(index: RankIndex) -> None:
-    """Unlink the keys of parts that an index has no more, and delete what the database notes of them: those last, as
-    they tell that there were such parts. Scores and touches that began there are written to their columns before.
-    Only of those that were retired: others may just be built by another release.
+    """Unlink the keys of retired shards, and then delete their rows in the database, which are what they are found by.
+    Scores and touches that began there are written to their columns before. Shards that are not retired are kept:
+    another release may be building them.
 
-    A part that can't be reached, or whose server is not accepted, is left for the next time.
+    A shard that can't be reached, or whose server is not accepted, is left for the next time.
     """
     rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
     for name in _other_shards(index, rows):

@@ -52,10 +52,10 @@ class Pushed(NamedTuple):
     """The result of a push."""
 
     written: dict[RankIndex, Written]
-    """The parts in which all that was asked for is written."""
+    """The parts to which all of their members were written."""
 
     astray: set[RankIndex]
-    """The parts of rows that the database spells otherwise than was asked."""
+    """The parts of members whose key the database spells differently from the one that was given."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
@@ -77,8 +77,8 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
 
 
 def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> Pushed:
-    """Push, as far as parts can be reached. ``also``: parts that are to be written to though no member is theirs, for
-    ``unmark()`` needs a version; the first one, where there is no member at all."""
+    """Push to the parts that can be reached. ``also``: parts to write to without a member, because ``unmark()`` needs a
+    version; by default the first one if there are no members at all."""
     index, pks = reach.index, list(pks)
     push, also = _Push(reach), also or (() if pks else index.parts[:1])
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
@@ -204,7 +204,7 @@ def forget(index: RankIndex) -> None:
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
-    """Push, save to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
+    """Push, except to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
     asked = {part: own for part, own in index.split(pks, index.to_text).items() if not is_suspended(part)}
     if not asked:
         return False

@@ -1,4 +1,4 @@
-"""The parts of an index, as far as they can be reached: one that is away stops none of the others."""
+"""Operations on the parts of an index: one that can't be reached does not stop the others."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def is_suspended(part: RankIndex) -> bool:
 
 
 def suspend(part: RankIndex, error: IndexUnavailable) -> None:
-    """Leave alone for a moment what did not answer: a server with all that lies on it; or a part, as when its slot
-    moves."""
+    """Skip, for a moment, a server that did not answer, with all parts on it; or only a part whose server answers, as
+    when its slot moves."""
     (_server_of(part) if _is_down(error) else _own(part)).trip(error)
 
 
@@ -55,8 +55,8 @@ def _is_down(error: IndexUnavailable) -> bool:
 
 
 class Reach:
-    """The parts of ``index`` in the course of one operation. A part that has failed is left alone from then on, and so
-    are all others on a server that didn't answer."""
+    """One operation on the parts of ``index``. A part that has failed is skipped from then on, and so are all others on
+    a server that didn't answer."""
 
     def __init__(self, index: RankIndex) -> None:
         self.index = index
@@ -103,11 +103,11 @@ class Reach:
 
     @cached_property
     def _is_last_resort(self) -> bool:
-        """True if there is nothing else to try than what did not answer."""
+        """True if all parts are suspended, so that skipping them would leave nothing to try."""
         return all(map(is_suspended, self.index.parts))
 
     def require(self, parts: Iterable[RankIndex] | None = None) -> None:
-        """Raise what kept all of some parts, by default those of the index, from being reached."""
+        """Raise the first failure if all of ``parts`` have failed, by default those of the index."""
         asked = self.index.parts if parts is None else list(parts)
         if asked and all(part in self.failed for part in asked):
             raise self.failed[asked[0]]
