@@ -101,16 +101,20 @@ class _Drain:
         try:
             return self.apply(marks)
         except DataError as error:
-            return self.halve(marks, error)
+            return self.isolate(marks, error)
         except (ZRankError, DatabaseError, InterfaceError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a declaration or a value makes of it
-            return self.halve(marks, error)
+            return self.isolate(marks, error)
 
-    def halve(self, marks: list[Seen], error: Exception) -> int:
+    def work_off_halves(self, marks: list[Seen]) -> int:
+        half = len(marks) // 2
+        return self.work_off(marks[:half]) + self.work_off(marks[half:])
+
+    def isolate(self, marks: list[Seen], error: Exception) -> int:
+        """Work off a batch that failed by halves. A mark that fails alone is logged and left."""
         if len(marks) > 1:
-            half = len(marks) // 2
-            return self.work_off(marks[:half]) + self.work_off(marks[half:])
+            return self.work_off_halves(marks)
         if isinstance(error, TooMany):
             return 0
         pk, via, member = marks[0]
@@ -123,21 +127,19 @@ class _Drain:
         """Write what ``marks`` are about, and unmark. Returns how many; those wait on that lead to a part that is away,
         or of whose build or term the database knows another by now."""
         index, away = self.index, self.reach.failed
-        everybody = [
-            mark for mark in marks if mark[2] is None
-        ]  # a truncated table: nothing tells who was in it
+        # Of a truncated table: nothing tells who was in it.
+        everybody = [mark for mark in marks if mark[2] is None]
         if everybody and not away:
             return self.rebuild(marks)
         self.left |= {pk: away for pk, _, _ in everybody}  # a build of some parts is not enough
         marks = [mark for mark in marks if mark[2] is not None]
         leads = list(follow(index, marks, self.share))
         pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
-        also = {part: () for lead in leads if not lead.members for part in lead.parts if part not in away}
-        pushed = write(self.reach, pks, list(also)) if pks or also else Pushed({}, set())
+        also = [part for lead in leads if not lead.members for part in lead.parts if part not in away]
+        pushed = write(self.reach, pks, also) if pks or also else Pushed({}, set())
         self.reach.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps of one of them
-            half = len(marks) // 2
-            return self.work_off(marks[:half]) + self.work_off(marks[half:])
+            return self.work_off_halves(marks)
         worked = [one for lead in leads if (one := self.settle(lead, pushed))]
         return self.unmark(worked, pushed.written, len(pks)) if worked else 0
 
