@@ -50,12 +50,7 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
     refuse_transaction(connections[index.get_using()], "A flush")
-    reach, done = Reach(index), 0
-    for part in index.parts:
-        rest = None if limit is None else limit - done
-        done += sum(reach.each([part], partial(_flush, limit=rest, patience=patience)).values())
-    reach.require()
-    return done
+    return Reach(index).total(partial(_flush, patience=patience), limit)
 
 
 def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:

@@ -50,14 +50,8 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     Raises as ``flush()`` does.
     """
     refuse_transaction(connections[index.get_using()], "A sweep")
-    until, reach, done = asleep_since(index), Reach(index), 0
-    if until is None:
-        return 0
-    for part in index.parts:
-        rest = None if limit is None else limit - done
-        done += sum(reach.each([part], partial(_sweep, until, limit=rest, patience=patience)).values())
-    reach.require()
-    return done
+    until = asleep_since(index)
+    return 0 if until is None else Reach(index).total(partial(_sweep, until, patience=patience), limit)
 
 
 def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from redis.exceptions import ConnectionError, TimeoutError
@@ -78,6 +78,16 @@ class Reach:
                 done[part] = self._try(part, work)
             except IndexUnavailable as error:
                 self.failed[part] = error
+        return done
+
+    def total(self, work: Callable[..., int], limit: int | None) -> int:
+        """Return the sum of ``work(part, limit=rest)`` of all parts, each with the rest of ``limit``. Raises as
+        :meth:`require` does."""
+        done = 0
+        for part in self.index.parts:
+            rest = None if limit is None else limit - done
+            done += sum(self.each([part], partial(work, limit=rest)).values())
+        self.require()
         return done
 
     def _try(self, part: RankIndex, work: Callable[[RankIndex], Result]) -> Result:
