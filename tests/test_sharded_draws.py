@@ -207,6 +207,32 @@ def test_whoever_moves_before_the_deal_is_drawn_for_once_more() -> None:
     assert "7" not in drawn(sample)
 
 
+def test_one_who_asks_from_outside_a_filter_is_drawn_for_again_only_if_it_moves() -> None:
+    rows = {
+        pk: {"points": pk, "joined": None, "region": "a" if pk % 2 else "b", "platform": "x"}
+        for pk in range(1, 91)
+    }
+    both, ranking = divide(Tied, 3, rows), Tied.ranking.filter(region="a").by("ordinal")
+    question = Draw("40", 4, [(9, 9)])
+    assert len(both.of_shards(question, ranking.view).drawn) == 4
+    assert both.rounds == 3
+    request: Any = over_shards(question, ranking.view, both.shards)
+    replies = both.whole.send(request)
+    own = both.shards.own("40").root
+    ((stored, _),) = [one for one in both.whole.client.zscan_iter(own) if one[0].endswith(b"40")]
+    both.whole.client.zadd(own, {stored: 70})
+    sample = both.run(request.parse(replies))
+    assert {abs(70 - score) <= 9 for _, _, score in sample.drawn} == {True}
+
+
+def test_members_shown_are_forgotten_when_their_time_is_over() -> None:
+    both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
+    seen, client = both.shards.own("5").seen("5"), both.whole.client
+    client.zadd(seen, {"old": 1})
+    shown = drawn(both.of_shards(Draw("5", 3, [(9, 9)], remember=10**9), view))
+    assert {member.decode() for member in client.zrange(seen, 0, -1)} == {*shown}
+
+
 def test_members_of_a_side_leave_between_two_rounds() -> None:
     both, view = divide(Bare, 3, levels(300, 1)), Bare.ranking.view.by("ordinal")
     excluded = [str(pk) for pk in range(1, 301) if pk % 50]

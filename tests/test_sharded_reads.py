@@ -182,6 +182,25 @@ def test_distinct_values_are_read_in_pieces_up_to_a_number(reverse: bool) -> Non
 
 
 @pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("left", [0, 20, 70])
+def test_members_leave_while_a_deep_page_is_looked_for(left: int) -> None:
+    view = Bare.ranking.view.by("ordinal")
+    for rounds in range(1, 5):
+        both = divide(Bare, 3, levels(300, 1))
+        with mock.patch.multiple(pages, NEAR=0), mock.patch.multiple(runs, NEAR=0):
+            answer: Any = over_shards(PageAt(200, 5), view, both.shards)
+            sent = 0
+            while isinstance(answer, Request):
+                answer, sent = answer.parse(both.whole.send(answer)), sent + 1
+                if sent == rounds:
+                    for keys in both.shards.keys:
+                        both.whole.client.zremrangebyrank(keys.root, left, -1)
+        assert sent < 20
+        found = [int(stored) for stored, _ in answer.members]
+        assert found == sorted(found, reverse=view.reverse)
+
+
+@pytest.mark.usefixtures("zrank")
 @pytest.mark.parametrize("moves", [1, 2])
 def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
     """After the second time, what stands before the place that it has left is taken, itself included."""
