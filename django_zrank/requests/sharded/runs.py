@@ -131,10 +131,8 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
         return look([0] * len(sizes), sizes) if first < sum(sizes) else (sum(sizes), [])
 
     def look(low: list[int], high: list[int]) -> Request[tuple[int, list[Place]]]:
-        """From the positions ``low`` of the shards up to ``high``."""
+        """From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums."""
         start, end = sum(low), sum(high)
-        if not start <= first < end:
-            return begin()  # members have moved meanwhile
         spread = [(i, a, b) for i, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
         guesses = [
             PageAt(a + (b - a) * (first - start) // (end - start), 1).request(plain, shards.keys[i])
