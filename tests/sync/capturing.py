@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.apps import apps
@@ -85,8 +86,10 @@ def migrate(
 
 
 @contextmanager
-def connected_as(user: str, privileges: str) -> Iterator[None]:
-    """Be an account of MariaDB that has these privileges ("SELECT ON testapp_player") and no others."""
+def connected_as(privileges: str) -> Iterator[str]:
+    """Be an account of MariaDB that has these privileges ("SELECT ON testapp_player") and no others. Its name is new,
+    since accounts belong to the server, which workers of pytest share."""
+    user = f"zrank_{uuid4().hex}"[:32]
     usual = {name: connection.settings_dict[name] for name in ("USER", "PASSWORD")}
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE USER {user}@localhost IDENTIFIED BY 'secret'")
@@ -94,7 +97,7 @@ def connected_as(user: str, privileges: str) -> Iterator[None]:
     connection.close()
     try:
         connection.settings_dict.update(USER=user, PASSWORD="secret")
-        yield
+        yield user
     finally:
         connection.close()
         connection.settings_dict.update(usual)

@@ -393,17 +393,17 @@ def installs_before(last: int, others: Callable[[], None], elsewhere: Callable[.
 
 
 @contextmanager
-def made_by(user: str) -> Iterator[None]:
+def made_by_another() -> Iterator[str]:
     """Triggers that another account has made. Inside, it is still there."""
     database = connection.settings_dict["NAME"]
     triggers.drop("default")
-    with connected_as(user, f"ALL ON {database}.*"):
+    with connected_as(f"ALL ON {database}.*") as user:
         migrated()
         connection.close()
         connection.settings_dict.update(USER=os.environ["ZRANK_TEST_DATABASE_USER"], PASSWORD="")
         sync(INDEX)
         Mark.objects.all().delete()
-        yield
+        yield user
 
 
 def save() -> None:
@@ -413,7 +413,7 @@ def save() -> None:
 
 @only("mysql")
 def test_triggers_of_another_account_are_in_force_while_it_is_there() -> None:
-    with made_by("zrank_owner"):
+    with made_by_another():
         save()
         assert triggers.gaps(INDEX) == []
         assert command("--check").count("complete") == 2
@@ -422,7 +422,7 @@ def test_triggers_of_another_account_are_in_force_while_it_is_there() -> None:
 @only("mysql")
 @pytest.mark.parametrize("how", [sync, lambda index: command(), lambda index: migrated()])
 def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankIndex], Any]) -> None:
-    with made_by("zrank_owner"):
+    with made_by_another():
         pass
     with pytest.raises(DatabaseError, match="1449"):
         save()
@@ -450,15 +450,15 @@ def test_what_can_not_be_told_is_no_cause_for_alarm(number: int) -> None:
             raise OperationalError(number, "refused")
         return execute(sql, *args)
 
-    with made_by("zrank_owner"), connection.execute_wrapper(refuse):
+    with made_by_another(), connection.execute_wrapper(refuse):
         assert triggers.gaps(INDEX) == []
 
 
 @only("mysql")
 def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
-    with made_by("zrank_owner"):
+    with made_by_another() as user:
         with connection.cursor() as cursor:
-            cursor.execute("REVOKE ALL PRIVILEGES, GRANT OPTION FROM zrank_owner@localhost")
+            cursor.execute(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}@localhost")
         with pytest.raises(DatabaseError, match="denied"):
             save()
         assert examine(INDEX) is Verdict.UNCAPTURED
@@ -469,7 +469,7 @@ def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
 
 @only("mysql")
 def test_outdated_triggers_of_an_account_that_is_gone_fail_no_save(release: Callable[..., RankIndex]) -> None:
-    with made_by("zrank_owner"):
+    with made_by_another():
         pass
     index = release(get_queryset=named)
     sync(index)

@@ -1079,7 +1079,7 @@ def test_a_writer_without_rights_on_the_marks_on_postgresql() -> None:
 def test_a_writer_without_rights_on_the_marks_on_mariadb() -> None:
     database = connection.settings_dict["NAME"]
     rights = f"SELECT, INSERT, UPDATE, DELETE ON {database}.testapp_nickname"
-    with connected_as("zrank_writer", rights), connection.cursor() as cursor:
+    with connected_as(rights), connection.cursor() as cursor:
         cursor.execute("INSERT INTO testapp_nickname VALUES ('a', 1), ('b', 2)")
         cursor.execute("UPDATE testapp_nickname SET score = 3 WHERE nick = 'a'")
         cursor.execute("DELETE FROM testapp_nickname WHERE nick = 'b'")
@@ -1093,7 +1093,7 @@ def forbidden() -> Iterator[None]:
     """Be one who may not make triggers."""
     if connection.vendor == "mysql":
         rights = f"SELECT, INSERT, CREATE, ALTER ON {connection.settings_dict['NAME']}.*"
-        with connected_as("zrank_limited", rights):
+        with connected_as(rights):
             yield
         return
     begin, end = {
