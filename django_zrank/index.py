@@ -15,7 +15,7 @@ from django.db.models.expressions import OrderBy
 
 from .codec.awake import Awake
 from .codec.column import Column
-from .codec.entry import Entry, Ranked, decoder
+from .codec.entry import Entry, decoder
 from .codec.layout import Layout
 from .codec.members import MemberCodec
 from .codec.model import find_model
@@ -288,8 +288,8 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return rows.filter(*conditions, *([self.awake.condition()] if self.awake else []), **is_scored)
 
     @cached_property
-    def to_entries(self) -> Callable[[Iterable[Ranked]], list[Entry]]:
-        """A function from stored members, their scores and their ranks to entries."""
+    def to_entries(self) -> Callable[..., list[Entry]]:
+        """A function from stored members, their scores and their ranks to entries, of a class if one is given."""
         return decoder(self.ordering, self.layout, self.from_bytes)
 
     def parse_band(self, text: str) -> Distance:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from .board import Board
+from .codec.entry import LateRanks
 from .engine import reader_of
-from .engine.steps import Blocking, Steps
+from .engine.steps import MAY_BLOCK, Blocking, Steps, drive
 from .entries import Recommendations
 from .exclusions import excluded_by_index
 from .generics import Member
 from .members import batched, members_of
 from .recommendations import excluding, parse_draw, recommended
 from .requests.groups import forget_seen
+from .requests.positions import Locate
 from .requests.request import Several
-from .requests.sampling import Draw
+from .requests.sampling import Draw, Sample
 from .sieve import Sieve
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
@@ -107,7 +109,8 @@ class Ranking(Board[Member]):
             sample = yield from sieve.steps(self._ask)
         if sample is None:
             raise self._not_ranked(member)
-        return recommended(index, self.view, draw, sample)
+        its_ranks = (yield from self._ranks_of([sample])) if sample.size is None else None
+        return recommended(index, self.view, draw, sample, its_ranks)
 
     arecommend = twin(recommend)
 
@@ -151,12 +154,35 @@ class Ranking(Board[Member]):
         each = yield from self._excluding(members, draw, excluded)
         draws = [draw for draw in each if draw is not None]
         at_once = max(1, _AT_ONCE // draw.wanted)
-        samples = iter((yield from self._ask(Several(draws, at_once))) if draws else ())
-        found = [None if draw is None else next(samples) for draw in each]
+        samples = (yield from self._ask(Several(draws, at_once))) if draws else []
+        found: list[Recommendations[Member] | None] = []
+        for at in range(0, len(samples), at_once):
+            some = samples[at : at + at_once]
+            ranks = yield from self._ranks_of([one for one in some if one and one.size is None])
+            found += [one and recommended(self.index, self.view, draw, one, ranks) for one in some]
+        results = iter(found)
         return [
-            (member, None if sample is None else recommended(self.index, self.view, draw, sample))
-            for member, sample in zip(members, found, strict=True)
+            (member, None if draw is None else next(results))
+            for member, draw in zip(members, each, strict=True)
         ]
+
+    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | Mapping[bytes, int | None] | None]:
+        """The ranks of the members of several samples, which shards count in one request for all: when the first of
+        them is used, or at once in coroutines, where an attribute can't wait. None if no ranking tells them."""
+        members = {stored: score for sample in samples for _, stored, score in sample.drawn}
+        if not members or self.view.ranking is None:
+            return None
+        if (yield MAY_BLOCK):
+            return LateRanks(lambda: drive(self._count(members), reader_of(self.index).send))
+        return (yield from self._count(members))
+
+    def _count(self, members: Mapping[bytes, float]) -> Steps[dict[bytes, int | None]]:
+        """The ranks of members as they are stored, counted where they stood with a score."""
+        split = self.index.layout.split
+        texts = [split(stored)[1].decode() for stored in members]
+        places = [(score, stored) for stored, score in members.items()]
+        _, found = yield from self._ask(Locate(texts, places))
+        return {stored: one and one.before + 1 for stored, one in zip(members, found, strict=True)}
 
     def _excluding(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]

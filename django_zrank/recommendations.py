@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from .codec.entry import Ranked
+from .codec.entry import Entry, LateEntry, LateRanks, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
@@ -70,12 +70,20 @@ def parse_draw(
     return Draw(member, n, tuple(distances), measure, (), span, seed, None, bands)
 
 
-def recommended(index: RankIndex, view: View, draw: Draw, sample: Sample) -> Recommendations:
-    """The members of a sample, best first."""
+def recommended(
+    index: RankIndex,
+    view: View,
+    draw: Draw,
+    sample: Sample,
+    ranks: LateRanks | Mapping[bytes, int | None] | None = None,
+) -> Recommendations:
+    """The members of a sample, best first; ``ranks``: those of its members, if the sample doesn't tell them."""
     size, drawn, reverse = sample.size, sample.drawn, view.reverse
     ranked: list[Ranked]
     if size is None:
-        ranked = [(who, score, None) for _, who, score in sorted(drawn, reverse=reverse)]
+        # Positions of several draws, as a condition on rows takes them, need not be of one order.
+        ordered = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
+        ranked = [(who, score, None if ranks is None else ranks[who]) for score, who in ordered]
     elif sample.before is not None:
         numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
         ranked = [(who, score, before + 1) for (_, who, score), before in numbered]
@@ -83,7 +91,8 @@ def recommended(index: RankIndex, view: View, draw: Draw, sample: Sample) -> Rec
         ranked = [(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
     else:
         ranked = [(who, score, at + 1) for at, who, score in sorted(drawn)]
-    return Recommendations(index, index.to_entries(ranked), draw.given[sample.band], sample.candidates)
+    entries = index.to_entries(ranked, LateEntry if isinstance(ranks, LateRanks) else Entry)
+    return Recommendations(index, entries, draw.given[sample.band], sample.candidates)
 
 
 def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:

@@ -52,7 +52,7 @@ class Sieve:
 
     def _steps_of(self, band: int, draw: Draw, ask: Ask) -> Steps[Sample | None]:
         """The draws from one band, until enough have passed or nobody is left."""
-        n, tried, size = draw.wanted, list[Any](), max(8, 2 * draw.wanted)
+        n, tried, size, ranked = draw.wanted, list[Any](), max(8, 2 * draw.wanted), True
         index = self.index
         split, to_pk = index.layout.split, index.from_bytes
         passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
@@ -65,6 +65,7 @@ class Sieve:
             sample = yield from ask(draw._replace(wanted=size, excluded=excluded, seed=seed))
             if sample is None:
                 return None
+            ranked = ranked and sample.size is not None
             pks = {stored: split(stored)[1] for _, stored, _ in sample.drawn}
             good: set[bytes] = yield Blocking(partial(self.passing, pks.values()))
             better = 0
@@ -85,7 +86,8 @@ class Sieve:
             size *= 2
         chosen = halves(n, *passed)
         before = None if sample.before is None else [before for _, before in chosen]
-        return sample._replace(band=band, drawn=[card for card, _ in chosen], before=before)
+        sample = sample._replace(band=band, drawn=[card for card, _ in chosen], before=before)
+        return sample if ranked else sample._replace(size=None)
 
     def passing(self, members: Iterable[bytes]) -> set[bytes]:
         """Those of ``members`` that pass, primary keys as they are stored."""

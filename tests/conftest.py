@@ -114,3 +114,19 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
     with ThreadPoolExecutor(max_workers=1) as thread:
         yield call
         call(connections.close_all)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The requests that readers of shards send from now on: each is a round trip."""
+    from django_zrank.engine.sharded import ShardedReader
+
+    requests: list[Any] = []
+    send = ShardedReader.send
+
+    def record(reader: Any, request: Any) -> list[Any]:
+        requests.append(request)
+        return send(reader, request)
+
+    monkeypatch.setattr(ShardedReader, "send", record)
+    return requests

@@ -104,20 +104,6 @@ def test_values_of_a_facet_are_counted(count: int) -> None:
     assert index.ranking.filter(group="few").counts("region") == dict.fromkeys(set(REGIONS.values()), 2)
 
 
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Request[Any]]:
-    """The requests that readers of shards send from now on: each is a round trip."""
-    requests: list[Request[Any]] = []
-    send = ShardedReader.send
-
-    def record(reader: ShardedReader, request: Request[Any]) -> list[Any]:
-        requests.append(request)
-        return send(reader, request)
-
-    monkeypatch.setattr(ShardedReader, "send", record)
-    return requests
-
-
 def forget_trust(index: type[RankIndex]) -> None:
     """Have every server looked up again by the next read."""
     for one in (index.instance(), *index.instance().parts):

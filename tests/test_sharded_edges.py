@@ -9,12 +9,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client, RequestFactory
+from rest_framework import serializers
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.models import Mark
 from django_zrank.registry import registry
+from django_zrank.requests.request import Request
+from django_zrank.rest_framework import RecommendationViewSet
+from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
+from django_zrank.scripts import COUNT_BEFORE
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.breaker import breaker
@@ -67,6 +72,42 @@ def test_the_api(client: Client) -> None:
     page = client.get("/api/divided/leaderboard/", {"page_size": 3}).json()
     assert [entry["score"] for entry in page["results"]] == [120, 119, 118]
     assert client.get("/api/divided/leaderboard/me/").json()["rank"] == 21
+
+
+class Names(serializers.ModelSerializer[Player]):
+    class Meta:
+        model = Player
+        fields = ["name"]
+
+
+class UnrankedNames(Names):
+    rank = None
+
+
+@pytest.mark.parametrize(
+    ("serializer_class", "shown", "counted"),
+    [
+        (EntrySerializer, {"pk", "score", "rank"}, 1),
+        (UnrankedSerializer, {"pk", "score"}, 0),
+        (Names, {"pk", "score", "rank", "name"}, 1),
+        (UnrankedNames, {"pk", "score", "name"}, 0),
+    ],
+)
+def test_ranks_are_counted_where_they_are_shown(
+    index: type[RankIndex], serializer_class: Any, shown: set[str], counted: int, sent: list[Request[Any]]
+) -> None:
+    view = RecommendationViewSet.as_view({"get": "list"}, index=index, serializer_class=serializer_class)
+    asked = RequestFactory().get("/", {"n": 20})
+    asked.user = User.objects.get()  # type: ignore[attr-defined]
+    index.ranking.count()  # which looks at the servers' health
+    sent.clear()
+    found = view(asked).data["results"]
+    assert [set(result) for result in found] == [shown] * 20
+    counting = [one for one in sent if one.calls[0].command is COUNT_BEFORE]
+    assert (len(sent) - len(counting), len(counting)) == (2, counted)
+    assert [result.get("rank") for result in found] == [
+        121 - result["score"] if counted else None for result in found
+    ]
 
 
 def test_a_save_is_ranked(index: type[RankIndex]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import total_ordering
+from threading import Lock
 from typing import Any, NamedTuple
+
+from django.utils.asyncio import async_unsafe
 
 from .layout import Layout
 from .order import Order
 
-__all__ = ["Entry", "Ranked", "decoder"]
+__all__ = ["Entry", "LateEntry", "LateRanks", "Ranked", "decoder"]
 
-Ranked = tuple[bytes, float, int | None]
+Ranked = tuple[bytes, float, "int | LateRank | None"]
 """A stored member, its score and its rank."""
 
 
@@ -31,26 +35,98 @@ class Entry(NamedTuple):
     """The values of all criteria, each in its field's own type."""
 
 
-def decoder(
-    order: Order, layout: Layout, to_pk: Callable[[bytes], Any]
-) -> Callable[[Iterable[Ranked]], list[Entry]]:
-    """Return a function that decodes ranked members; ``to_pk`` decodes their primary keys."""
+class LateRanks:
+    """Ranks of members, given as they are stored, that are fetched together when the first of them is used."""
+
+    def __init__(self, fetch: Callable[[], Mapping[bytes, int | None]]) -> None:
+        self._fetch = async_unsafe(
+            "An attribute can't wait for Redis in a coroutine: draw with arecommend(), which fetches ranks, or read "
+            "them in a thread."
+        )(fetch)
+        self._found: Mapping[bytes, int | None] | None = None
+        self._lock = Lock()
+
+    def __getitem__(self, stored: bytes) -> LateRank:
+        return LateRank(self, stored)
+
+    def fetched(self) -> Mapping[bytes, int | None]:
+        with self._lock:
+            if self._found is None:
+                self._found = self._fetch()
+            return self._found
+
+
+@total_ordering
+class LateRank:
+    """The rank of a :class:`LateEntry`, as C code finds it that reads the tuple itself: it compares and prints as the
+    number, but is none, so that nobody can take it for another one."""
+
+    __slots__ = ("_ranks", "_stored")
+
+    def __init__(self, ranks: LateRanks, stored: bytes) -> None:
+        self._ranks, self._stored = ranks, stored
+
+    def fetch(self) -> int | None:
+        return self._ranks.fetched()[self._stored]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.fetch() == _fetched(other))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.fetch() < _fetched(other))
+
+    def __hash__(self) -> int:
+        return hash(self.fetch())
+
+    def __repr__(self) -> str:
+        return repr(self.fetch())
+
+
+def _fetched(value: Any) -> Any:
+    return value.fetch() if isinstance(value, LateRank) else value
+
+
+class LateEntry(Entry):
+    """An entry whose rank is fetched when it is first used."""
+
+    __slots__ = ()
+
+    @property
+    def rank(self) -> int | None:
+        return self[2]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_fetched, super().__iter__())
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return tuple(map(_fetched, found)) if isinstance(at, slice) else _fetched(found)
+
+    def __repr__(self) -> str:
+        return repr(Entry(*self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Entry, tuple(self)
+
+
+def decoder(order: Order, layout: Layout, to_pk: Callable[[bytes], Any]) -> Callable[..., list[Entry]]:
+    """Return a function that decodes ranked members, as entries of a class; ``to_pk`` decodes their primary keys."""
     split, decode = layout.split, order.first.kind.decode
     new: Callable[..., Entry] = tuple.__new__  # half the time of Entry(…), and there may be hundreds
 
-    def plain(ranked: Iterable[Ranked]) -> list[Entry]:
+    def plain(ranked: Iterable[Ranked], entry: type[Entry] = Entry) -> list[Entry]:
         return [
-            new(Entry, (to_pk(stored), value, rank, (value,)))
+            new(entry, (to_pk(stored), value, rank, (value,)))
             for stored, score, rank in ranked
             for value in (decode(score),)
         ]
 
-    def tied(ranked: Iterable[Ranked]) -> list[Entry]:
+    def tied(ranked: Iterable[Ranked], entry: type[Entry] = Entry) -> list[Entry]:
         entries = []
         for stored, score, rank in ranked:
             tie, member = split(stored)
             values = order.decode(score, tie)
-            entries.append(Entry(to_pk(member), values[0], rank, values))
+            entries.append(new(entry, (to_pk(member), values[0], rank, values)))
         return entries
 
     return tied if order.width or order.is_wide else plain

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ..requests.request import Request, merge
 
-__all__ = ["Blocking", "Once", "Send", "Step", "Steps", "drive", "together"]
+__all__ = ["MAY_BLOCK", "Blocking", "Once", "Send", "Step", "Steps", "drive", "together"]
 
 Answer = TypeVar("Answer")
 
@@ -22,6 +22,14 @@ class Blocking(Generic[Answer]):
 
     coroutine: Callable[[], Awaitable[Answer]] | None = None
     """The one that coroutines await in its place."""
+
+
+async def _may_not() -> bool:
+    return False
+
+
+MAY_BLOCK: Final[Blocking[bool]] = Blocking(lambda: True, _may_not)
+"""The step whose outcome is True in blocking code, and False in coroutines."""
 
 
 @dataclass(frozen=True, slots=True)

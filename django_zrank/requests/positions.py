@@ -42,6 +42,10 @@ class Locate(NamedTuple):
 
     members: Sequence[str]
 
+    places: Sequence[tuple[float, bytes]] = ()
+    """Of each, where it was found: its score, and how it is stored. Over shards, what stands before these is counted,
+    in one round trip less. Otherwise each is looked up all the same."""
+
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _PART // 4 if view.searches_ties else _PART
 

@@ -36,7 +36,7 @@ from .schemas import (
     score_schema,
 )
 from .scores import IDEMPOTENCY_KEY, LONGEST_KEY, get_change_serializer
-from .serializers import EntrySerializer
+from .serializers import EntrySerializer, UnrankedSerializer, shows_rank
 
 if TYPE_CHECKING:
     from rest_framework.serializers import Serializer
@@ -223,7 +223,8 @@ class IndexAutoSchema(AutoSchema):
         serializer_class = self.viewset.get_serializer_class()
         if not self.viewset.shows_rows():
             return self.resolve_serializer(cast("Serializer[Any]", serializer_class()), "response").ref
-        entry = self.resolve_serializer(EntrySerializer(), "response")
+        entry_class = EntrySerializer if shows_rank(serializer_class) else UnrankedSerializer
+        entry = self.resolve_serializer(entry_class(), "response")
         serializer = serializer_class(context=self.viewset.get_serializer_context())
         row = self.resolve_serializer(cast("Serializer[Any]", serializer), "response")
         if not row:  # A serializer without fields

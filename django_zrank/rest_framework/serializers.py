@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,7 +13,7 @@ from rest_framework import serializers
 from ..entries import Entry
 from ..index import RankIndex
 
-__all__ = ["EntrySerializer", "KeyField", "ScoreField", "combine"]
+__all__ = ["EntrySerializer", "KeyField", "ScoreField", "UnrankedSerializer", "combine", "shows_rank"]
 
 
 class KeyField(serializers.ReadOnlyField):
@@ -37,18 +37,33 @@ class EntrySerializer(serializers.Serializer[Entry]):
     )
 
 
+class UnrankedSerializer(EntrySerializer):
+    """The same without the rank, which is then not fetched where it costs more (see ``RankIndex.shards``)."""
+
+    rank = None  # type: ignore[assignment]  # as REST framework leaves out an inherited field
+
+
+def shows_rank(serializer_class: Any) -> bool:
+    """Return False for a serializer that leaves out the rank by ``rank = None``."""
+    return getattr(serializer_class, "rank", True) is not None
+
+
 def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list[dict[str, Any]]:
     """Each entry of a ranking, then what ``serializer`` (``many=True``) shows of its row.
 
-    ``pk``, ``score`` and ``rank`` are the ranking's. A field of the serializer may bear one of these names if
-    it shows the same thing: the primary key, or the model field that is the score. Otherwise one of the two
-    would be lost without a word, so it is an ``ImproperlyConfigured``.
+    ``pk``, ``score`` and ``rank`` are the ranking's; ``rank = None`` in the serializer leaves that one out. A field of
+    the serializer may bear one of these names if it shows the same thing: the primary key, or the model field that is
+    the score. Otherwise one of the two would be lost without a word, so it is an ``ImproperlyConfigured``.
     """
     shown = serializer.data
     if shown:
         _refuse_clash(index, serializer.child, shown[0])
     # As EntrySerializer shows it, for a tenth of the time.
-    ranked = ({"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries)
+    ranked: Iterable[dict[str, Any]]
+    if shows_rank(serializer.child):
+        ranked = ({"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries)
+    else:
+        ranked = ({"pk": entry.pk, "score": entry.score} for entry in entries)
     return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 

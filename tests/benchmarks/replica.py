@@ -1,17 +1,25 @@
-"""Reads from a replica beside reads from its primary.
+"""Reads from a replica beside reads from its primary, and reads a second from a primary, one replica and two.
 
-``python -m tests.benchmarks.replica [--members N] [--rounds N]``: ``recommend(10)`` of both in turn, by one client. The
-server's microseconds are those of INFO commandstats, with whatever else is sent for a read.
+``python -m tests.benchmarks.replica [--members N] [--rounds N] [--clients N] [--seconds N]``: ``recommend(10)`` of both
+in turn, by one client; then by several client processes at once. The server's microseconds are those of INFO
+commandstats, with whatever else is sent for a read. Servers and clients share the machine's cores: with as few as two,
+the clients are the limit, and what shows is the time of the busiest server for each read of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
+import statistics
 import sys
+from collections import defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import django
@@ -21,6 +29,37 @@ from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import PATIENT
 from tests.servers import RedisServer
 
+ASKED = ("cmdstat_evalsha", "cmdstat_hmget")
+
+
+def used(server: RedisServer) -> float:
+    """Microseconds that a server has spent on reads."""
+    stats = server.ask("INFO", "commandstats")
+    return float(sum(stats[each]["usec"] for each in ASKED if each in stats))
+
+
+def count(ask: Callable[[], Any], clients: int, seconds: float) -> int:
+    """The number of times that so many processes call a function, one after the other, in so many seconds."""
+    forking = multiprocessing.get_context("fork")
+    together, counts = forking.Barrier(clients), forking.SimpleQueue()
+
+    def client() -> None:
+        ask()
+        together.wait()
+        end, done = monotonic() + seconds, 0
+        while monotonic() < end:
+            ask()
+            done += 1
+        counts.put(done)
+
+    processes = [forking.Process(target=client) for _ in range(clients)]
+    for process in processes:
+        process.start()
+    total = sum(counts.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return total
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -28,6 +67,10 @@ def main() -> int:
     )
     parser.add_argument("--members", type=int, default=100_000, metavar="N")
     parser.add_argument("--rounds", type=int, default=3000, metavar="N")
+    parser.add_argument("--clients", type=int, default=4, metavar="N", help="Processes that read at once.")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="N", help="How long they do, five times."
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
@@ -47,35 +90,59 @@ def main() -> int:
         call_command("migrate", database=database, run_syncdb=True, verbosity=0)
     binary = os.environ.get("ZRANK_TEST_REDIS_BINARY") or str(get_binary_path())
     with ExitStack() as stack:
-        primary, replica = (stack.enter_context(RedisServer(binary)) for _ in range(2))
-        location = f"{primary.url},{replica.url}"
-        alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": location, "OPTIONS": PATIENT}
-        stack.enter_context(override_settings(CACHES={**settings.CACHES, "zrank": alias}))
+        servers = [stack.enter_context(RedisServer(binary)) for _ in range(3)]
+        primary, *replicas = servers
+
+        def use(count: int) -> None:
+            """Have so many replicas known."""
+            location = ",".join(server.url for server in servers[: count + 1])
+            alias: dict[str, Any] = {**settings.CACHES["zrank"], "LOCATION": location, "OPTIONS": PATIENT}
+            stack.enter_context(override_settings(CACHES={**settings.CACHES, "zrank": alias}))
+
+        use(1)
         reset()
         fill(PlayerAscending, {person.pk: person.points for person in stream(options.members)})
-        replica.follow(primary.port)
+        for replica in replicas:
+            replica.follow(primary.port)
         rng, size = random.Random(1), options.members
-        ranking, used = PlayerAscending.ranking, dict.fromkeys(("primary", "replica"), 0.0)
+        ranking, server_us = PlayerAscending.ranking, dict.fromkeys(("primary", "replica"), 0.0)
         askers = [entry.pk for entry in ranking[size // 2 : size // 2 + 400]]
 
         def ask(server: str) -> Any:
             return ranking.using(server).recommend(rng.choice(askers), 10, band=10)
 
         ask("primary"), ask("replica")
-        for server in (primary, replica):
+        for server in (primary, replicas[0]):
             server.ask("CONFIG", "RESETSTAT")
-        seconds = compare({name: lambda name=name: ask(name) for name in used}, options.rounds)
-        for name, server in (("primary", primary), ("replica", replica)):
-            stats = server.ask("INFO", "commandstats")
-            calls = stats["cmdstat_evalsha"]["calls"]
-            asked = ("cmdstat_evalsha", "cmdstat_hmget")
-            used[name] = sum(stats[each]["usec"] for each in asked if each in stats) / calls
+        seconds = compare({name: lambda name=name: ask(name) for name in server_us}, options.rounds)
+        for name, server in (("primary", primary), ("replica", replicas[0])):
+            server_us[name] = used(server) / server.ask("INFO", "commandstats")["cmdstat_evalsha"]["calls"]
+
+        rates: dict[int, list[float]] = defaultdict(list)
+        busiest: dict[int, list[float]] = defaultdict(list)
+        for _ in range(5):
+            for number in range(3):
+                use(number)
+                before = [used(server) for server in servers]
+                read = partial(ask, "replica" if number else "primary")
+                reads = count(read, options.clients, options.seconds)
+                spent = [used(server) - one for server, one in zip(servers, before, strict=True)]
+                rates[number].append(reads / options.seconds)
+                busiest[number].append(max(spent) / reads)
     report(seconds, "primary")
+    ratio = server_us["replica"] / server_us["primary"]
+    print(f"server: {server_us['primary']:.1f} and {server_us['replica']:.1f} µs a call, {ratio:.3f}")
+    many: dict[str, Any] = {}
     print(
-        f"server: {used['primary']:.1f} and {used['replica']:.1f} µs a call, {used['replica'] / used['primary']:.3f}"
+        f"{options.clients} clients, replicas: reads a second, µs of the busiest server for each (least to most)"
     )
+    for number, found in rates.items():
+        rate, of_server = statistics.median(found), statistics.median(busiest[number])
+        spread = f"{min(busiest[number]):.1f} to {max(busiest[number]):.1f}"
+        print(f"{number}: {rate:,.0f}, {of_server:.1f} ({spread})")
+        many[str(number)] = {"reads": rate, "busiest_us": of_server}
     if options.json:
-        save(options.json, seconds=figures(seconds, "primary"), server_us=used)
+        save(options.json, seconds=figures(seconds, "primary"), server_us=server_us, many=many)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Reads of an index with shards over reads of the same index without: time of the servers, and latency of a call.
 
-``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16] [--rounds N] [--json FILE]``
+``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16,64] [--rounds N] [--json FILE]``
 
 All shards are on one server: its time is the sum of what several would take, and latency gains nothing from
 parallelism.
@@ -34,7 +34,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--members", type=int, default=1_000_000)
-    parser.add_argument("--shards", default="1,3,16", help="Numbers of shards, beside none.")
+    parser.add_argument("--shards", default="1,3,16,64", help="Numbers of shards, beside none.")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
@@ -66,6 +66,7 @@ def main() -> None:
         competition = ranking.by("competition")
         return {
             "recommend(10)": lambda: ranking.recommend(rng.choice(askers), 10),
+            "recommend(10), ranks": lambda: list(map(tuple, ranking.recommend(rng.choice(askers), 10))),
             "recommend(3)": lambda: ranking.recommend(rng.choice(askers), 3),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),

@@ -14,12 +14,12 @@ __all__ = ["bare_position", "find_places", "locate"]
 
 
 def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
-    """Locations of members. Two round trips for 25 of them. Only ordinals need positions: with the other ranks, those
-    returned just tell the order of these members.
+    """Locations of members. Two round trips for 25 of them; one where their places are known. Only ordinals need
+    positions: with the other ranks, those returned just tell the order of these members.
 
     ``again``: begin again where a member has moved between the two.
     """
-    ordinal = view.method == "ordinal"
+    ordinal, again = view.method == "ordinal", again and not question.places
 
     def count(places: dict[str, Place]) -> Request[Locations]:
         def answer(counted: Counted) -> Locations | Request[Locations]:
@@ -34,7 +34,9 @@ def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) 
 
         return count_places(list(places.values()), view, shards).then(answer)
 
-    return find_places(question.members, view, shards).then(count) if question.members else count({})
+    if question.places or not question.members:
+        return count(dict(zip(question.members, map(Place._make, question.places), strict=True)))
+    return find_places(question.members, view, shards).then(count)
 
 
 def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:

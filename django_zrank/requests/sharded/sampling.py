@@ -190,29 +190,15 @@ class _Drawing:
         return view.read(keys, scripts.DEAL_SHARD, arguments, parse)
 
     def _finish(self, sample: Sample, drawn: list[Place]) -> Answer:
-        """Remember those drawn, and tell their ranks where one ranking knows them."""
-        view, places = self.view, [self.me, *drawn]
-        ranked = view.ranking is not None
-        requests: list[Request[Any]] = [count_places(places, view, self.shards)] if ranked else []
-        if self.question.remember and drawn:
-            members = [view.layout.split(place.stored)[1] for place in drawn]
-            requests.append(_remember(self.question, self.shards, members))
-
-        def answer(found: list[Any]) -> Sample:
-            order = {place: at for at, place in enumerate(sorted(places))}
-            if not ranked:
-                return _sample(sample, drawn, *(order[place] for place in places))
-            counted: Counted = found[0]
-            size, before = counted.size, counted.before[1:]
-            if view.method != "ordinal":
-                numbered = sample._replace(size=size, before=before)
-                return _sample(numbered, drawn, *(order[place] for place in places))
-            positions = counted.before
-            if view.reverse:
-                positions = [size - self.among - positions[0], *(size - 1 - position for position in before)]
-            return _sample(sample._replace(size=size), drawn, *positions)
-
-        return merge(requests, spread=True).then(answer) if requests else answer([])
+        """Remember those drawn. Their ranks are not counted, which costs more than the draw and isn't always wanted:
+        positions are just those among these members."""
+        order = {place: at for at, place in enumerate(sorted([self.me, *drawn]))}
+        cards = [(order[place], place.stored, place.score) for place in drawn]
+        sample = sample._replace(position=order[self.me], drawn=cards)
+        if not (self.question.remember and drawn):
+            return sample
+        members = [self.view.layout.split(place.stored)[1] for place in drawn]
+        return _remember(self.question, self.shards, members).then(lambda shown: sample)
 
     def _ends(self, below: int, above: int) -> Request[tuple[Any, ...]]:
         """The places of the first and the last one of those up to so many positions below and above the asking one."""
@@ -246,8 +232,3 @@ class _Drawing:
         if most <= NEAR * len(self.shards.keys):
             return read_around(self.me, spans, share(most, self.shards), view, self.shards).then(near)
         return count_places([self.me], view, self.shards).then(far)
-
-
-def _sample(sample: Sample, drawn: list[Place], position: int, *positions: int) -> Sample:
-    cards = [(at, place.stored, place.score) for at, place in zip(positions, drawn, strict=True)]
-    return sample._replace(position=position, drawn=cards)
