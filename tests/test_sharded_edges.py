@@ -12,6 +12,7 @@ from django.test import Client, RequestFactory
 from rest_framework import serializers
 
 from django_zrank import RankIndex
+from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.models import Mark
@@ -127,6 +128,21 @@ def test_the_admin(client: Client) -> None:
     assert page.context["histogram"].members == 41
     assert len(page.context["draw"].drawn) == 4
     assert client.get("/admin/zrank/ranking/").status_code == 200
+
+
+def test_the_admin_says_why_there_are_no_ranks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = ShardedReader.send
+
+    def refuse(reader: ShardedReader, request: Request[Any]) -> list[Any]:
+        counts = [call for call in request.calls if call.command is COUNT_BEFORE]
+        if len(counts) == 5 and len(counts[0].arguments) > 8:  # not the one that asks
+            raise IndexUnavailable("away for a moment")
+        return send(reader, request)
+
+    monkeypatch.setattr(ShardedReader, "send", refuse)
+    asked = {"member": Player.objects.get(level=100).pk, "n": 4}
+    page = client.get("/admin/zrank/ranking/divided/change/", asked)
+    assert "away for a moment" in page.content.decode()
 
 
 def test_metrics(index: type[RankIndex]) -> None:
