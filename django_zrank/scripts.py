@@ -13,45 +13,6 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-__all__ = [
-    "ABANDON_REBUILD",
-    "ADOPT_SERVER",
-    "APPLY_CHANGES",
-    "BEGIN_WRITE",
-    "CHANGE_GROUP",
-    "CHANGE_SCORES",
-    "CHECK_COUNTS",
-    "CHECK_HEALTH",
-    "CHECK_NAMES",
-    "COUNT_BEFORE",
-    "COUNT_FACET",
-    "DEAL_SHARD",
-    "FIND_STRAYS",
-    "FINISH_REPLAY",
-    "INCREMENT_SCORES",
-    "INTERSECT",
-    "LOAD_ROWS",
-    "NOTE_SWEPT",
-    "READ_MEMBERS",
-    "READ_PAGE",
-    "READ_PENDING",
-    "READ_RANKS",
-    "READ_VALUES",
-    "RECONCILE_PENDING",
-    "REMEMBER_MEMBERS",
-    "SAMPLE_ANYWHERE",
-    "SAMPLE_NEARBY",
-    "SETTLE_FLUSH",
-    "SETTLE_TOUCHES",
-    "START_REBUILD",
-    "SWAP_REBUILT",
-    "TAKE_PENDING",
-    "TOUCH_MEMBERS",
-    "UNLINK_GENERATION",
-    "Script",
-]
-
-
 _HERE: Final = "\n-- Libraries come here.\n"
 
 

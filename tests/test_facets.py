@@ -11,8 +11,8 @@ from django.core.exceptions import FieldDoesNotExist, FieldError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.facets import Facet, Facets
-from tests.testapp.models import Account, Competitor, Guild, Ticket
+from django_zrank.facets import _PLAIN, Facet, Facets
+from tests.testapp.models import Account, Competitor, Guild, Host, Player, Ticket
 
 texts = st.one_of(st.none(), st.text(max_size=20))
 
@@ -38,22 +38,29 @@ def test_a_name_is_readable() -> None:
     assert Facet.parse(Competitor, "region").ranking(["*"]) == "region:%2A"
 
 
-@pytest.mark.parametrize(
-    ("model", "path", "value"),
-    [
-        (Ticket, "day", date(2024, 2, 29)),
-        (Ticket, "flag", True),
-        (Ticket, "integer", -(2**63)),
-        (Ticket, "pk", uuid.UUID(int=7)),
-        (Competitor, "guild", 12),
-        (Competitor, "guild__slug", "the guild"),
-        (Account, "club__is_open", False),
-    ],
-)
+VALUES: list[tuple[Any, str, Any]] = [
+    (Ticket, "day", date(2024, 2, 29)),
+    (Ticket, "flag", True),
+    (Ticket, "integer", -(2**63)),
+    (Ticket, "pk", uuid.UUID(int=7)),
+    (Competitor, "guild", 12),
+    (Competitor, "guild__slug", "the guild"),
+    (Account, "club__is_open", False),
+    (Host, "address", "2001:db8::1"),
+    (Player, "bio", "two\nlines"),
+]
+
+
+@pytest.mark.parametrize(("model", "path", "value"), VALUES)
 def test_values_keep_their_types(model: Any, path: str, value: Any) -> None:
     facet = Facet.parse(model, path)
     assert facet.decode(facet.ranking([value])) == (value,)
     assert facet.parse_value(path, value) == facet.parse_value(path, str(value)) == value
+
+
+def test_every_kind_of_facet_is_tested() -> None:
+    fields = [Facet.parse(model, path).field(path) for model, path, _ in VALUES]
+    assert [kind for kind in _PLAIN if not any(isinstance(field, kind) for field in fields)] == []
 
 
 def test_an_instance_stands_for_its_primary_key() -> None:

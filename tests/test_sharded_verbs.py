@@ -4,48 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import cycle
 from typing import Any
 
 import pytest
 from django.db.models import Q
 
-from tests.populations import fill
+from django_zrank import RankIndex
+from tests.populations import fill, populate
 from tests.sharded import COUNTS, sharded
+from tests.test_ranking import FACETED, Oracle, assert_same
+from tests.test_twins import ROWS
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
 
+@pytest.mark.parametrize(("count", "index"), zip(COUNTS, cycle(FACETED), strict=False))
+def test_every_verb_answers_as_sorted_lists_do(count: int, index: type[RankIndex]) -> None:
+    divided = sharded(index, count)
+    populate(divided, ROWS)
+    ranking, oracle = divided.ranking, Oracle(index, ROWS, lambda row: True)
+    assert_same(ranking, oracle, ROWS)
+    assert_same(ranking.reversed().by("competition"), oracle.reversed().by("competition"), ROWS)
+
+
 @pytest.mark.parametrize("count", COUNTS)
-def test_every_verb_answers_as_without_shards(count: int) -> None:
+def test_draws_of_all_candidates_are_the_same_without_shards(count: int) -> None:
     """A score for four members each, so that ranking methods differ."""
     scores = {pk: pk // 4 for pk in range(1, 200)}
     fill(PlayerAscending, scores)
     whole = PlayerAscending.ranking
     others = whole.reversed().by("competition")
-    expected = every_verb(whole), every_verb(others)
+    expected = draws(whole), draws(others)
     fill(sharded(PlayerAscending, count), scores)
     ranking = sharded(PlayerAscending, count).ranking
-    assert (every_verb(ranking), every_verb(ranking.reversed().by("competition"))) == expected
+    assert (draws(ranking), draws(ranking.reversed().by("competition"))) == expected
 
 
-def every_verb(ranking: Any) -> list[Any]:
+def draws(ranking: Any) -> list[Any]:
     near = ranking.recommend(77, 200, band=(2, 3))
     many = dict(ranking.recommend_many([1, 77, 1000], 200, band=1))
     return [
-        ranking.rank(77),
-        ranking.entry(78),
-        ranking.percentile(5),
-        ranking.ranks([1, 77, 1000]),
-        list(ranking.members([5, 9, 1000, 3])),
-        ranking.rank_of_score(20),
-        ranking.count_between(3, 9),
-        list(ranking.top(9)),
-        list(ranking.around(77, 7)),
-        list(ranking.between(9, 12)),
-        list(ranking[150:160]),
-        [entry.pk for entry in ranking],
         list(near),
         near.candidates,
         {pk: found and list(found) for pk, found in many.items()},

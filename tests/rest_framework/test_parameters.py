@@ -10,10 +10,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.http import urlencode
 from rest_framework.test import APIClient
 
+from django_zrank.rest_framework import query
+from django_zrank.rest_framework.names import RESERVED
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Bandless
 from tests.testapp.models import Nickname, Player, Ticket
-from tests.testapp.zrank import ByDay, BySpan, NicknameRank
+from tests.testapp.zrank import ByDay, BySpan, NicknameRank, PlayerRank
 
 URL = "/api/recommendations/"
 
@@ -288,3 +290,11 @@ def test_a_band_that_came_back_can_be_asked_again(staff: APIClient, zrank: Any) 
         answer = ask(staff, f"member={tickets[9].pk}&band=P2D,1 00:00:00", url)
         band = ",".join(map(str, answer["band"]))
         assert ask(staff, urlencode({"member": tickets[9].pk, "band": band}), url)["band"] == answer["band"]
+
+
+def test_no_filter_is_called_like_a_parameter() -> None:
+    """By default: ``RESERVED`` is what ``get_filters()`` avoids."""
+    queries = [one for one in vars(query).values() if isinstance(one, type) and issubclass(one, query.Query)]
+    limits = query.Limits(PlayerRank.instance(), 500)
+    own = {name for one in queries for name in one(limits).get_parameters()}
+    assert {"n", "facet"} <= own <= RESERVED
