@@ -1,4 +1,4 @@
-"""Ranks, scores, pages and numbers of members."""
+"""Ranks, scores and counts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Board"]
 
 
 class Board(Pages[Member]):
-    """The board that :class:`~django_zrank.Ranking` is."""
+    """Lookups of members, and counts: a base of :class:`~django_zrank.Ranking`."""
 
-    # Members by their names
+    # Lookups
 
     @verb
     def contains(self, member: object) -> Steps[bool]:
@@ -70,9 +70,9 @@ class Board(Pages[Member]):
 
     @verb
     def percentile(self, member: Any) -> Steps[float]:
-        """The percentage of the others that don't rank better than ``member``: 100 is best, 0 the last of all.
+        """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
 
-        It is SQL's ``PERCENT_RANK()`` the other way round. Raises :exc:`~django_zrank.NotRanked`.
+        It is SQL's ``PERCENT_RANK()``, reversed. Raises :exc:`~django_zrank.NotRanked`.
         """
         is_dense = self.view.method == "dense"
         size, location = yield from self._locate(member, "competition" if is_dense else None)
@@ -100,7 +100,7 @@ class Board(Pages[Member]):
 
     @verb
     def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
-        """Those of ``members`` that are ranked, best first, each with its rank among all: the board of my friends."""
+        """Those of ``members`` that are ranked, best first, each with its rank among all: a leaderboard of friends."""
         _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
         found = sorted(filter(None, locations), key=lambda location: location.position)
         return Entries(self.index, self._to_entries(found))
@@ -108,17 +108,17 @@ class Board(Pages[Member]):
     amembers = twin(members)
 
     def _pks(self, members: Iterable[Any]) -> Steps[dict[str, Any]]:
-        """Each member as Redis stores it, and its primary key."""
+        """The primary key of each member, by its text in Redis."""
         given = yield from listed("members", members)
         texts = dict.fromkeys(self.index.to_text(one, "members") for one in given)
         at_most("members", len(texts), at_least=0)
         return {text: self.index.from_bytes(text.encode()) for text in texts}
 
-    # Numbers
+    # Counts
 
     @verb
     def rank_of_score(self, score: Any) -> Steps[int]:
-        """The rank that a member with ``score`` would have, before all who have it already."""
+        """The rank that a member with ``score`` would have, ahead of those that have it already."""
         bound = self._bound("score", score)
         return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
 
@@ -150,8 +150,8 @@ class Board(Pages[Member]):
 
     @verb
     def counts(self, *paths: str) -> Steps[dict[Any, int]]:
-        """The number of members of each value of a facet: ``counts("region")``; of a composite one, of each tuple of
-        values: ``counts("region", "platform")``. Values that nobody has are left out."""
+        """The number of members with each value of a facet: ``counts("region")``; of a composite facet, with each tuple
+        of values: ``counts("region", "platform")``. Values without members are left out."""
         facet = self.index.faceting.of(paths)
         if facet is None:
             raise ValueError(
@@ -169,7 +169,7 @@ class Board(Pages[Member]):
 
     @property
     def _is_bare(self) -> bool:
-        """True if these are bare primary keys in one sorted set, which Redis's own commands can be asked of."""
+        """True if members are stored as plain primary keys in one sorted set, so that Redis's own commands will do."""
         order = self.index.ordering
         return not (order.width or order.is_wide) and self.view.ranking is not None
 

@@ -194,11 +194,11 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 @register("zrank")
 def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """Indexes that the REST API serves, and in which it can find nobody's own row."""
+    """Indexes that the REST API serves, though it can't look up the user's row."""
     user_model = get_user_model()
     return [
         Warning(
-            f"{type(index).__name__} has no owner, so the REST API can't tell which row is the user's.",
+            f"{type(index).__name__} has no owner, so the REST API can't look up the user's row.",
             hint=(
                 f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. "
                 "If users own no rows, silence this: clients pass ?member=, if the view allows it."

@@ -1,4 +1,4 @@
-"""A Redis or Valkey Cluster behind django-redis: the connection, and the nodes that keys lie on.
+"""Redis Cluster and Valkey Cluster behind django-redis: connections, and the nodes that keys lie on.
 
 ::
 
@@ -50,8 +50,8 @@ class Cluster(RedisCluster):
 
     @cached_property
     def replicas(self) -> RedisCluster:
-        """The client whose connections may read from replicas. Those of this one may not: a primary that becomes a
-        replica would go on answering them."""
+        """A client whose connections may read from replicas. Those of this one may not: a primary that became a replica
+        would go on answering them."""
         strategy = LoadBalancingStrategy.RANDOM_REPLICA
         return RedisCluster(**{**self._params, "load_balancing_strategy": strategy})
 
@@ -114,7 +114,7 @@ def is_cluster(client: Any) -> bool:
 
 
 def node_of(client: Any, key: str) -> Any:
-    """The client of the server that a key lies on: of a cluster, its node's."""
+    """The client of the server that a key lies on: in a cluster, of its node."""
     return client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
 
 
@@ -124,7 +124,7 @@ def name_of_node(client: Any, key: str) -> str:
 
 
 def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:
-    """Return ``use(replica)`` of the node that a key lies on; of itself, where it has none."""
+    """Return ``use(replica)`` for a replica of the node that a key lies on, or for the node if it has none."""
     replicas = client.replicas
     node = replica_of(replicas, key, random())  # noqa: S311 - no secret
     try:
@@ -135,7 +135,7 @@ def use_replica(client: Any, key: str, use: Callable[[Any], Any]) -> Any:
 
 
 def replica_of(replicas: Any, key: str, dice: float) -> Any:
-    """A replica of the node that a key lies on, chosen by a number below 1."""
+    """A replica of the node that a key lies on, chosen by ``dice``, a number from 0 to below 1."""
     nodes = replicas.nodes_manager.slots_cache.get(replicas.keyslot(key)) or []
     if not nodes:
         raise SlotNotCoveredError(f"No node serves the slot of {key!r}")

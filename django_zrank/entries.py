@@ -49,9 +49,9 @@ class Entries(Sequence[Entry], Generic[Member]):
         return self._entries[position]
 
     def objects(self, queryset: models.QuerySet[Member] | None = None) -> list[Member]:
-        """The rows, in the same order, by one query; those that are gone by now are left out.
+        """The rows, in the same order, by one query. Rows that have been deleted meanwhile are left out.
 
-        ``queryset``: where to take them from, for ``select_related()`` and the like. Default: the index's.
+        ``queryset``: the rows to take them from, for ``select_related()`` and the like. Default: the index's.
         """
         if not self._entries:
             return []
@@ -61,7 +61,7 @@ class Entries(Sequence[Entry], Generic[Member]):
         return [rows[entry.pk] for entry in self._entries if entry.pk in rows]
 
     async def aobjects(self, queryset: models.QuerySet[Member] | None = None) -> list[Member]:
-        """The twin of :meth:`objects`."""
+        """The asynchronous version of :meth:`objects`."""
         return await sync_to_async(self.objects)(queryset)
 
     async def __aiter__(self) -> AsyncIterator[Entry]:
@@ -77,8 +77,8 @@ class Recommendations(Entries[Member]):
         self._entries = entries
 
         self.band = band
-        """The band that was used: the one asked for, or the widening step that it took."""
+        """The band that was used: the one given, or a step of ``widen``."""
 
         self.candidates = candidates
-        """The number of members in the band, without the member itself. Excluded members are counted. With several
-        filters that no facet covers, so are members that pass only one of them: each would cost a look-up."""
+        """The number of members in the band, not counting the member itself. Excluded members are counted. With several
+        filters that no facet covers, so are members that pass only one of them: to test each would cost a look-up."""

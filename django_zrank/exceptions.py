@@ -16,15 +16,15 @@ __all__ = [
 
 
 class ZRankError(Exception):
-    """Base of every error that this app raises on purpose."""
+    """Base class of the app's exceptions."""
 
 
 class NotRanked(ZRankError):
-    """The member asked about is not in the ranking."""
+    """The member is not in the ranking."""
 
 
 class IndexUnavailable(ZRankError):
-    """The index can't answer: it is not built, or its Redis can't be reached."""
+    """The index can't be read: it is not built, or its Redis can't be reached."""
 
 
 class NotBuilt(IndexUnavailable):
@@ -32,23 +32,23 @@ class NotBuilt(IndexUnavailable):
 
 
 class IndexUnhealthy(IndexUnavailable):
-    """Redis restarted or failed over, and may have lost the newest writes; they are being replayed."""
+    """Redis restarted or failed over, and may have lost the newest writes, which are being replayed."""
 
 
 class NotIsolated(IndexUnavailable):
-    """A test would use the project's Redis, or something for tests is called outside of them."""
+    """A test would use the project's Redis, or a test helper was called outside of tests."""
 
 
 class FilterTooLarge(ZRankError, ValueError):
-    """No declared facet covers a combination of filters, and it leaves too many members to be computed at once."""
+    """No declared facet covers a combination of filters, and the smallest of them has too many members."""
 
 
 class RebuildSuperseded(ZRankError):
-    """Another rebuild of the same index began, and this one gave way."""
+    """Another rebuild of the same index began, so this one ended."""
 
 
 class Busy(ZRankError):
-    """Another process holds the row of the index's generation. Nothing was changed; marks go on waiting."""
+    """Another process holds the lock on the index's generation. Nothing was changed, and marks still wait."""
 
 
 class CaptureError(ZRankError):
@@ -56,4 +56,4 @@ class CaptureError(ZRankError):
 
 
 class Unrankable(ZRankError, ValueError):
-    """A value has no exact place in the order: NaN, an infinity, or beyond what a score holds."""
+    """A value can't be ranked: NaN, an infinity, or a number beyond what a score holds."""

@@ -19,7 +19,7 @@ __all__ = ["excluded_by_index"]
 
 
 def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[list[Any] | None]]:
-    """The steps to what the hooks exclude for each of ``members``, None for one that has no row to ask them of."""
+    """The steps to the members that the hooks exclude for each of ``members``; None for one that has no row."""
     if not index.has_excluded:
         return [[] for _ in members]
     coroutine = partial(_aexcluded, index, members) if index.has_async_excluded else None
@@ -40,7 +40,7 @@ async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any]
 
 
 def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:
-    """The row of each member, instances as they are and others by one query; None where there is none."""
+    """The row of each member: instances as they are, others by one query; None if there is none."""
     pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
     if not pks:
         return list(members)

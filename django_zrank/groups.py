@@ -1,4 +1,4 @@
-"""Groups: audiences that the caller keeps, such as the viewers of a live show."""
+"""Groups: sets of members that the caller keeps, such as the viewers of a live show."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Group"]
 class Group:
     """One group of members: ``PlayerRank.group("live:42")``, to filter by: ``ranking.filter(group="live:42")``.
 
-    It is kept in Redis alone: nothing rebuilds it where Redis is emptied. Members need not be ranked. What a filter
-    answers, other than ``recommend()``, may be some seconds old. Every method raises
-    :exc:`~django_zrank.IndexUnavailable` where Redis can't be reached.
+    It is kept in Redis only, and lost if Redis is emptied. Members need not be ranked. Answers of a filtered ranking,
+    except for ``recommend()``, may be some seconds old. Every method raises :exc:`~django_zrank.IndexUnavailable` if
+    Redis can't be reached.
     """
 
     def __init__(self, index: RankIndex, name: str) -> None:
@@ -39,10 +39,10 @@ class Group:
 
     @verb
     def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
-        """Add members, until ``expires`` from now, or without end. Returns how many were new.
+        """Add members, for the time ``expires``, or for good. Returns the number of new ones.
 
-        One that is in the group already belongs to it until the new time: what a viewer's browser may ask for
-        every minute.
+        A member that is in the group already stays until the new time, so that a viewer's browser may renew it every
+        minute.
         """
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
@@ -55,7 +55,7 @@ class Group:
 
     @verb
     def remove(self, *members: Any) -> Steps[int]:
-        """Remove members. Returns how many were in the group."""
+        """Remove members. Returns the number of those that were in the group."""
         texts = self._texts(members)
         return (yield from self._sum(remove_from_group, _now(), members=texts)) if texts else 0
 
@@ -91,7 +91,7 @@ class Group:
     def _sum(
         self, ask: Callable[..., Request[int]], *arguments: Any, members: list[str] | None = None
     ) -> Steps[int]:
-        """The sum of what the shards answer."""
+        """The sum of the shards' answers."""
         found = yield from reader_of(self.index).gathering(
             lambda keys, *own: ask(keys, self._key, *own, *arguments), members
         )

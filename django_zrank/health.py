@@ -19,10 +19,9 @@ __all__ = ["health"]
 @never_cache
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """Return 200 if reads of all indexes are answered, or of those that ``?index=`` names; else 503, with the reason
-    for each.
+    """Return 200 if all indexes, or those that ``?index=`` names, can be read; otherwise 503, with the reason for each.
 
-    It costs what a read costs: one short command for each index, and a look at the server's health once a second.
+    It costs as much as a read: one short command for each index, and a check of the server's health once a second.
     """
     names = list(dict.fromkeys(request.GET.getlist("index")))
     try:

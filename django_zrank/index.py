@@ -39,7 +39,7 @@ Band = Distance | tuple[Distance, Distance]
 
 
 class _RankingAccessor:
-    """``PlayerRank.ranking``, as ``Player.objects`` is a model's way to its rows."""
+    """Return the ranking of an index: ``PlayerRank.ranking``, as ``Player.objects`` returns a manager."""
 
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
         ranking = _rankings.get(owner)
@@ -83,17 +83,17 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """The database that is mirrored. Default: where the routers send writes of the model."""
 
     write_behind: str = ""
-    """The way in which scores that begin in Redis, by ``PlayerRank.scores``, follow into the column: ``"increment"``,
-    added to it; ``"best"``, the better of both; ``"latest"``, in its place. Default: scores begin in the database."""
+    """The rule by which changes that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
+    adds them to it, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: none begin in Redis."""
 
     idle: tuple[str, timedelta] | None = None
-    """The column that tells when a row was last seen, a lookup path to a ``DateTimeField``, and for how long the row is
-    ranked after that: ``("last_seen", timedelta(days=30))``. Null is never. Default: all rows are ranked."""
+    """The lookup path of a ``DateTimeField``, when a row was last seen, and how long the row stays ranked after that:
+    ``("last_seen", timedelta(days=30))``. Rows with null are not ranked. Default: all rows are ranked."""
 
     # Recommendations
 
     band: Band | None = None
-    """The default band of ``recommend()``: how far a score may lie from mine, ``10`` or ``(50, 100)``."""
+    """The default band of ``recommend()``: how far scores may lie from the member's, ``10`` or ``(50, 100)``."""
 
     owner: str | None = None
     """The lookup path from the model to the user, for "me" in the REST API: ``"user"``, ``"team__captain"``.
@@ -106,13 +106,13 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
 
     def __init__(self) -> None:
-        # None where there is nothing to rank: manage.py check says so, and could not if this raised.
+        # None if the declaration is wrong: manage.py check reports that, and could not if this raised.
         self.model = find_model(self.get_model(), type(self).__module__)  # type: ignore[assignment]
         self.name = self.get_name()
 
     @classmethod
     def instance(cls) -> Self:
-        """The instance that serves this process."""
+        """Return the instance that serves this process."""
         instance: Self | None = _instances.get(cls)
         return _instances.setdefault(cls, cls()) if instance is None else instance
 
@@ -121,7 +121,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @classmethod
     def group(cls, name: str) -> Group:
-        """The group ``name`` of members, kept by the caller: ``PlayerRank.group("live:42").add(player)``."""
+        """Return the group ``name``, whose members the caller keeps: ``PlayerRank.group("live:42").add(player)``."""
         return Group(cls.instance(), name)
 
     # Hooks
@@ -169,8 +169,8 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return ()
 
     def get_excluded_many(self, members: Sequence[Member], /) -> Mapping[Any, Iterable[Any]]:
-        """Return the members never to offer to each of ``members`` (instances), by primary key. Override it instead of
-        ``get_excluded()`` if one query can answer for all that ``recommend_many()`` asks about."""
+        """Return the members never to be offered to each of ``members`` (instances), by primary key. Override it
+        instead of ``get_excluded()`` if one query can answer for all members of a ``recommend_many()``."""
         return {member.pk: self.get_excluded(member) for member in members}
 
     async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:
@@ -185,7 +185,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return {member.pk: await self.aget_excluded(member) for member in members}
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
-        """The row of ``user``; of several, the first by primary key that is ranked. Raises ``NotRanked``."""
+        """Return the ranked row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
         owner = self.get_owner()
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
@@ -196,22 +196,22 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return member  # type: ignore[no-any-return]
 
     async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
-        """The twin of :meth:`get_member`."""
+        """The asynchronous version of :meth:`get_member`."""
         return await sync_to_async(self.get_member)(user)
 
     @cached_property
     def has_excluded(self) -> bool:
-        """True if one of the hooks is overridden. They take instances, which may cost a query."""
+        """True if one of the four hooks is overridden. They take instances, which may cost a query."""
         return self.has_async_excluded or self.has_blocking_excluded
 
     @cached_property
     def has_blocking_excluded(self) -> bool:
-        """True if one of those that block is."""
+        """True if ``get_excluded()`` or ``get_excluded_many()`` is overridden."""
         return self._overrides("get_excluded", "get_excluded_many")
 
     @cached_property
     def has_async_excluded(self) -> bool:
-        """True if one of their twins is."""
+        """True if ``aget_excluded()`` or ``aget_excluded_many()`` is overridden."""
         return self._overrides("aget_excluded", "aget_excluded_many")
 
     def _overrides(self, *hooks: str) -> bool:
@@ -231,22 +231,22 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @cached_property
     def column(self) -> Column | None:
-        """The column that scores follow into, None where they begin in the database. Raises ``FieldError``."""
+        """The column that scores are written to; None if they begin in the database. Raises ``FieldError``."""
         return Column.parse(self.model, self.ordering, self.get_write_behind())
 
     @cached_property
     def rule(self) -> str:
-        """The way in which a change joins the column, as scripts take it; '' where scores begin in the database."""
+        """The rule of ``write_behind``, as scripts name it; '' if scores begin in the database."""
         return self.column.rule if self.column else ""
 
     @cached_property
     def awake(self) -> Awake | None:
-        """The condition under which rows are awake, None where none sleeps."""
+        """The condition of ``idle`` on rows; None if rows stay ranked, whenever they were seen."""
         return Awake.parse(self.model, self.get_idle())
 
     @property
     def seen_field(self) -> models.Field[Any, Any] | None:
-        """The column that ``touch()`` writes, None where none is declared, or it is on another row."""
+        """The column that ``touch()`` writes; None if none is declared, or if it is a column of another row."""
         return self.awake and self.awake.field
 
     @cached_property
@@ -258,7 +258,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @cached_property
     def declaration(self) -> str:
-        """Eight digits that differ where members are stored in another order or facets, or sleep otherwise."""
+        """Eight digits that identify the declared order, facets, layout and ``idle``."""
         criteria = self.ordering.criteria
         values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
         # A single criterion is stored in one way, whatever its direction.
@@ -269,17 +269,17 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return sha256(said.encode()).hexdigest()[:8]
 
     def new_generation(self) -> str:
-        """A name for a build of what is declared now."""
+        """Return a new name for a build of this declaration."""
         return f"{self.declaration}-{uuid4().hex[:23]}"
 
     def declares(self, generation: str) -> bool:
-        """Return True if a build, or none, holds members as this declaration stores them."""
+        """Return True if a generation was built from this declaration, or is none (``""``)."""
         declaration, dash, _ = generation.partition("-")
         return not dash or declaration == self.declaration
 
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
-        """The rows that have a rank, in the writer database: the awake ones without null scores. Of those, the
-        ones that meet the ``conditions``, which name no column of another table."""
+        """Return the rows that are ranked, from the database that is mirrored: those that have a score and, with
+        ``idle``, were seen lately. ``conditions`` filter them further, by columns of their own table."""
         return self._ranked(self.get_queryset().using(self.get_using()), *conditions)
 
     def _ranked(self, rows: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
@@ -289,11 +289,11 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @cached_property
     def to_entries(self) -> Callable[..., list[Entry]]:
-        """A function from stored members, their scores and their ranks to entries, of a class if one is given."""
+        """A function that makes entries, of a class if one is given, of stored members, their scores and ranks."""
         return decoder(self.ordering, self.layout, self.from_bytes)
 
     def parse_band(self, text: str) -> Distance:
-        """One distance of a band out of ``text``, in the score's own type. Raises ``ValueError``."""
+        """Parse one distance of a band, into the score's own type. Raises ``ValueError``."""
         kind = self.ordering.first.kind
         distance = kind.parse_distance(text)
         kind.distance(distance)

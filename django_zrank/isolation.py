@@ -28,18 +28,18 @@ __all__ = [
 ]
 
 _project: set[tuple[tuple[Any, ...], str]] = set()
-"""The location and the prefix of each cache of the project, as they were when the process started."""
+"""The location and the prefix of each of the project's caches when the process started."""
 
 
 def remember() -> None:
-    """Note which Redis is the project's. Called once, before any test can have changed the settings."""
+    """Note the project's Redis. Called once, before a test can change the settings."""
     prefix, caches = get_settings().key_prefix, _caches()
     _project.update((location_of(cache), prefix) for cache in caches.values())
 
 
 def is_testing() -> bool:
     """Return True if a test environment is set up in this process."""
-    # Nobody has set it up where it isn't even imported; another thread may be importing it now.
+    # If it isn't imported, nothing has set it up. Another thread may be importing it now.
     state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
     return hasattr(state, "saved_data")
 
@@ -66,13 +66,13 @@ _offered = False
 
 
 def offer() -> None:
-    """Note that some tests get a Redis of their own when they run."""
+    """Note that some tests will get a Redis of their own."""
     global _offered
     _offered = True
 
 
 def is_offered() -> bool:
-    """Return True if some tests get a Redis of their own when they run."""
+    """Return True if some tests will get a Redis of their own."""
     return _offered
 
 

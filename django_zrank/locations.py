@@ -12,8 +12,8 @@ __all__ = ["location_of", "sharing"]
 
 
 def location_of(cache: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The server and the database of an entry of ``CACHES``, in one spelling; ``LOCATION`` itself where it is no URL of
-    one server."""
+    """The host, port and database number of an entry of ``CACHES``; its ``LOCATION`` if that isn't the URL of one
+    server."""
     location = cache.get("LOCATION")
     text = str(location[0] if isinstance(location, (list, tuple)) and location else location)
     try:
@@ -29,7 +29,7 @@ def location_of(cache: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def sharing(alias: str) -> str:
-    """A warning where the cache ``alias`` shares its database with others, or is the default one; else empty."""
+    """A warning if the cache ``alias`` shares its database with others, or is the default one; else empty."""
     caches: Any = settings.CACHES
     location = location_of(caches[alias])
     shared = [other for other in caches if other != alias and location_of(caches[other]) == location]

@@ -1,4 +1,4 @@
-"""Metrics of all indexes, as Prometheus's clients take them.
+"""Metrics of all indexes for Prometheus.
 
 ::
 
@@ -27,7 +27,7 @@ __all__ = ["Collector", "Metric", "Sample"]
 
 
 class Sample(NamedTuple):
-    """A value, with the names that ``prometheus_client`` gives to its parts."""
+    """A value, with the attributes of a ``prometheus_client`` sample."""
 
     name: str
     labels: dict[str, str]
@@ -57,9 +57,9 @@ _GAUGES: Final = {
     "zrank_healthy": "1 if the verdict is HEALTHY",
     "zrank_verdict": "1 for the current verdict",
     "zrank_members": "Members in Redis",
-    "zrank_waiting_marks": "Changes that wait to be written to Redis",
+    "zrank_waiting_marks": "Changes waiting to be written to Redis",
     "zrank_lag_seconds": "Age of the oldest waiting change",
-    "zrank_pending_scores": "Members whose scores have changed in Redis and not in their column yet",
+    "zrank_pending_scores": "Members whose scores have changed in Redis, but not yet in their column",
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
     "zrank_term": "The current term",
     "zrank_generation_info": "1 for the live build",
@@ -79,7 +79,7 @@ class Collector:
     """A collector of ``prometheus_client``: the state of the indexes, and counts of what this process has done."""
 
     def describe(self) -> Iterator[Metric]:
-        """Yield the families without samples, for which nothing has to be asked."""
+        """Yield the families without samples, at no query."""
         for name, documentation in _GAUGES.items():
             yield Metric(name, documentation)
         for name, documentation in _COUNTERS.items():
@@ -100,9 +100,9 @@ class Collector:
 
 
 def _gauges_of(index: Any) -> Gauges | None:
-    """The gauges of an index; None where its database can't be asked, which is no reason to hide the others.
+    """The gauges of an index; None if its database can't be queried: those of others are shown all the same.
 
-    A connection that is opened for it is closed: nobody closes those of the threads of ``start_http_server()``.
+    A connection opened for it is closed: nothing else closes those of the threads of ``start_http_server()``.
     """
     connection = connections[index.get_using()]
     is_open = connection.connection is not None

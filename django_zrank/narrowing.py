@@ -64,7 +64,7 @@ class Narrowing(Generic[Member]):
         """The ranking of the members that have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
 
         Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
-        values, any of which will do. What one declared facet covers costs what the whole index costs. Other
+        values, one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
         combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
 
         Raises ``ValueError`` for an unknown facet or an invalid value.
@@ -72,7 +72,7 @@ class Narrowing(Generic[Member]):
         return self._narrow(conditions, negated=False)
 
     def exclude(self, **conditions: Any) -> Self:
-        """The ranking of the members that don't have these values; of several, those that don't have all of them."""
+        """The ranking of the members that don't have these values; given several, that don't have all of them."""
         return self._narrow(conditions, negated=True)
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
@@ -80,8 +80,8 @@ class Narrowing(Generic[Member]):
         return self._copy((*self.conditions, *found))
 
     def by(self, method: str) -> Self:
-        """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only where the
-        index is declared so, since distinct values are kept for it.
+        """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
+        index declares it, as it takes distinct values that other indexes don't keep.
 
         Raises ``ValueError``.
         """
@@ -99,8 +99,8 @@ class Narrowing(Generic[Member]):
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
 
         A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
-        that have to be computed, and indexes with ``write_behind``. It has all that this process has pushed, and may be
-        ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; beyond that, the primary is asked.
+        that have to be computed, and indexes with ``write_behind``. It has everything that this process has pushed, and
+        may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; if it is further behind, the primary is asked.
 
         Raises ``ValueError``.
         """
@@ -134,8 +134,8 @@ class Narrowing(Generic[Member]):
         return reader_of(self.index)
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
-        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names where it can't be trusted; ``method``: the
-        ranking method, where it is not that of this ranking."""
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
+        method other than that of this ranking."""
         view = self.view if method is None else self.view.by(method)
         settings = get_settings()
         replica = (self.server or settings.reads) == "replica"
@@ -154,7 +154,7 @@ class Narrowing(Generic[Member]):
         except IndexUnavailable:
             if settings.unhealthy != "database":
                 raise
-            # All of it in a thread, where coroutines ask: connections belong to threads.
+            # As one step, so that coroutines run all of it in one thread: connections belong to threads.
             answer: Answer = yield Blocking(
                 lambda: SqlReader(self.index, self.conditions).answer(question, view)
             )

@@ -64,7 +64,7 @@ class Pages(Narrowing[Member]):
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
-        """All members, best first: one round trip for 1,000. One that moves meanwhile may come twice, or not at all."""
+        """Iterate over all members, best first, 1,000 a round trip. One that moves may be repeated or missed."""
         first: int | None = 0
 
         def steps() -> Steps[Sequence[Entry]]:
@@ -96,7 +96,7 @@ class Pages(Narrowing[Member]):
 
     @verb
     def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
-        """``n`` members with ``member`` in the middle; near an end of the ranking there are more on the other side, so
+        """``n`` members with ``member`` in the middle. Near an end of the ranking, there are more on the other side, so
         that the page is full. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), at_most("n", n)))
         if page is None:
@@ -109,9 +109,9 @@ class Pages(Narrowing[Member]):
     def between(
         self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0
     ) -> Steps[Entries[Member]]:
-        """The best ``n`` of those with a score from ``low`` to ``high``, ends included; None for no bound.
+        """The best ``n`` members with a score from ``low`` to ``high``, ends included; None means no bound.
 
-        ``offset``: how many of the best to leave out, for the pages after the first.
+        ``offset``: how many of the best to skip, for pages after the first.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(f"offset: expected a number of members, not {offset!r}")
@@ -125,7 +125,7 @@ class Pages(Narrowing[Member]):
         return (yield from self._ask(PageBetween(best, worst, limit, offset)))
 
     def _bound(self, parameter: str, value: Any) -> Bound:
-        """A score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
+        """Parse a score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
         if value is None and parameter != "score":
             return Bound()
         try:
@@ -136,7 +136,7 @@ class Pages(Narrowing[Member]):
         return Bound(repr(score), exact, value)
 
     def _entries(self, page: Page) -> Entries[Member]:
-        """The members of a page with their ranks."""
+        """Make entries of the members of a page, with their ranks."""
         split, method = self.index.layout.split, self.view.method
         ranked: list[Ranked] = []
         rank, last = page.before + 1, None

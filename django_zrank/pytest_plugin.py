@@ -28,8 +28,8 @@ def zrank_server() -> Iterator[Any]:
 
 @pytest.fixture
 def zrank(zrank_server: Any, settings: Any, request: pytest.FixtureRequest) -> Redis:
-    """The server emptied, with every index built and empty. Its value is the raw client."""
-    for name in ("transactional_db", "db"):  # the databases are told of it, once the test may use them
+    """The server, emptied, with every index built and empty. Its value is the raw client."""
+    for name in ("transactional_db", "db"):  # reset() writes to the databases that the test may use
         if name in request.fixturenames:
             request.getfixturevalue(name)
     for name, value in settings_for(zrank_server).items():

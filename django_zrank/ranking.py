@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Ranking"]
 
 _MANY: Final = 200
-"""Members whose exclusions ``recommend_many()`` asks for at once."""
+"""Members whose exclusions ``recommend_many()`` reads at once."""
 
 _AT_ONCE: Final = 100
 """Members that ``recommend_many()`` draws in one round trip."""
@@ -126,10 +126,10 @@ class Ranking(Board[Member]):
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
-        """Each of ``members`` with what ``recommend()`` draws for it, None for one that is not ranked.
+        """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
 
-        One round trip for 100 members drawn. If the index has ``get_excluded()``, also the queries of
-        ``get_excluded_many()`` for each 200 of ``members``, and one for the rows of those given by primary key.
+        It takes one round trip for each 100 members drawn. If the index has ``get_excluded()``, each 200 of ``members``
+        also take the queries of ``get_excluded_many()``, and one for the rows of those given by primary key.
         """
         draw = parse_draw(
             self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember
@@ -187,7 +187,7 @@ class Ranking(Board[Member]):
     def _excluding(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
     ) -> Steps[list[Draw | None]]:
-        """The steps to the draw for each of ``members``, None for one that has no row to ask ``get_excluded()`` of."""
+        """The steps to the draw for each of ``members``; None for one without a row, which ``get_excluded()`` needs."""
         index = self.index
         draws: list[Draw | None] = []
         found = yield from excluded_by_index(index, members)
@@ -202,7 +202,7 @@ class Ranking(Board[Member]):
 
     @verb
     def forget(self, member: Any) -> Steps[None]:
-        """Let those shown to ``member`` (see ``remember``) be drawn again."""
+        """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
         text = self.index.to_text(member)
         yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
 

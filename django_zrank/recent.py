@@ -1,4 +1,4 @@
-"""Values that are good for a moment."""
+"""Values that are kept for some seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Recent(Generic[Value]):
         self._kept: dict[Hashable, tuple[float, Value]] = {}
 
     def get(self, key: Hashable) -> Value | None:
-        """The value, None once its time is over."""
+        """The value; None once its time is over."""
         until, value = self._kept.get(key, (0.0, None))
         return value if monotonic() < until else None
 

@@ -37,11 +37,11 @@ class Registry:
 
     @property
     def classes(self) -> list[type[RankIndex]]:
-        """Every class that was registered, also one that is declared wrongly."""
+        """Every class that was registered, including wrong declarations."""
         return list(self._classes)
 
     def all(self) -> list[RankIndex]:
-        """Every index that ranks a model. ``manage.py check`` says what is wrong with any other."""
+        """Every index that ranks a model. ``manage.py check`` reports what is wrong with the others."""
         return [
             index for index in map(_instance, self._classes) if index is not None and index.model is not None
         ]
@@ -55,7 +55,7 @@ class Registry:
         raise LookupError(f"There is no index called {name!r}. Registered: {known}.")
 
     def named(self, names: Sequence[str]) -> list[RankIndex]:
-        """The indexes of these names, or all where none is named. Raises ``LookupError``."""
+        """The indexes of these names, or all if there are none. Raises ``LookupError``."""
         return [self.get(name) for name in names] if names else self.all()
 
     def default(self) -> RankIndex:

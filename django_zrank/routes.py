@@ -25,7 +25,7 @@ def served() -> list[RankIndex]:
         callbacks = list(_callbacks(get_resolver().url_patterns))
     except Exception:  # noqa: BLE001 - a URLconf that can't be loaded is Django's to report
         return []
-    views = sys.modules.get(_VIEWS)  # Not imported for this: REST framework is optional
+    views = sys.modules.get(_VIEWS)  # not imported here: REST framework is optional
     if views is None:
         return []
     found: set[type[RankIndex]] = set()
@@ -49,5 +49,5 @@ def _indexes(view: Any, initkwargs: dict[str, Any], base: Any) -> list[type[Rank
     if index is not None:
         return [index if isinstance(index, type) else type(index)]
     if view.get_index is not base.get_index or view.get_own_member is not base.get_own_member:
-        return []  # Nobody can tell
+        return []  # unknown
     return list(map(type, registry.all()))

@@ -40,11 +40,11 @@ class Scores:
 
     @verb
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
-        """Add ``by`` to the score of a member and return the new one; or to those of several, ``{member: by, …}``,
-        all or none, and return the new ones by member. An index with ``shards`` refuses several that are not of one.
+        """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change several
+        scores, all or none, and return the new ones by member; with ``shards``, they must belong to one shard.
 
         ``key``: an idempotency key, remembered for a day: if this change has been made, nothing is added. Raises
-        :exc:`~django_zrank.NotRanked`, and ``ValueError`` where a score would leave the column's range, or the key was
+        :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or the key is
         that of another change.
         """
         self._require("increment", "sum")
@@ -59,8 +59,8 @@ class Scores:
 
     @verb
     def submit(self, member: Any, value: Any, *, key: str = "") -> Steps[Any]:
-        """Give a member a score: with ``write_behind = "best"`` the better of this and its own, with ``"latest"`` this.
-        Return the score that it has now.
+        """Submit a score of a member: ``write_behind = "best"`` keeps the better of this one and its own, ``"latest"``
+        replaces its own. Return the member's score after that.
 
         ``key`` and errors: as ``increment()``.
         """
@@ -72,8 +72,8 @@ class Scores:
 
     @verb
     def touch(self, *members: Any) -> Steps[None]:
-        """Note that members were seen now: they stay ranked for as long as ``idle`` says. A member that sleeps is
-        woken; if any has no row that can be ranked, :exc:`~django_zrank.NotRanked` is raised.
+        """Note that members were seen now: they stay ranked for the time that ``idle`` declares, and those that were
+        removed as idle are ranked again. Raises :exc:`~django_zrank.NotRanked` if a member has no row to rank.
         """
         index = self.index
         if index.seen_field is None:
@@ -177,7 +177,7 @@ def _limits(index: RankIndex) -> tuple[int, int]:
 
 
 class ScoresAccessor:
-    """``PlayerRank.scores``, beside ``PlayerRank.ranking``."""
+    """Return the scores of an index: ``PlayerRank.scores``."""
 
     def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Scores:
         return Scores(owner.instance())

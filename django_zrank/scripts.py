@@ -17,10 +17,10 @@ _HERE: Final = "\n-- Libraries come here.\n"
 
 
 class Script:
-    """A script: its name, its text, and what is sent for it.
+    """A script: its name, its text, and the source that is sent.
 
-    ``pending``: it takes scores from the database, of an index whose scores begin in Redis. The text in ``lua/before``
-    precedes it then; other indexes send and run nothing of that.
+    ``pending``: it takes scores from the database, for an index whose scores begin in Redis. The text in ``lua/before``
+    precedes it, and is neither sent nor run for other indexes.
     """
 
     def __init__(self, name: str, *, pending: bool = False) -> None:

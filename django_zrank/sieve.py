@@ -1,4 +1,4 @@
-"""Recommendations by a condition that only the database can tell: ``recommend(where=…)``."""
+"""Recommendations under a condition that only the database can test: ``recommend(where=…)``."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["Sieve"]
 
 _MOST_TRIED: Final = 5000
-"""The most members that are asked about."""
+"""The most members that are tested."""
 
 Ask: TypeAlias = Callable[[Draw], Steps[Sample | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """Draws members without replacement in growing batches, and keeps those that pass, as one query a batch tells.
+    """Draws members without replacement in growing batches, and keeps those that pass the condition: one query a batch.
 
-    So those that pass come in an order in which none is favoured, and the first ones of each side are taken.
+    Those that pass come in an order that favours none, and the first ones of each side are taken.
     """
 
     index: RankIndex
     view: View
     draw: Draw
     rows: models.QuerySet[Any]
-    """Those that pass."""
+    """The rows that pass the condition."""
 
     def steps(self, ask: Ask) -> Steps[Sample | None]:
         """Draw, and return the sample of those that pass."""
@@ -51,11 +51,11 @@ class Sieve:
         return found
 
     def _steps_of(self, band: int, draw: Draw, ask: Ask) -> Steps[Sample | None]:
-        """The draws from one band, until enough have passed or nobody is left."""
+        """Draw from one band, until enough have passed or nobody is left."""
         n, tried, size, ranked = draw.wanted, list[Any](), max(8, 2 * draw.wanted), True
         index = self.index
         split, to_pk = index.layout.split, index.from_bytes
-        passed: tuple[list[Any], list[Any]] = [], []  # of those who rank better, and of the others
+        passed: tuple[list[Any], list[Any]] = [], []  # of those that rank better, and of the others
         wants = (n + 1) // 2, n // 2
         while True:
             size = min(size, get_settings().max_n)
@@ -90,7 +90,7 @@ class Sieve:
         return sample if ranked else sample._replace(size=None)
 
     def passing(self, members: Iterable[bytes]) -> set[bytes]:
-        """Those of ``members`` that pass, primary keys as they are stored."""
+        """Those of ``members``, primary keys as they are stored, that pass the condition."""
         index = self.index
         pks = list(map(index.from_bytes, members))
         limit = connections[index.get_using()].features.max_query_params

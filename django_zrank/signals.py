@@ -1,4 +1,4 @@
-"""Django signals for the project: to log, count and alert. The sender is always the index (an instance)."""
+"""Signals, for logging and alerts. The sender is the index (an instance)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ push_failed = Signal()
 """A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
 
 drained = Signal()
-"""Waiting marks were worked off. Arguments: ``marks`` and ``members``, how many."""
+"""Waiting marks were worked off. Arguments: ``marks`` and ``members``, their numbers."""
 
 repaired = Signal()
 """The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""
 
 rebuilt = Signal()
-"""The index was rebuilt. Argument: ``members``, how many."""
+"""The index was rebuilt. Argument: ``members``, their number."""
 
 drift_found = Signal()
-"""``verify_zrank`` found members that are wrong. Arguments: ``missing``, ``extra``, ``different``, how many."""
+"""``verify_zrank`` found wrong members. Arguments: ``missing``, ``extra``, ``different``, their numbers."""
 
 unranked = Signal()
-"""Scores of members that aren't ranked are changed, though their rows may be ranked. Argument: ``members``, their
-primary keys. They are pushed, and looked for once more."""
+"""Scores of members are about to change that Redis doesn't rank, though their rows may be ranked. Argument:
+``members``, their primary keys. A receiver of this app pushes them."""

@@ -42,7 +42,7 @@ __all__ = ["EmbeddedServer", "ZRankTestMixin", "disable_sync", "own_redis", "res
 
 
 _TERM = 2**53
-"""Of the servers of tests: above that of any index which was built on them before."""
+"""The term of tests' servers: above that of any index that was built on them before."""
 
 
 class TestLocation:
@@ -62,21 +62,21 @@ class TestLocation:
             self.empty(client)
 
     def empty(self, client: Redis) -> None:
-        """Remove what tests of this process have left."""
+        """Remove the keys of this process's tests."""
         for key in client.scan_iter(f"{glob.escape(self.key_prefix)}:*", count=500):
             client.unlink(key)
 
 
 def make_server() -> EmbeddedServer | TestLocation:
-    """The server that the settings want for tests, to be used as a context manager."""
+    """The server that the settings name for tests, as a context manager."""
     location = get_settings().test_location
     return EmbeddedServer() if location is None else TestLocation(location)
 
 
 def settings_for(server: Any) -> dict[str, Any]:
-    """The settings by which the app uses a server, given as an object with a ``url`` and perhaps ``options``.
+    """The settings that make the app use a server: an object with a ``url``, and perhaps ``options``.
 
-    Of the options of the cache only the timeouts are kept: passwords, Sentinels and certificates are another server's.
+    Only the timeouts of the cache's options are kept: passwords, Sentinels and certificates belong to another server.
     """
     alias, caches = get_settings().redis_alias, dict(settings.CACHES)
     cache: Any = caches[alias]
@@ -91,14 +91,14 @@ def settings_for(server: Any) -> dict[str, Any]:
 
 
 def empty(server: Any) -> Redis:
-    """Remove what tests have left in the server, which the app uses by now. Returns the raw client."""
+    """Empty the server, which the settings must name already. Returns the raw client."""
     isolation.require_test("Emptying a Redis")
     isolation.require_redis()
     alias = get_settings().redis_alias
     caches: dict[str, Any] = settings.CACHES
     if caches[alias]["LOCATION"] != server.url:
         raise NotIsolated(
-            f"A test sets another CACHES[{alias!r}] than the one it was given: it is not emptied."
+            f"A test sets CACHES[{alias!r}] to another server than the one it was given, which is not emptied."
         )
     client: Redis = get_redis_connection(alias)
     if isinstance(server, TestLocation):
@@ -110,9 +110,9 @@ def empty(server: Any) -> Redis:
 
 @contextmanager
 def own_redis() -> Iterator[Redis]:
-    """Let the app use a Redis of this process's own, emptied. Its value is the raw client.
+    """Make the app use a Redis of this process's own, emptied. Its value is the raw client.
 
-    The server is started where the process needs it first, and goes on to the end of the process.
+    The server is started when the process first needs it, and runs until the process ends.
     """
     isolation.require_test("own_redis()")
     server = _server_of_process()
@@ -140,10 +140,10 @@ def _server_of_process() -> EmbeddedServer | TestLocation:
 
 
 class ZRankTestMixin:
-    """For Django's test cases, to be named before them: ``class OpponentTests(ZRankTestMixin, TestCase)``.
+    """A mixin for Django's test cases, named before them: ``class OpponentTests(ZRankTestMixin, TestCase)``.
 
-    The tests of the class have a Redis of their own. Before each, every index holds what its database holds: nothing,
-    or what ``setUpTestData()`` or a fixture has saved. After that, see :func:`sync_now`.
+    The tests of the class have a Redis of their own. When a test begins, every index holds what its database holds:
+    nothing, or what ``setUpTestData()`` or a fixture has saved. For what the test saves, see :func:`sync_now`.
     """
 
     zrank: ClassVar[Redis]
@@ -165,7 +165,7 @@ class ZRankTestMixin:
         super().setUpClass()  # type: ignore[misc]
 
     def run(self, result: Any = None) -> Any:
-        """Run the test. Not setUp(), which is often written without a call of super()."""
+        """Run the test. Done here, as ``setUp()`` is often overridden without a call of ``super()``."""
         skipped = any(
             getattr(place, "__unittest_skip__", False)
             for place in (type(self), getattr(self, self._testMethodName))  # type: ignore[attr-defined]
@@ -184,9 +184,9 @@ class ZRankTestMixin:
 
 
 def reset() -> None:
-    """Make every registered index empty and built, so that what a test saves is pushed.
+    """Make every registered index built and empty, so that what a test saves is pushed.
 
-    Each database that the test may use notes the builds, so that marks are worked off, too. Where it may use
+    The builds are noted in each database that the test may use, so that marks are worked off, too. If it may use
     one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
     where they have no Redis of their own.
     """
@@ -211,9 +211,9 @@ def reset() -> None:
 
 
 def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
-    """Make indexes (by default all) hold what the database holds, as the current connection sees it.
+    """Rebuild indexes (by default all) from what the current connection sees in the database.
 
-    Inside a ``TestCase`` no transaction ever commits, so nothing is pushed by itself: call this instead. Raises
+    Inside a ``TestCase`` no transaction commits, so nothing is pushed: call this instead. Raises
     :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and where they have no Redis of their own.
     """
     isolation.require_test("sync_now()")
@@ -223,7 +223,7 @@ def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
 
 
 def _sync_rows() -> None:
-    """Sync the indexes that have rows: to build one that has none takes longer."""
+    """Sync the indexes that have rows. For the others, ``reset()`` has done it, in less time."""
     for index in registry.all():
         has_rows = False
         with suppress(AssertionError, RuntimeError):  # a database that the test may not use

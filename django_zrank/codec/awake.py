@@ -1,4 +1,4 @@
-"""Members that sleep: the column that tells when a row was last seen, and for how long it is ranked after that."""
+"""Idle members: the column that says when a row was last seen, and how long the row is ranked after that."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["MOMENT", "Awake", "TimeAgo"]
 
 
 class TimeAgo(models.Func):
-    """The time ``period`` ago, when the statement that holds it runs, by the database's clock.
+    """The time ``period`` before the statement runs, by the database's clock.
 
-    MySQL's own clock tells no time zone, so a connection that keeps local times takes this process's clock; so does
-    SQLite, on the same machine.
+    MySQL's clock has no time zone, so connections that keep local times take this process's clock; so does SQLite, on
+    the same machine.
     """
 
     def __init__(self, period: timedelta) -> None:
@@ -40,8 +40,7 @@ class TimeAgo(models.Func):
 
 
 class Awake(NamedTuple):
-    """The condition under which a row of an index that declares ``idle`` is awake: it was seen less than ``period``
-    ago."""
+    """The condition of an index with ``idle``: a row is awake if it was seen less than ``period`` ago."""
 
     path: str
     """The lookup path of the column."""
@@ -49,11 +48,11 @@ class Awake(NamedTuple):
     period: timedelta
 
     field: models.Field[Any, Any] | None
-    """The column, where it is one of the model itself: ``touch()`` can write it. None where it is on another row."""
+    """The column if it is one of the model itself, which ``touch()`` can write; None if it is on another row."""
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: Any) -> Awake | None:
-        """The condition that an index declares; None for None. Raises ``FieldDoesNotExist`` and ``FieldError``."""
+        """Parse ``idle``; None for None. Raises ``FieldDoesNotExist`` and ``FieldError``."""
         if declared is None:
             return None
         if not isinstance(declared, (tuple, list)) or len(declared) != 2 or not isinstance(declared[0], str):
@@ -71,11 +70,11 @@ class Awake(NamedTuple):
 
     @property
     def rest(self) -> timedelta:
-        """The time that passes between two writes of the column after touches."""
+        """The time between two writes of the column after touches."""
         return self.period / 24
 
     def condition(self) -> models.Q:
-        """The rows that are awake. Null is never seen, so asleep."""
+        """The rows that are awake. Rows with null are asleep."""
         return models.Q(**{f"{self.path}__gt": TimeAgo(self.period)})
 
 

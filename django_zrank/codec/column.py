@@ -18,19 +18,19 @@ KINDS: Final = ("increment", "best", "latest")
 
 
 class Column(NamedTuple):
-    """A column, and the way in which a change that began in Redis joins its value."""
+    """A column, and the rule by which a change that began in Redis is merged into its value."""
 
     field: models.Field[Any, Any]
 
     rule: str
-    """The same as scripts take it: ``sum``, ``max``, ``min`` or ``last``."""
+    """The rule, as scripts name it: ``sum``, ``max``, ``min`` or ``last``."""
 
     places: int
-    """Decimal places: a unit of the score is the last of them."""
+    """Decimal places. One unit of the score is the last of them."""
 
     @classmethod
     def parse(cls, model: type[models.Model], order: Order, kind: str) -> Column | None:
-        """The column of an index that declares ``write_behind = kind``; None for "". Raises ``FieldError``."""
+        """The column of an index with ``write_behind = kind``; None for "". Raises ``FieldError``."""
         if kind == "":
             return None
         if kind not in KINDS:
@@ -58,7 +58,7 @@ class Column(NamedTuple):
         return cls(field, rule, getattr(field, "decimal_places", 0))
 
     def limits(self, using: str) -> tuple[int, int]:
-        """The lowest and the highest score that the column takes and a score holds exactly, in units."""
+        """The lowest and the highest score, in units, that the column holds and Redis holds exactly."""
         if isinstance(self.field, models.DecimalField):
             highest = 10 ** (self.field.max_digits or 15) - 1
             lowest = -highest

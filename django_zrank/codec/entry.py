@@ -28,8 +28,8 @@ class Entry(NamedTuple):
     """The value of the first criterion, in the field's own type."""
 
     rank: int | None
-    """1 is best; of members that are equal in every criterion, as ``ranking_method`` says. None where nothing tells
-    it at once: recommendations among those that pass several filters which no facet covers together."""
+    """1 is best. ``ranking_method`` decides for members that are equal in every criterion. None for recommendations
+    under filters that no facet covers, where each rank would cost a look-up."""
 
     values: tuple[Any, ...]
     """The values of all criteria, each in its field's own type."""

@@ -1,4 +1,4 @@
-"""Model fields: the kind of their values, and what lies behind a lookup path."""
+"""Model fields: the kind of their values, and the fields on a lookup path."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
 
 
 def value_field(field: Any) -> Any:
-    """The field that tells what values are in a column: of a relation, the key that it leads to; of a generated
-    field, what it is made of."""
+    """The field whose values are in a column: of a relation, the key that it leads to; of a generated field, its
+    output field."""
     while field.is_relation:
         field = getattr(field, "target_field", None) or field.related_model._meta.pk
     return field.output_field if isinstance(field, models.GeneratedField) else field

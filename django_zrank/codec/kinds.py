@@ -1,4 +1,4 @@
-"""Types of values as units and scores: numbers."""
+"""Kinds of values: numbers, as units and scores."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Kind:
     """The value that was stored as a score: exactly, unless the kind is wide and it lies beyond ±2**53."""
 
     def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        """A function from the values of an order with this one criterion to the score and the tie bytes: no call more
-        than it needs, for it runs a million times."""
+        """A function from the values of an order with this one criterion to the score and the tie bytes. It runs a
+        million times, so it makes no call that it doesn't need."""
         whole = self.whole
 
         def encode(values: Sequence[Any]) -> tuple[Number, bytes]:
@@ -127,7 +127,7 @@ class Kind:
         return float(units), pack(units) if self.is_wide and not EXACT_LOW < units < EXACT else b""
 
     def check(self, value: Any) -> Any:
-        """``value``, if it is one of this kind that somebody may ask about. Raises ``ValueError``."""
+        """``value``, if it is valid in a query. Raises ``ValueError``."""
         if type(value) is int and LOWEST <= value <= HIGHEST:  # a thousand of them may come in one call
             return value
         number = plain_number(value)
@@ -144,7 +144,7 @@ class Kind:
         return self._whole(plain_number(value), Decimal(1))
 
     def parse_distance(self, text: str) -> Distance:
-        """A distance out of a query string. Raises ``ValueError``."""
+        """Parse a distance of a query string. Raises ``ValueError``."""
         return parse_number(text)
 
     @staticmethod
@@ -164,7 +164,7 @@ class Kind:
 
 
 class Bounded(Kind):
-    """A kind of which every value in a column can be ranked."""
+    """A kind whose every value in a column can be ranked."""
 
     def limits(self, *, as_score: bool) -> None:
         return None
@@ -188,13 +188,13 @@ class Boolean(Bounded):
 
 
 class Float(Kind):
-    """Floats. The score is the number itself; its units are the bits of it, which say nothing but the order."""
+    """Floats. The score is the number itself; its units are its bits, of which only the order has a meaning."""
 
     lowest, highest = -sys.float_info.max, sys.float_info.max
 
     def units(self, value: Any) -> int:
         (bits,) = _INTEGER.unpack(_DOUBLE.pack(self.encode(value)))
-        # Of negative ones the larger number has the lower bits, all but the sign reversed: so they are.
+        # Of negative numbers, the larger one has the lower bits: all but the sign are flipped.
         return int(bits if bits >= 0 else bits ^ HIGHEST)
 
     def value(self, units: int) -> float:

@@ -34,18 +34,18 @@ class MemberCodec:
 
     @cached_property
     def pk_type(self) -> type | None:
-        """The type of which every value is a primary key, if there is one: a rebuild asks a million times."""
+        """The type whose every value is a primary key, if there is one: a rebuild asks a million times."""
         return self._key.exact
 
     @cached_property
     def has_integer_pk(self) -> bool:
-        """True if primary keys are plain integers, by far the most common: what ``int()`` makes of their text."""
+        """True if primary keys are plain integers, so that ``int()`` parses their text."""
         return self._key.exact is int
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
-        """A member, given as an instance or a primary key, as Redis stores it.
+        """The text by which Redis stores a member, given as an instance or a primary key.
 
-        Raises ``ValueError``, naming the ``parameter`` it came in.
+        Raises ``ValueError``, naming the ``parameter``.
         """
         if type(member) is self.pk_type:
             return str(member)
@@ -60,7 +60,7 @@ class MemberCodec:
             raise ValueError(f"{parameter}: {error}") from None
 
     def parse_pk(self, text: Any) -> Any:
-        """The primary key of the model that a caller means by ``text``. Raises ``ValueError``."""
+        """Parse a primary key of the model. Raises ``ValueError``."""
         try:
             return self.from_text(self._key.parse_input(text))
         except ValueError as error:
@@ -78,7 +78,7 @@ class MemberCodec:
 
         def parse_text(text: Any) -> Any:
             text = parse(text)
-            if "\0" in text:  # It separates the parts of a membership
+            if "\0" in text:  # it separates the parts of a membership
                 raise ValueError("text with a NUL byte can't be a member")
             return text
 

@@ -11,8 +11,8 @@ __all__ = ["find_model"]
 
 
 def find_model(declared: Any, module: str) -> type[models.Model] | None:
-    """The model that an index in ``module`` declares, None where that has no table: ``players.Player`` or ``Player``
-    as foreign keys take them, or a class. Not before Django has loaded the models."""
+    """The model that an index in ``module`` declares: a class, or a name as foreign keys take it, ``players.Player`` or
+    ``Player``. None if it has no table. Django must have loaded the models."""
     if isinstance(declared, str):
         own = apps.get_containing_app_config(module)
         label = declared if "." in declared or own is None else f"{own.label}.{declared}"

@@ -38,8 +38,7 @@ class Criterion:
     """True if the column may be null, or a relation on the way may be missing."""
 
     nulls_first: bool = False
-    """True if nulls rank before values. Never so of a first criterion: a row
-    without it is not ranked."""
+    """True if nulls rank before values. Never of the first criterion: a row without it is not ranked."""
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: str | F | OrderBy) -> Criterion:
@@ -76,7 +75,7 @@ def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
 
 
 def _may_be_missing(relation: Any) -> bool:
-    """Return true if a row may have no row at the other end, as in the reverse of a one-to-one."""
+    """Return True if a row may have no related row, as in the reverse of a one-to-one relation."""
     return bool(relation.null) if relation.concrete else True
 
 
@@ -160,8 +159,8 @@ class Order:
         return tuple(values)
 
     def bound_of(self, value: Any) -> tuple[float, bytes]:
-        """Return the score of a value of the first criterion, and the bytes with which the tie bytes of all members
-        begin that have it and no others of the same score do; none where the score tells.
+        """Return the score of a value of the first criterion, and a prefix of tie bytes that, among the members with this
+        score, only those with this value have; empty if the score is exact.
 
         Raises ``ValueError`` for what is not a value of the criterion, or lies beyond 64 bits.
         """

@@ -1,4 +1,4 @@
-"""One spelling for every value of a key column: in Redis, in marks, and as each database casts it to text.
+"""The canonical text of each value of a key column: in Redis, in marks, and as each database casts it to text.
 
 PostgreSQL casts the address ``10.0.0.1`` to ``10.0.0.1/32`` and true to ``true``; SQLite holds a UUID as 32 digits.
 A value, or any of these texts, is parsed to one value first, and that value's ``str()`` is the spelling. A type whose
@@ -36,7 +36,7 @@ class Spelling:
 
     @property
     def exact(self) -> type | None:
-        """A type whose every value has its spelling already, and can be no other: ``str(value)`` is enough."""
+        """The type whose values need no parsing, if there is one: ``str(value)`` is their text."""
         return int if self.parse is int else _EXACT.get(self.parse)
 
     @property
@@ -44,7 +44,7 @@ class Spelling:
         return self.parse is _text
 
     def parse_input(self, given: Any) -> Any:
-        """The value that a caller means by ``given``. Raises ``ValueError``."""
+        """Parse what a caller gives. Raises ``ValueError``."""
         # Fields make 7 of 7.5 and 1 of True.
         if isinstance(given, bool) and self.parse is not _boolean:
             raise ValueError(f"{given!r} is a bool")
@@ -79,10 +79,10 @@ def spelling_of(field: Any) -> Spelling:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     if not value.isascii():
-        value.encode()  # Lone surrogates: no database or Redis takes them
-    return value if type(value) is str else str.__str__(value)  # Of an enum, what it stands for
+        value.encode()  # raises for lone surrogates, which neither databases nor Redis take
+    return value if type(value) is str else str.__str__(value)  # the value of an enum
 
 
 def _uuid(value: Any) -> UUID:

@@ -1,4 +1,4 @@
-"""Types of values as units and scores: dates, datetimes and durations."""
+"""Kinds of values: dates, datetimes and durations, as units and scores."""
 
 from __future__ import annotations
 

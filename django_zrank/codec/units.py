@@ -37,17 +37,17 @@ EXACT_LOW: Final = -EXACT
 LOWEST: Final = -(2**63)
 HIGHEST: Final = 2**63 - 1
 SPAN: Final = 2**64
-"""More than lies between any two."""
+"""More than the distance between any two values."""
 
 DECIMALS: Final = Context(prec=60)
-"""Precise enough for whatever fits, whatever the context of the caller's thread is."""
+"""Precise enough for every value, independent of the context of the caller's thread."""
 
 Number = int | float
 Distance = int | float | Decimal | timedelta
 
 
 NUL: Final = b"\0"
-"""Before the 8 bytes of a member that needs some where others need none. No primary key begins so."""
+"""Precedes the 8 tie bytes of a member in an index where others have none. No primary key begins with it."""
 
 
 def pack(units: int) -> bytes:
@@ -71,7 +71,7 @@ def inexact(units: int) -> Unrankable:
 
 
 def plain_number(value: Any) -> Decimal:
-    """A plain number, as the decimal that its text shows (0.1 is a tenth)."""
+    """A number as the decimal that its text shows (0.1 is a tenth)."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError(f"expected a number, not {value!r}")
     return Decimal(str(value))

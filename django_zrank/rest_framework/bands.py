@@ -1,4 +1,4 @@
-"""Parameters that say how far a score, or a rank, may lie from mine."""
+"""Parameters for distances between scores, or ranks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BandParameter(Parameter):
 
 
 class RanksParameter(Parameter):
-    """A window of ranks: ``50``, or ``50,100`` for behind me and before me, as in a band. Fractions are cut off."""
+    """A window of ranks: ``50``, or ``50,100`` for below and above, as of a band. Fractions are cut off."""
 
     def __init__(self, ceiling: int | tuple[int, int] | None = None, help_text: Text = "") -> None:
         super().__init__(help_text)
@@ -90,7 +90,7 @@ class RanksParameter(Parameter):
 
 
 class StepsParameter(Parameter):
-    """Bands to try in turn, once for every step; windows of ranks where the request asks by ranks."""
+    """Bands to try in turn, the parameter repeated for every step; windows of ranks if the request has ``ranks``."""
 
     repeatable = True
     limit = 10
@@ -110,7 +110,7 @@ class StepsParameter(Parameter):
 
 
 _MOST_RANKS: Final = 10**9
-"""More than there are."""
+"""More than any ranking has."""
 
 
 def _at_most_two(text: str) -> list[str]:

@@ -37,13 +37,13 @@ logger = logging.getLogger("django_zrank.rest_framework.viewsets")
 
 
 class IndexViewSet(GenericViewSet[Any]):
-    """Base of the views of an index: which index, which member, and what its errors become.
+    """Base of the views of an index: finds the index and the member, and handles the index's errors.
 
     The docstring of a view with a path is written for its clients: REST framework shows it to them.
     """
 
     index: type[RankIndex] | RankIndex | None = None
-    """The index asked. Default: the one that the path names, else the project's default index."""
+    """The index. Default: the one that the path names, else the project's default index."""
 
     permission_classes = get_permission_classes()
     """The permissions. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
@@ -57,7 +57,7 @@ class IndexViewSet(GenericViewSet[Any]):
     """The parser of the query string of each action. Default: of the filters alone."""
 
     filtered_actions: ClassVar[Collection[str]] = ("list",)
-    """The actions that the filter backends apply to, where the serializer shows rows."""
+    """The actions that the filter backends apply to, if the serializer shows rows."""
 
     allow_groups = False
     """True to allow ``group``. A client that may name any group learns its members."""
@@ -66,10 +66,10 @@ class IndexViewSet(GenericViewSet[Any]):
     """True to ignore unknown parameters. By default they are a 400."""
 
     extra_parameters: Collection[str] = ()
-    """Further parameters that requests may have, such as ``utm_source``, or those that code of yours reads."""
+    """Further parameters that requests may have, such as ``utm_source``, or those that your own code reads."""
 
     def get_index(self) -> RankIndex:
-        """The index asked. 404 where there is none of that name, or none by default."""
+        """Return the index. 404 if there is none of that name, or no default index."""
         if self.index is not None:
             return self.index.instance() if isinstance(self.index, type) else self.index
         name = self.kwargs.get("index")
@@ -83,16 +83,16 @@ class IndexViewSet(GenericViewSet[Any]):
 
     @cached_property
     def served(self) -> RankIndex:
-        """The index asked, looked up once for a request."""
+        """The index, looked up once a request."""
         return self.get_index()
 
     def get_ranking(self) -> Ranking:
-        """The ranking before the filters of the query string. Override it to restrict every request."""
+        """Return the ranking, before the filters of the query string. Override it to restrict every request."""
         return self.served.ranking
 
     def get_filters(self) -> Mapping[str, str]:
-        """Parameter → path of the facet that it filters by. Default: every path of a facet, by its own name, or
-        ``facet_band`` where ``band`` is another parameter."""
+        """Return the path of the facet that each parameter filters by. Default: all paths, each by its own name, or by
+        ``facet_band`` if ``band`` is another parameter."""
         paths = self.served.faceting.paths
         if not paths:
             return {}
@@ -122,7 +122,7 @@ class IndexViewSet(GenericViewSet[Any]):
         )
 
     def get_query(self) -> Query:
-        """The reader of this action's query string, for what its clients may ask."""
+        """Return the parser of this action's query string."""
         # mypy doesn't take a class for hashable
         query_class: Any = self.query_classes.get(self.action or "", Query)
         return get_query(query_class, self.get_limits())
@@ -132,15 +132,15 @@ class IndexViewSet(GenericViewSet[Any]):
         return not issubclass(self.get_serializer_class(), EntrySerializer)
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """The rows that the results, and a member asked as by ``?member=``, are taken from."""
+        """Return the rows that results, and the member of ``?member=``, are taken from."""
         if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
             return super().get_queryset()
         return self.served.model._default_manager.all()  # type: ignore[no-any-return]
 
     def get_own_member(self) -> Any:
-        """The row of the user. 401 or 403 where nobody has signed in, 404 where the user has none.
+        """Return the row of the user. 401 or 403 if nobody has signed in, 404 if the user has no ranked row.
 
-        The index says that it is the user's, so no object permission is asked.
+        It is the user's own by the index's ``owner``, so object permissions aren't checked.
         """
         user = self.request.user
         if not (user and user.is_authenticated):
@@ -155,7 +155,7 @@ class IndexViewSet(GenericViewSet[Any]):
             raise
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
-        """Return the row ``pk``. 404 where there is none, 401 or 403 where the permissions refuse it."""
+        """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it."""
         try:
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
         except (OverflowError, DataError) as error:  # An id beyond what the column holds

@@ -1,4 +1,4 @@
-"""System checks of what only the REST API is concerned with."""
+"""System checks of the REST API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_facet_names"]
 
 @register("zrank")
 def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Facets that are called like a parameter of the REST API."""
+    """Check for facets that have the name of a parameter of the REST API."""
     messages: list[CheckMessage] = []
     for index in registry.all():
         try:

@@ -22,14 +22,14 @@ class KeyReused(APIException):
 
 
 class MemberNotRanked(NotFound):
-    """404: the member asked about has no rank, or the user owns no row of the model."""
+    """404: the member has no rank, or the user owns no row of the model."""
 
     default_detail = _("This member is not in the ranking.")
     default_code = "not_ranked"
 
 
 class NoOwner(NotFound):
-    """404: nobody can be looked up by the user, as the index names no ``owner``."""
+    """404: the index declares no ``owner``, so the user's row can't be looked up."""
 
     default_code = "no_owner"
 
@@ -39,7 +39,7 @@ class NoOwner(NotFound):
 
 
 class RankingUnavailable(APIException):
-    """503: the index is not built, or its Redis can't be reached. The client isn't told which."""
+    """503: the index is not built, or its Redis can't be reached. The response doesn't say which."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = _("The ranking is unavailable at the moment.")

@@ -21,7 +21,7 @@ class IndexViewExtension(OpenApiViewExtension):
     match_subclasses = True
 
     def view_replacement(self) -> Any:
-        """A subclass of the view whose schema, and whose annotated actions' schemas, know of the index."""
+        """A subclass of the view whose schema, and its annotated actions' schemas, extend :class:`IndexAutoSchema`."""
         found: Any = type(self.target.schema)
         if not issubclass(found, AutoSchema):
             return self.target
@@ -47,7 +47,7 @@ def _copy(method: Any, **attributes: Any) -> Any:
 
 @cache
 def _informed(found: Any) -> type[AutoSchema]:
-    """The schema class of a project, or of ``@extend_schema``, with what is known of the index beneath it."""
+    """The schema class of a project, or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
     if issubclass(IndexAutoSchema, found):
         return IndexAutoSchema
     return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})

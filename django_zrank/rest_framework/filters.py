@@ -1,4 +1,4 @@
-"""Facets and groups as parameters: each narrows a ranking."""
+"""Parameters that filter a ranking by facets and groups."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Condition(NamedTuple):
 
 
 class ValuesParameter(Parameter):
-    """Members that have one of these values, or with ``negated`` none of them.
+    """Members that have one of these values or, if ``negated``, none of them.
 
-    Separated by commas, in one parameter or in several. A comma within a value is written ``\\,``.
+    Values are separated by commas, or the parameter is repeated. A comma within a value is written ``\\,``.
     """
 
     repeatable = True
@@ -164,7 +164,7 @@ class FacetParameter(Parameter):
 def filter_parameters(
     index: RankIndex, filters: Mapping[str, str], *, groups: bool
 ) -> Iterator[tuple[str, Parameter]]:
-    """The parameters by which a ranking is narrowed, with their names. ``filters``: the path behind each name."""
+    """The parameters that filter a ranking, and their names. ``filters``: the path that each name stands for."""
     for name, path in filters.items():
         yield name, ValuesParameter(index, path)
         yield f"{name}__not", ValuesParameter(index, path, negated=True)
@@ -179,7 +179,7 @@ def filter_parameters(
 def narrow(ranking: Ranking, conditions: Mapping[str, Condition]) -> Ranking:
     """The members of ``ranking`` that meet all ``conditions``, each by the name of its parameter.
 
-    Raises ``ValidationError`` where the declared facets can't tell who does.
+    Raises ``ValidationError`` if no declared facets can answer that.
     """
     wanted: dict[str, list[Any]] = {}
     names: dict[str, str] = {}
@@ -188,7 +188,7 @@ def narrow(ranking: Ranking, conditions: Mapping[str, Condition]) -> Ranking:
         if not negated:
             wanted[path] = [value for value in values if value in wanted.get(path, values)]
     try:
-        # Wanted values in one call, so that a composite facet is found; unwanted ones one by one: none of them will do.
+        # Filters in one call, so that a composite facet is found. Exclusions one by one: together they mean "not all".
         if wanted:
             ranking = ranking.filter(**{f"{path}__in": values for path, values in wanted.items()})
         for path, values, negated in conditions.values():

@@ -1,4 +1,4 @@
-"""Parameters that REST framework's own parts read: filter backends, renderers and versions."""
+"""Parameters that REST framework itself reads: those of filter backends, renderers and versioning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["backend_parameters", "common_parameters"]
 
 @cache
 def common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
-    """The parameters that every action of a view takes: ``URL_FORMAT_OVERRIDE``, and that of its version."""
+    """The parameters of every action of a view: ``URL_FORMAT_OVERRIDE``, and that of its versioning class."""
     names = [format_parameter]
     if versioning_class is not None and issubclass(versioning_class, QueryParameterVersioning):
         names.append(versioning_class.version_param)
@@ -24,7 +24,7 @@ def common_parameters(format_parameter: str | None, versioning_class: Any) -> fr
 
 
 def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
-    """The parameters of the filter backends, as they name them for OpenAPI, and those of django-filter."""
+    """The parameters of a view's filter backends, by their OpenAPI names; of django-filter, by its own."""
     for backend_class in view.filter_backends:
         backend: Any = backend_class()
         if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular

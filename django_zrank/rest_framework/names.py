@@ -1,4 +1,4 @@
-"""Names of parameters. Nothing of REST framework is imported here, as every ``manage.py`` command loads it."""
+"""Names of parameters. This imports nothing of REST framework, as every ``manage.py`` command loads it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RESERVED: Final = frozenset(
 
 
 def filter_name(path: str, taken: Collection[str], paths: Collection[str]) -> str:
-    """The parameter that filters by the facet at ``path``: its own name, or ``facet_band`` where ``band`` is ``taken``.
-    ``paths``: of all facets."""
+    """The parameter that filters by the facet at ``path``: its own name, or ``facet_band`` if ``band`` is ``taken``.
+    ``paths``: those of all facets."""
     name = path
     while name in taken or (name != path and name in paths):
         name = f"facet_{name}"

@@ -1,7 +1,7 @@
-"""The views described for drf-spectacular. Imported only where it is installed.
+"""OpenAPI schemas of the views, by drf-spectacular. Imported only if that is installed.
 
-The query string is described by what parses it, :mod:`.parameters`. Types come from the model: of the index that the
-view serves, or, where a variable in the path names one, of all of them.
+The query string is described by what parses it, :mod:`.parameters`. Types are those of the model of the index that the
+view serves, or of all indexes if the path has a variable for one.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class IndexAutoSchema(AutoSchema):
         """The view described."""
         return cast("IndexViewSet", self.view)
 
-    # Of which index
+    # Indexes
 
     def get_indexes(self) -> list[RankIndex]:
-        """The index that the view serves, or all that the path may name, of those that the action is for."""
+        """The index that the view serves, or all that the path may name, as far as they support the action."""
         needed = {"counts": "faceting", "change": "rule"}.get(self.viewset.action or "")
         return [one for one in self._get_indexes() if not needed or getattr(one, needed)]
 
@@ -70,12 +70,12 @@ class IndexAutoSchema(AutoSchema):
             return []
 
     def is_excluded(self) -> bool:
-        # Short paths without a default index answer 404. Nothing can be counted by where no facet is declared.
+        # Short paths without a default index answer 404; without facets, so do counts.
         return not self.get_indexes() or super().is_excluded()
 
     def get_operation_id(self) -> str:
         operation_id = super().get_operation_id()
-        # Parameters don't count: else it would be the one of the path without the index.
+        # drf-spectacular ignores variables: it would be that of the path without the index.
         return f"index_{operation_id}" if "index" in uritemplate.variables(self.path) else operation_id
 
     # Parameters
@@ -219,7 +219,7 @@ class IndexAutoSchema(AutoSchema):
         return component_name(indexes[0].name if len(indexes) == 1 else "any index")
 
     def _get_result_schema(self) -> Schema:
-        """One member, as :meth:`~.viewsets.IndexViewSet.get_results` shows it."""
+        """One member, as :meth:`~.viewsets.IndexViewSet.get_results` serializes it."""
         serializer_class = self.viewset.get_serializer_class()
         if not self.viewset.shows_rows():
             return self.resolve_serializer(cast("Serializer[Any]", serializer_class()), "response").ref

@@ -1,4 +1,4 @@
-"""A ranking by pages."""
+"""Pagination of a ranking."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Board", "LeaderboardPagination", "get_page_parameters", "get_paginat
 
 
 class LeaderboardPagination(PageNumberPagination):
-    """``?page=3&page_size=20``: pages of 50, or of the project's ``PAGE_SIZE``; 100 at most if the client says."""
+    """``?page=3&page_size=20``: pages of 50, or of the project's ``PAGE_SIZE``. Clients may ask for up to 100."""
 
     page_size = api_settings.PAGE_SIZE or 50
     page_size_query_param = "page_size"
@@ -34,7 +34,7 @@ def get_pagination_class() -> type[BasePagination]:
 
 
 def get_page_parameters(paginator: BasePagination | None) -> dict[str, int | None]:
-    """The parameters that say which page, its length first: the lowest number of each, None for the page's own."""
+    """The parameters of a paginator, the length of a page first, and the lowest value of each; None for the page's."""
     lowest = {
         "limit_query_param": 1,
         "page_size_query_param": 1,
@@ -46,7 +46,7 @@ def get_page_parameters(paginator: BasePagination | None) -> dict[str, int | Non
 
 
 class Board:
-    """A ranking as the list that a paginator cuts pages from: one round trip to count it, one for a page."""
+    """A ranking as the list that a paginator slices: one round trip to count it, one for a page."""
 
     def __init__(self, ranking: Ranking, paginator: BasePagination | None) -> None:
         self.ranking = ranking
@@ -60,7 +60,7 @@ class Board:
         return self.count()
 
     def __getitem__(self, page: slice) -> Sequence[Entry]:
-        """The entries of a page. 400 for one so long that it would hold Redis up."""
+        """The entries of a page. 400 for a page longer than ``ZRANK["MAX_N"]``."""
         ceiling = get_settings().max_n
         if page.stop - page.start > ceiling:
             # LimitOffsetPagination has no maximum unless the project gives it one.

@@ -1,7 +1,7 @@
-"""Parameters of a query string. Each knows its index and its limits, and serves every request.
+"""Parameters of a query string. An instance is made once for an index and its limits, and serves all requests.
 
-``read()`` takes the texts that were given and returns a value, or raises ``ValidationError``; ``get_schema()`` is the
-JSON schema of the same texts, so the two stand side by side.
+``read()`` parses the texts that were given, or raises ``ValidationError``; ``get_schema()`` is the JSON schema of the
+same texts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
     "RefusedParameter",
 ]
 
-Text = Any  # A text, or one translated when it is shown
+Text = Any  # str, or a lazy translation
 
 
 class Parameter:
-    """One parameter: how to read it, and how to describe it."""
+    """One parameter: parses its texts, and describes them."""
 
     repeatable: ClassVar[bool] = False
     """True if it may be given several times."""
@@ -40,26 +40,26 @@ class Parameter:
 
     required = False
     hidden = False
-    """True to leave it out of schemas: it is known only to be refused."""
+    """True to leave it out of schemas."""
 
     def __init__(self, help_text: Text = "") -> None:
         self.help_text = help_text
 
     def read(self, texts: Sequence[str]) -> Any:
-        """The value. ``texts`` has one item, or more of a repeatable parameter."""
+        """Parse what was given. ``texts`` has one item; of a repeatable parameter it may have more."""
         return self.read_one(texts[0])
 
     def read_one(self, text: str) -> Any:
-        """The value of one text."""
+        """Parse one text."""
         raise NotImplementedError
 
     def get_schema(self) -> Schema:
-        """The JSON schema of what may be given."""
+        """Return the JSON schema of what may be given."""
         raise NotImplementedError
 
 
 class RefusedParameter(Parameter):
-    """A parameter that this view doesn't take: the 400 says so, rather than that there is none of that name."""
+    """A parameter that this view doesn't allow: the 400 says that, and not that it is unknown."""
 
     hidden = True
 
@@ -105,7 +105,7 @@ class FlagParameter(Parameter):
 
 
 class PageParameter(Parameter):
-    """The number of a page, which the paginator reads and describes: 404 where there is none."""
+    """The number of a page, which the paginator parses and describes."""
 
     hidden = True
 
@@ -139,7 +139,7 @@ class MemberParameter(Parameter):
 
 
 class MembersParameter(MemberParameter):
-    """Members, by primary keys: separated by commas, in one parameter or in several."""
+    """Members, by primary key: separated by commas, or the parameter repeated."""
 
     repeatable = True
     explode = False  # Django takes 1,000 parameters a request

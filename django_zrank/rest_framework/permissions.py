@@ -1,4 +1,4 @@
-"""Permissions: to ask at all, and to ask as a member."""
+"""Permissions: of a request, and to ask as a member."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["IsOwner", "get_permission_classes"]
 
 
 class IsOwner(BasePermission):
-    """Lets a user ask as a member that is the user's own, by the index's ``owner``, and as nobody else.
+    """Allows users to ask as members of their own, by the index's ``owner``, and as no other member.
 
-    A view that lets others ask as well says so beside it: ``IsOwner | IsAdminUser``.
+    To allow others as well, combine it: ``IsOwner | IsAdminUser``.
     """
 
     message = _("You can't ask as somebody else.")
@@ -34,7 +34,7 @@ class IsOwner(BasePermission):
         index: RankIndex = view.get_index()  # type: ignore[attr-defined]
         owner = index.get_owner()
         if owner is not None:
-            # Somebody who owns several rows may ask as any of them, not only as the first.
+            # A user with several rows may ask as any of them, not only as the first.
             own = type(obj)._default_manager.filter(**{owner: user.pk})
             return bool(own.filter(pk=obj.pk).exists())
         try:
@@ -44,8 +44,8 @@ class IsOwner(BasePermission):
 
 
 def get_permission_classes() -> list[Any]:
-    """The project's ``DEFAULT_PERMISSION_CLASSES``; ``[IsAuthenticated]`` where the project sets none, as REST
-    framework's own default would let anybody in."""
+    """The project's ``DEFAULT_PERMISSION_CLASSES``; ``[IsAuthenticated]`` if the project sets none, as REST
+    framework's own default lets everybody in."""
     if "DEFAULT_PERMISSION_CLASSES" in api_settings.user_settings:
         return list(api_settings.DEFAULT_PERMISSION_CLASSES)
     return [IsAuthenticated]

@@ -1,7 +1,7 @@
-"""Query strings: the parameters of an action, and what a request asks by them.
+"""Parsers of query strings.
 
-A reader is made once for what a view allows, and serves every request. Every refusal is a 400 whose body names the
-parameter. An unknown one is refused too: ignored, a misspelt filter would show everybody.
+A parser is made once for what a view allows, and serves all requests. What it refuses is a 400 whose body names the
+parameter. Unknown parameters are refused, too: if a misspelt filter were ignored, the response would show everybody.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Limits:
-    """The parameters that a view allows. Hashable, so that a reader is made once for each."""
+    """The parameters that a view allows. Hashable, so that a parser is made once for each."""
 
     index: RankIndex
     max_n: int
     filters: tuple[tuple[str, str], ...] = ()
     allow_groups: bool = False
     others: frozenset[str] = frozenset()
-    """Parameters that something else reads: pages, filter backends, renderers."""
+    """Parameters that something else parses: pages, filter backends, renderers."""
 
     allow_unknown: bool = False
     pages: tuple[tuple[str, int | None], ...] = ()
-    """Parameters of the paginator, with the lowest number that each takes; None for one that it reads itself."""
+    """Parameters of the paginator, with the lowest number of each; None for one that it parses itself."""
 
     max_excluded: int = 1000
     allow_seed: bool = False
@@ -63,7 +63,7 @@ class Limits:
 
 
 class Query:
-    """The query string of an action that takes filters alone."""
+    """The query string of an action: filters, and in subclasses further parameters."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -78,16 +78,16 @@ class Query:
         self.required: list[tuple[str, ...]] = [
             (name,) for name, parameter in own.items() if parameter.required
         ]
-        """Parameters that a request must have: of each group, one."""
+        """Groups of parameters: a request must have one of each."""
 
     def get_parameters(self) -> dict[str, Parameter]:
-        """The parameters that are no filters, by name."""
+        """Return the parameters other than filters, by name."""
         return {}
 
     def read(self, data: QueryDict) -> tuple[dict[str, Any], dict[str, Condition]]:
-        """Parse a query string: the values of what was given, by name, and the filters.
+        """Parse a query string. Returns the values given, by name, and the filters.
 
-        Raises ``ValidationError`` with everything that is wrong.
+        Raises ``ValidationError`` with all that is wrong.
         """
         arguments: dict[str, Any] = {}
         conditions: dict[str, Condition] = {}
@@ -100,7 +100,7 @@ class Query:
                     continue
                 texts = data.getlist(name)
                 if len(texts) > 1 and not parameter.repeatable:
-                    # Which of them counts is not left to guessing: proxies and frameworks differ in it.
+                    # Proxies and frameworks differ in which of them counts.
                     raise ValidationError([_("Give this parameter once.")], code="repeated")
                 value = parameter.read(texts)
                 if isinstance(value, Condition):
@@ -117,11 +117,11 @@ class Query:
         return arguments, conditions
 
     def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
-        """Return the reader of the parameter ``name``."""
+        """Return the parameter ``name``."""
         return self.parameters.get(name)
 
     def check_other(self, name: str, data: QueryDict) -> None:
-        """Raise ``ValidationError`` for a parameter that nothing reads, naming those that are spelled alike."""
+        """Raise ``ValidationError`` for an unknown parameter, naming those with similar names."""
         if name in self.limits.others or self.limits.allow_unknown:
             return
         known = {
@@ -144,7 +144,7 @@ _PAGES: Final = {1: _("The number of results on a page."), 0: _("The number of r
 
 
 class ListQuery(Query):
-    """The query string of a leaderboard: the paginator reads the pages, once they are known to be numbers."""
+    """The query string of a leaderboard. Pages are parsed by the paginator; here they only have to be numbers."""
 
     def get_parameters(self) -> dict[str, Parameter]:
         return {
@@ -223,5 +223,5 @@ class RecommendationQuery(Query):
 
 @lru_cache(maxsize=1024)
 def get_query(kind: Callable[[Limits], Query], limits: Limits) -> Query:
-    """The reader of ``kind`` for what a view allows."""
+    """Return the parser of ``kind`` for what a view allows."""
     return kind(limits)

@@ -1,4 +1,4 @@
-"""Types of an index's values as JSON schema. Nothing of drf-spectacular is imported here."""
+"""JSON schemas of the values of an index. This imports nothing of drf-spectacular."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TYPES: Final[tuple[tuple[type[models.Field[Any, Any]], Schema], ...]] = (
 
 
 def field_schema(field: Any) -> Schema:
-    """The values of a model field, as REST framework's encoder writes them."""
+    """The schema of a model field's values, as REST framework's encoder writes them."""
     field = value_field(field)  # The primary key of a child model is a relation, for one
     return dict(next(schema for kind, schema in _TYPES if isinstance(field, kind)))
 
@@ -90,12 +90,12 @@ def _distance_type(index: RankIndex) -> str:
 
 
 def facet_schema(index: RankIndex, path: str) -> Schema:
-    """A value of a facet, as a response shows it. A row may hold what ``choices`` doesn't list."""
+    """A value of a facet, as a response shows it. A row may have a value that ``choices`` doesn't list."""
     return field_schema(index.faceting.reading(path).field(path))
 
 
 def choices_of(field: Any) -> list[Any]:
-    """The values that a field with ``choices`` may have; empty for one without."""
+    """The values of a field with ``choices``; none of a field without."""
     values = [value for value, _label in getattr(field, "flatchoices", ()) or () if value is not None]
     if values and "" not in values and getattr(field, "blank", False) and isinstance(values[0], str):
         values.append("")
@@ -108,13 +108,13 @@ def component_name(text: str) -> str:
 
 
 def enumeration(words: Iterable[str]) -> Schema:
-    """One of ``words``. An enumeration of none is not allowed."""
+    """One of ``words``; any text if there are none, as an enumeration must not be empty."""
     listed = list(words)
     return {"type": "string", "enum": listed} if listed else {"type": "string"}
 
 
 def one_of(schemas: Iterable[Schema]) -> Schema:
-    """Any of ``schemas``: of indexes whose types differ."""
+    """Any of ``schemas``, those of several indexes."""
     different: list[Schema] = []
     for schema in schemas:
         different += [one for one in schema.get("anyOf", [schema]) if one not in different]

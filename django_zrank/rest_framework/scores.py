@@ -1,4 +1,4 @@
-"""The view that changes scores which begin in Redis."""
+"""The view that changes scores (write-behind)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Change(serializers.Serializer[Any]):
 
 @lru_cache(maxsize=1024)
 def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]:
-    """The serializer of a request: ``by`` where scores are incremented, else ``value``."""
+    """The serializer of a request: ``by`` if scores are incremented, else ``value``."""
     own: Any = index.column.field  # type: ignore[union-attr]
     options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
     kind: Any = serializers.IntegerField
@@ -79,7 +79,7 @@ class ScoreViewSet(IndexViewSet):
         return get_change_serializer(self._get_changed_index())
 
     def get_idempotency_key(self) -> str:
-        """The name of this change, ``""`` for none. Default: the header, of each user apart."""
+        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header."""
         key = self.request.headers.get(IDEMPOTENCY_KEY, "")
         if len(key) > LONGEST_KEY:
             message = _("Ensure this field has no more than {max_length} characters.")

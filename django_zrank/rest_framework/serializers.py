@@ -49,11 +49,11 @@ def shows_rank(serializer_class: Any) -> bool:
 
 
 def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list[dict[str, Any]]:
-    """Each entry of a ranking, then what ``serializer`` (``many=True``) shows of its row.
+    """Return each entry of a ranking, joined with what ``serializer`` (``many=True``) shows of its row.
 
     ``pk``, ``score`` and ``rank`` are the ranking's; ``rank = None`` in the serializer leaves that one out. A field of
-    the serializer may bear one of these names if it shows the same thing: the primary key, or the model field that is
-    the score. Otherwise one of the two would be lost without a word, so it is an ``ImproperlyConfigured``.
+    the serializer may have one of these names if it shows the same value: the primary key, or the model field that is
+    the score. Otherwise raises ``ImproperlyConfigured``, as one of the two would be lost.
     """
     shown = serializer.data
     if shown:

@@ -20,10 +20,10 @@ app_name = "django_zrank"
 
 
 def get_urls() -> list[URLPattern | URLResolver]:
-    """The paths without an index, those of each registered index, and those of any name.
+    """Return the paths without an index, those of each registered index, and those of any name.
 
-    Paths of their own give each index a schema of its own, which tells its facets and types. The last ones answer what
-    was registered later, and unknown names; no schema shows them.
+    With paths of its own, each index has an OpenAPI schema of its own, with its facets and types. The last ones answer
+    for indexes that are registered later, and for unknown names; no schema shows them.
     """
     return [
         *_get_paths(""),
@@ -37,7 +37,7 @@ def get_urls() -> list[URLPattern | URLResolver]:
 
 
 def _get_paths(prefix: str, **attributes: RankIndex | None) -> list[URLPattern | URLResolver]:
-    """The paths of both views. ``prefix``: of their names."""
+    """The paths of both views; ``prefix``: of their names."""
     draw: Any = RecommendationViewSet.as_view({"get": "list"}, name="Recommendations", **attributes)
     documented = {"__doc__": LeaderboardViewSet.__doc__, "__module__": LeaderboardViewSet.__module__}
     board = type(LeaderboardViewSet.__name__, (LeaderboardViewSet,), {**documented, **attributes})

@@ -1,4 +1,4 @@
-"""The views. Each is a shell around one verb of a ranking."""
+"""The views. Each action calls one method of a ranking."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class RecommendationViewSet(IndexViewSet):
 
     @property
     def default_response_headers(self) -> dict[str, str]:
-        # As by never_cache(), without its 50 µs of working that out again for each response.
+        # As never_cache() sets it, which takes 50 µs for each response.
         return {
             **super().default_response_headers,
             "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
         }
 
     def get_max_band(self) -> Band | None:
-        """The widest band that may be asked for. None: no ceiling, as by default where the index has no band."""
+        """Return the widest band allowed. None: no ceiling, as by default if the index has no band."""
         band = self.served.get_band() if self.max_band is None else None
         if band is None:
             return self.max_band
@@ -101,7 +101,7 @@ class RecommendationViewSet(IndexViewSet):
         return member
 
     def check_member_permissions(self, member: models.Model) -> None:
-        """Answer 403, or 401, where the user may not ask as ``member``."""
+        """Answer 403, or 401, if the user may not ask as ``member``."""
         for permission_class in self.member_permission_classes:
             permission = permission_class()
             if not (
@@ -121,7 +121,7 @@ class RecommendationViewSet(IndexViewSet):
         band: Any = recommendations.band
         return Response(
             {
-                # Fit to be asked for again: seconds are not, since a date's band counts in days.
+                # In a form that ``band`` takes: seconds would not do, since the band of a date counts in days.
                 "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
                 "candidates": recommendations.candidates,
                 "results": self.get_results(recommendations),
