@@ -25,11 +25,11 @@ WIDTH: Final = 800
 HEIGHT: Final = 140
 
 _HEAD: Final = 12
-"""Above the highest bar, for marks."""
+"""Space above the highest bar, for the marked members."""
 
 
 class Bar(NamedTuple):
-    """The members with scores from ``low`` to ``high``, and where they are drawn."""
+    """The number of members with scores from ``low`` to ``high``, and the position of their bar."""
 
     low: Any
     high: Any
@@ -60,7 +60,7 @@ class Histogram:
     """The position of the band, and its width."""
 
     own: float | None = None
-    """The position of the member that asked."""
+    """The position of the member drawn for."""
 
     drawn: Sequence[float] = ()
     """The positions of those drawn for it."""
@@ -92,7 +92,7 @@ class Histogram:
 def draw_histogram(
     index: RankIndex, view: View, low: Number | None = None, high: Number | None = None
 ) -> Histogram | None:
-    """The histogram of a ranking between two scores, by default all; None if nobody is ranked.
+    """The histogram of a ranking between two scores, by default of all; None if nobody is ranked.
 
     Two round trips for the ends, and one for 40 ZCOUNTs, whatever the number of members.
     """
@@ -118,7 +118,7 @@ def _unit(index: RankIndex) -> int:
 
 
 def _edges(start: float, end: float, unit: int) -> list[float]:
-    """The ends of up to 40 ranges, each as wide as the others."""
+    """The ends of up to 40 ranges of the same width."""
     if start == end:
         return [start, end + unit]
     if unit:

@@ -32,7 +32,7 @@ __all__ = ["RankingAdmin"]
 
 
 class RankingAdmin(_Base):
-    """Pages over the registry; nothing of them is a row that could be edited.
+    """Pages about the registered indexes, which aren't rows: nothing can be edited.
 
     ``zrank.view_ranking`` lets staff see them, ``zrank.rebuild_ranking`` request verifications and rebuilds as well.
     """
@@ -112,7 +112,7 @@ class RankingAdmin(_Base):
         )
 
     def jobs_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Request a job by POST; by GET the jobs alone, for the script that renews them on the page."""
+        """POST requests a job; GET returns the jobs alone, for the script that refreshes them on the page."""
         self._require_view(request)
         index = self._index(object_id)
         if request.method in ("GET", "HEAD"):
@@ -161,7 +161,7 @@ class RankingAdmin(_Base):
         }
 
     def _rows(self, request: HttpRequest, index: RankIndex, draw: Draw) -> list[tuple[Any, Any, str]]:
-        """Each member drawn with its row and the row's page: for those who may see rows of the model."""
+        """Each member drawn, with its row and the row's page if the user may view rows of the model."""
         model_admin = self.admin_site._registry.get(index.model)
         if model_admin is None or not model_admin.has_view_permission(request):
             return [(entry, None, "") for entry in draw.drawn]

@@ -1,4 +1,4 @@
-"""The state of an index, as the admin shows it: cheap however many members there are."""
+"""The state of an index, as the admin shows it, at a cost independent of the number of members."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _COUNTING: Final = 0.25
 """Seconds that counting the rows may take; a verification counts them, too."""
 
 _LOOKING: Final = 2.0
-"""Seconds that everything else of the database may take."""
+"""Seconds that all other queries may take."""
 
 
 @dataclass(frozen=True)
 class State:
-    """An index, seen from both sides."""
+    """The state of an index in Redis and in the database."""
 
     index: RankIndex
 
     gauges: Gauges | None = None
-    """None where the database did not answer in time, or Redis had not answered for another index."""
+    """None if the database did not answer in time, or Redis had not answered for another index."""
 
     rows: int | None = None
-    """The rows that the database ranks; None where counting them takes too long."""
+    """The number of rows that the database ranks; None if counting them takes too long."""
 
     has_open_jobs: bool = False
 
@@ -56,7 +56,7 @@ class State:
 
 
 def read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
-    """Yield the state of each index. Where Redis doesn't answer for one, it isn't asked for the others."""
+    """Yield the state of each index. If Redis doesn't answer for one, it isn't asked about the others."""
     is_there = True
     for index in indexes:
         state = read_state(index) if is_there else State(index)
@@ -89,12 +89,11 @@ class Server:
     policy: str
 
     own: int | None
-    """Bytes that the index takes there without its facet rankings, as Redis estimates them; None where it doesn't
-    say."""
+    """Bytes that the index takes there without its facet rankings, as Redis estimates them; None if unknown."""
 
 
 def read_servers(index: RankIndex) -> list[Server]:
-    """Each server once. Two round trips a shard; none where Redis can't be reached."""
+    """Each server once; none if Redis can't be reached. Two round trips a shard."""
     found: dict[str, Server] = {}
     try:
         for part in index.parts:

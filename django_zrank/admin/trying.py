@@ -1,4 +1,4 @@
-"""The form that draws members for one member, to see what ``recommend()`` does."""
+"""The form that tries ``recommend()`` out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draw:
 
 
 class TryForm(forms.Form):
-    """The parameters of ``recommend()``, with a field for each path of the facets. It only reads."""
+    """The parameters of ``recommend()``, with a field for each path of the facets. Nothing is changed."""
 
     member = forms.CharField(
         required=False, max_length=255, help_text="A primary key. Empty: the member in the middle."
@@ -85,7 +85,7 @@ class TryForm(forms.Form):
             raise forms.ValidationError(str(error)) from None
 
     def draw(self) -> Draw | None:
-        """Draw, or note on the form why that can't be."""
+        """Draw, or add an error to the form."""
         asked = self.cleaned_data
         try:
             member = asked["member"]
@@ -111,7 +111,7 @@ class TryForm(forms.Form):
         return self.ranking[size // 2].pk
 
     def _histograms(self, me: Entry, drawn: Recommendations[Any]) -> list[Histogram | None]:
-        """The whole ranking, and twice the band, both with those drawn."""
+        """Histograms of the whole ranking, and of twice the band, both with those drawn."""
         kind, view = self.index.ordering.first.kind, self.ranking.view
         own = kind.encode(me.score)
         below, above = map(kind.distance, sides(drawn.band))
@@ -125,7 +125,7 @@ class TryForm(forms.Form):
 
 
 def _band_text(band: Any) -> str:
-    """A band as the form takes it."""
+    """A band as text for the form."""
     below, above = sides(band)
     return str(below) if below == above else f"{below},{above}"
 

@@ -159,8 +159,8 @@ class Order:
         return tuple(values)
 
     def bound_of(self, value: Any) -> tuple[float, bytes]:
-        """Return the score of a value of the first criterion, and a prefix of tie bytes that, among the members with this
-        score, only those with this value have; empty if the score is exact.
+        """Return the score of a value of the first criterion, and the prefix of tie bytes that, of all members with
+        this score, only those with this value have; empty if the score is exact.
 
         Raises ``ValueError`` for what is not a value of the criterion, or lies beyond 64 bits.
         """

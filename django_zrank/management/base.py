@@ -13,7 +13,7 @@ __all__ = ["IndexCommand", "ZRankCommand"]
 
 
 class ZRankCommand(BaseCommand):
-    """A command that says nothing but errors at ``--verbosity 0``."""
+    """A command that prints only errors at ``--verbosity 0``."""
 
     quiet = False
 
@@ -22,7 +22,7 @@ class ZRankCommand(BaseCommand):
         return super().execute(*args, **options)
 
     def say(self, line: str) -> None:
-        """Write a line to stdout, unless the command is to be quiet."""
+        """Write a line to stdout, unless the command is quiet."""
         if not self.quiet:
             self.stdout.write(line)
 
@@ -34,7 +34,7 @@ class IndexCommand(ZRankCommand):
         parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
 
     def named(self, names: list[str]) -> list[RankIndex]:
-        """The indexes of these names, or all where none is named."""
+        """The indexes of these names, or all if there are none."""
         try:
             indexes = registry.named(names)
         except LookupError as error:

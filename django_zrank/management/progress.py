@@ -22,7 +22,7 @@ class _NoBar:
 
 
 def progress_bar(title: str, *, hidden: bool, total: Callable[[], int]) -> AbstractContextManager[Any]:
-    """Return a bar for ``total()`` rows, which are counted only where somebody can see it: not without a terminal."""
+    """Return a bar for ``total()`` rows, which are counted only if the bar is shown: not without a terminal."""
     if hidden or tqdm is None:
         return nullcontext(_NoBar())
     bar = tqdm(desc=title, unit=" rows", unit_scale=True, disable=None)

@@ -13,13 +13,13 @@ register = template.Library()
 
 @register.filter
 def number(value: int | None) -> str:
-    """A number with a comma at every third digit; a dash for none."""
+    """A number with thousands separators; a dash for None."""
     return f"{value:,}" if isinstance(value, int) else "-"
 
 
 @register.filter
 def plain(value: float) -> str:
-    """A number as SVG and HTML read it, whatever the language."""
+    """A number as SVG and HTML parse it, whatever the language."""
     return repr(value)
 
 

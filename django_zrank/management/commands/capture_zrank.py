@@ -1,4 +1,4 @@
-"""``manage.py capture_zrank``: the triggers that write down what changes."""
+"""``manage.py capture_zrank``: the triggers that record changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..base import ZRankCommand
 
 class Command(ZRankCommand):
     help = (
-        "Installs the triggers that write down what changes, as migrate does, and drops those that another "
-        "declaration of the same indexes asked for. Before you remove the app, stop sync_zrank and run it with "
+        "Installs the triggers that record changes, as migrate does, and drops those that another "
+        "declaration of the same indexes needed. Before you remove the app, stop sync_zrank and run it with "
         "--drop: a trigger without its table fails every write."
     )
 
@@ -23,7 +23,7 @@ class Command(ZRankCommand):
         parser.add_argument(
             "--database",
             choices=tuple(connections),
-            help="One database, and what other aliases of it ask for as well. Default: all of them.",
+            help="One database, with what its other aliases need. Default: all databases.",
         )
         action = parser.add_mutually_exclusive_group()
         action.add_argument(
@@ -32,7 +32,7 @@ class Command(ZRankCommand):
         action.add_argument(
             "--drop",
             action="store_true",
-            help="Remove all of them. The next migrate or sync_zrank restores them.",
+            help="Remove all triggers. The next migrate or sync_zrank restores them.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,7 +45,7 @@ class Command(ZRankCommand):
             raise CommandError(f"Capture is not complete in: {', '.join(amiss)}.")
 
     def do(self, alias: str, **options: Any) -> bool:
-        """Act on one database. Returns whether its triggers are as they should be."""
+        """Act on one database. Return True if its triggers are complete afterwards."""
         indexes = captured(alias)
         if not options["check"]:
             if options["drop"]:

@@ -1,4 +1,4 @@
-"""``manage.py prune_zrank``: remove what renamed and removed indexes have left."""
+"""``manage.py prune_zrank``: remove what is left of renamed and removed indexes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..base import ZRankCommand
 
 class Command(ZRankCommand):
     help = (
-        "Removes the keys in Redis, and the rows and triggers in the databases, of indexes that are not registered "
-        "any more. Run it when no process of an older release is left."
+        "Removes the keys in Redis, and the rows and triggers in the databases, of indexes that are no longer "
+        "registered. Run it when no process of an older release is running."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "name",
             nargs="*",
-            help="Names that indexes had. Their keys are removed even where no database here knows of that build. "
+            help="Names of former indexes. Their keys are removed even if no database here knows of their build. "
             "Default: every name that a database knows and no index has.",
         )
         parser.add_argument(
-            "--dry-run", action="store_true", help="Say what would be removed, and do nothing."
+            "--dry-run", action="store_true", help="Show what would be removed, and do nothing."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,7 +45,7 @@ class Command(ZRankCommand):
     def report(self, left: Leftover, done: str, *, named: bool) -> None:
         if left.foreign and not named:
             self.say(
-                f"{left.index}: its keys in Redis are left: no database here knows of their build. "
+                f"{left.index}: its keys in Redis are kept, as no database here knows of their build. "
                 f"If they are not another project's: prune_zrank {left.index}"
             )
         else:

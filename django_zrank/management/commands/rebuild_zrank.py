@@ -20,12 +20,12 @@ class Command(IndexCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
+        parser.add_argument("--dry-run", action="store_true", help="Show what would be done, and do nothing.")
         parser.add_argument(
             "--batch-size",
             type=int,
             default=BATCH_SIZE,
-            help=f"Rows that are read at once, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
+            help=f"Rows to read at once, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
         )
         parser.add_argument(
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
@@ -53,7 +53,7 @@ class Command(IndexCommand):
         self.say(f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})")
 
     def rebuild(self, index: RankIndex, batch_size: int, quiet: bool) -> tuple[int, float]:
-        """Returns the members, and the seconds it took."""
+        """Return the number of members, and the seconds it took."""
         began = monotonic()
         with progress_bar(index.name, hidden=quiet, total=lambda: count_rows(index)) as bar:
             members = rebuild(index, batch_size=batch_size, progress=bar.update)

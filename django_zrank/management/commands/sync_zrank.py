@@ -20,7 +20,7 @@ from ..base import IndexCommand
 
 
 class Command(IndexCommand):
-    help = "Brings indexes in step with the database: repairs those that aren't healthy, and works off marks."
+    help = "Brings indexes up to date with the database: repairs those that aren't healthy, and works off marks."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -29,7 +29,7 @@ class Command(IndexCommand):
             "--interval",
             type=float,
             default=0.5,
-            help="With --watch: seconds between two looks, while nothing changes. Default: 0.5.",
+            help="With --watch: seconds between two polls, while nothing changes. Default: 0.5.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,7 +51,7 @@ class Command(IndexCommand):
                 self.stderr.write(str(error))
                 failed = True
         if failed:
-            raise CommandError("Not every index is in step.")
+            raise CommandError("Not every index is up to date.")
 
     def report(self, index: RankIndex, done: Synced) -> None:
         self.say(f"{index.name}: {done}")
@@ -64,8 +64,8 @@ class Command(IndexCommand):
 @contextmanager
 def set_by_signals(*numbers: int) -> Iterator[Event]:
     """An event that each of these signals sets."""
-    # A handler runs in the middle of whatever the main thread does. Inside of wait(), that holds the lock that set()
-    # takes: the process would hang. put() may be called at any moment.
+    # A handler interrupts the main thread anywhere. Within wait(), that holds the lock that set() takes: the process
+    # would hang. put() may be called at any moment.
     received: SimpleQueue[int | None] = SimpleQueue()
     event = Event()
 

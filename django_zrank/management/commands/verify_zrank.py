@@ -1,34 +1,34 @@
 """``manage.py verify_zrank``: compare indexes with the database, and repair them.
 
-``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …], "leftovers": [{"index": …, "databases": […]}, …]}``:
-leftovers are names that no index has any more, and that databases still have rows of (``prune_zrank`` removes them).
-Of each index it tells:
+``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …], "leftovers": [{"index": …, "databases": […]}, …]}``.
+Leftovers are names that no index has any more and of which databases still have rows (``prune_zrank`` removes them).
+The fields of each index:
 
 ``index``, ``database``
     Its name, and the alias of the database that it mirrors.
 ``ok``
-    Whether it is right, and can be expected to stay so.
+    True if it is right, and can be expected to stay so.
 ``error``
-    Why it could not be verified, or null. If there is one, the fields below are left out.
+    The reason why it could not be verified, or null. With an error, the fields below are left out.
 ``verdict``, ``verdict_before``
-    ``"healthy"`` or why it can't be trusted (the members of :class:`~django_zrank.sync.health.Verdict`, in lower
-    case), when all is done; and what it was before ``--repair``, or null where nothing was repaired.
+    The members of :class:`~django_zrank.sync.health.Verdict` in lower case: the verdict at the end, ``"healthy"`` or
+    why it can't be trusted; and the one before ``--repair``, or null if nothing was repaired.
 ``compared``
-    Whether members were compared. They aren't where the index can't be trusted anyway.
+    True if members were compared. They aren't if the index can't be trusted anyway.
 ``rows``, ``members``
-    How many the database ranks, and how many Redis holds.
+    The numbers of rows that the database ranks, and of members that Redis holds.
 ``missing``, ``extra``, ``different``
-    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: members that are wrong, and
-    of the first few the scores on both sides, as Redis stores them, and what else is wrong. No score is null, an
+    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: wrong members, and for
+    the first few the scores on both sides, as Redis stores them, and what else is wrong. A missing score is null, an
     infinite one is text.
 ``broken``
-    The same of what is wrong inside Redis: names of facet rankings, and counts of distinct values.
+    The same for what is inconsistent within Redis: names of facet rankings, and counts of distinct values.
 ``repaired``
-    How many of these are right by now.
+    The number of these that were repaired.
 ``unsettled``
-    Members that changed whenever they were looked at.
+    The number of members that changed each time they were compared.
 ``marks``
-    ``{"waiting": …, "oldest": …}`` at the beginning; the age in seconds.
+    ``{"waiting": …, "oldest": …}`` at the beginning; ``oldest`` is an age in seconds.
 ``triggers``
     ``{"capture": "triggers" or "signals", "missing": […], "outdated": […], "unexpected": […], "error": …}``
 ``warnings``
@@ -67,7 +67,7 @@ class Command(IndexCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        told: list[dict[str, Any]] = []
+        documents: list[dict[str, Any]] = []
         self.quiet |= options["json"]
         without_bar = options["no_progress"] or not options["verbosity"]
         indexes = self.named(options["index"])
@@ -76,9 +76,9 @@ class Command(IndexCommand):
                 report = self.verify(index, options["repair"], without_bar)
             except ZRankError as error:
                 self.stderr.write(str(error))
-                told.append(_failed(index, error))
+                documents.append(_failed(index, error))
             else:
-                told.append(_document(report))
+                documents.append(_document(report))
                 for line in _lines(report):
                     self.say(f"{index.name}: {line}")
         leftovers = find_leftovers({index.get_using() for index in indexes})
@@ -86,15 +86,15 @@ class Command(IndexCommand):
             self.say(
                 f"{name}: no such index any more, but rows of it in {', '.join(databases)}: see prune_zrank"
             )
-        wrong = [document["index"] for document in told if not document["ok"]]
+        wrong = [document["index"] for document in documents if not document["ok"]]
         if options["json"]:
-            document = {"ok": not wrong, "indexes": told, "leftovers": _leftovers(leftovers)}
+            document = {"ok": not wrong, "indexes": documents, "leftovers": _leftovers(leftovers)}
             self.stdout.write(json.dumps(document, allow_nan=False))
         if wrong:
             raise CommandError(f"Problems found: {', '.join(wrong)}.")
 
     def verify(self, index: RankIndex, repair: bool, no_progress: bool) -> Report:
-        # Both sides, if they are equal.
+        # Rows and members: twice the rows, if nothing is wrong.
         with progress_bar(index.name, hidden=no_progress, total=lambda: 2 * count_rows(index)) as bar:
             return verify(index, repair=repair, progress=bar.update)
 
@@ -119,7 +119,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.repaired:
         yield f"{report.repaired} repaired"
     if report.unsettled:
-        yield f"{report.unsettled} members changed whenever they were looked at"
+        yield f"{report.unsettled} members changed each time they were compared"
     if report.waiting:
         yield f"{report.waiting} marks waited, the oldest for {report.oldest:.1f} s"
     if report.capture.mode != "triggers":
