@@ -13,6 +13,7 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.engine import executor
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
@@ -20,8 +21,11 @@ from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers, touched, triggers
 from django_zrank.sync.breaker import breaker
+from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.servers import RedisServer
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
 
 
 @pytest.fixture
@@ -78,6 +82,19 @@ def declare(zrank: Redis) -> Iterator[Callable[..., type[RankIndex]]]:
         signal_handlers.disconnect(index.instance())
         registry.unregister(index)
         triggers.drop(index.instance().get_using(), [index.instance().name])  # what sync() put in place
+
+
+@pytest.fixture
+def ten_players(zrank: Redis) -> None:
+    """Ten players, and an index built of them."""
+    Player.objects.bulk_create([Player(level=level) for level in range(10)])
+    Mark.objects.all().delete()
+    rebuild(PlayerAscending.instance())
+
+
+def change_all(level: int) -> None:
+    """Change the ten of them, noticed by marks alone."""
+    assert Player.objects.update(level=level) == 10
 
 
 @pytest.fixture

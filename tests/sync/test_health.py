@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Generation
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
@@ -27,16 +27,9 @@ from tests.sync.mirror import assert_mirrors, contents, keys
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
 
 INDEX = PlayerAscending.instance()
-
-
-@pytest.fixture(autouse=True)
-def built(zrank: Redis) -> None:
-    Player.objects.bulk_create([Player(level=level) for level in range(10)])
-    Mark.objects.all().delete()
-    rebuild(INDEX)
 
 
 def change(level: int) -> None:

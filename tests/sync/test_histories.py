@@ -21,26 +21,14 @@ from django_zrank.sync.marks import Worked, next_marks, replay, unmark, waiting_
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer, wait_for
-from tests.sync.conftest import use_redis
+from tests.sync.conftest import change_all, use_redis
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Competitor, Player
+from tests.testapp.models import Competitor
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
 
 INDEX = PlayerAscending.instance()
-
-
-@pytest.fixture(autouse=True)
-def built(zrank: Redis) -> None:
-    Player.objects.bulk_create([Player(level=level) for level in range(10)])
-    Mark.objects.all().delete()
-    rebuild(INDEX)
-
-
-def change(level: int) -> None:
-    """A change of all rows that only marks tell of."""
-    assert Player.objects.update(level=level) == 10
 
 
 class TestIsolation:
@@ -49,7 +37,7 @@ class TestIsolation:
     @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer")
     @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)
     def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
-        change(50)
+        change_all(50)
         written = push(INDEX, []).written
         marks = next_marks(INDEX, 0, 2**62, 10)
         _, term, version = written[INDEX]
@@ -157,13 +145,13 @@ class TestAnOlderDatabase:
         Generation.objects.filter(index=INDEX.name).update(term=backup.term + 20)
         zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
         assert examine(INDEX) is Verdict.HEALTHY
-        change(50)
+        change_all(50)
         drain(INDEX)
         Generation.objects.filter(index=INDEX.name).delete()
         Batch.objects.all().delete()
         if request.param != "no row":
             backup.save(force_insert=True)
-        change(10)
+        change_all(10)
         Mark.objects.all().delete()
 
     def test_is_rebuilt_at_once(self, restored: None) -> None:
@@ -175,7 +163,7 @@ class TestAnOlderDatabase:
     def test_adopts_nothing(self, zrank: Redis) -> None:
         backup = Generation.objects.get(index=INDEX.name)
         zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
-        change(10)
+        change_all(10)
         Mark.objects.all().delete()
         assert repair(INDEX) is Verdict.FOREIGN
         assert examine(INDEX) is Verdict.HEALTHY

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection, connections
-from redis import Redis
 
 from django_zrank.exceptions import Busy
-from django_zrank.models import Mark
 from django_zrank.signals import drained
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
@@ -26,30 +24,18 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
 from tests.servers import RedisServer
-from tests.sync.conftest import use_redis
+from tests.sync.conftest import change_all, use_redis
 from tests.sync.mirror import assert_mirrors, contents
 from tests.sync.processes import manage
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
 
 INDEX = PlayerAscending.instance()
 
 _TOO_MANY = 50
 """Batches after which a steady writer gives up, so that a test fails instead of never ending."""
-
-
-@pytest.fixture(autouse=True)
-def built(zrank: Redis) -> None:
-    Player.objects.bulk_create([Player(level=level) for level in range(10)])
-    Mark.objects.all().delete()
-    rebuild(INDEX)
-
-
-def change(level: int) -> None:
-    """A change of all rows that only marks tell of."""
-    assert Player.objects.update(level=level) == 10
 
 
 @contextmanager
@@ -60,7 +46,7 @@ def writing_steadily() -> Iterator[list[int]]:
     def go_on(sender: Any, **kwargs: Any) -> None:
         batches.append(kwargs["marks"])
         if len(batches) < _TOO_MANY:
-            change(100 + len(batches))
+            change_all(100 + len(batches))
 
     drained.connect(go_on)
     try:
@@ -71,14 +57,14 @@ def writing_steadily() -> Iterator[list[int]]:
 
 class TestSteadyWrites:
     def test_a_drain_works_off_what_waited_when_it_began(self) -> None:
-        change(50)
+        change_all(50)
         with writing_steadily() as batches:
             assert drain(INDEX, batch_size=5) == 10
         assert batches == [5, 5]
         assert waiting_marks(INDEX).count() == 20
 
     def test_a_command_ends_too(self) -> None:
-        change(50)
+        change_all(50)
         with writing_steadily() as batches:
             call_command("sync_zrank", "ascending", stdout=StringIO())
         assert len(batches) < 5
@@ -117,7 +103,7 @@ class TestSteadyWrites:
             b.follow(wire.port)
             call_command("sync_zrank", "ascending", stdout=StringIO())
             wire.cut()
-            change(50)
+            change_all(50)
             drain(INDEX)
             b.promote()
             use_redis(settings, b.url)
@@ -174,7 +160,7 @@ class TestFrozen:
         return slowest
 
     def test_saves_go_on(self) -> None:
-        change(50)
+        change_all(50)
         with frozen_in_unmark():
             assert self.save_for(2.5) < 1
             other = Player.objects.earliest("pk")
@@ -184,9 +170,9 @@ class TestFrozen:
 
     def test_other_drains_go_on_or_give_up(self) -> None:
         """They may take away what the frozen one doesn't hold, and wait for nothing."""
-        change(50)
+        change_all(50)
         with frozen_in_unmark():
-            change(60)
+            change_all(60)
             began = time.monotonic()
             with suppress(Busy):  # what it read waits on
                 drain(INDEX, limit=1000)
@@ -225,7 +211,7 @@ def test_conflicting_transactions_are_tried_again(isolated: None) -> None:
         if stop.is_set() or time.monotonic() > until:
             break
         with suppress(OperationalError):  # what a project's own code gets at such a level
-            change(level)
+            change_all(level)
         push(INDEX, pks[:1])
     stop.set()
     for thread in threads:

@@ -20,7 +20,9 @@ from ..base import IndexCommand
 
 
 class Command(IndexCommand):
-    help = "Brings indexes up to date with the database: repairs those that aren't healthy, and works off marks."
+    help = (
+        "Brings indexes up to date with the database: repairs those that aren't healthy, and works off marks."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
