@@ -1,7 +1,7 @@
 """Facets: a value of a declared column, or of several together, has a ranking of its own. No I/O.
 
 The ranking of a value is called by its *name*: ``region:kantou``, ``region,platform:kantou,pc``. Values are
-percent-encoded, so that a comma or a colon within one is none between two; null is a bare ``*``.
+percent-encoded, so that commas and colons only separate them; null is a bare ``*``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Facet:
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
-        """A facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        """Parse a facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         paths = tuple(declared) if isinstance(declared, (tuple, list)) else (declared,)
         if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
             raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
@@ -59,11 +59,11 @@ class Facet:
         return self.fields[self.paths.index(path)]
 
     def ranking(self, values: Iterable[Any]) -> str:
-        """The name of the ranking of those who have these values, one for each path."""
+        """The name of the ranking of the members with these values, one for each path."""
         return f"{self.name}:{','.join(map(_encode, values))}"
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
-        """The names of the rankings of a member that has the values ``row`` has at each path."""
+        """The names of the rankings that a member stands in; ``row``: its values at each path."""
         return map(self.ranking, product(*(row[path] for path in self.paths)))
 
     def decode(self, ranking: str) -> tuple[Any, ...]:
@@ -75,12 +75,12 @@ class Facet:
         )
 
     def parse_value(self, path: str, value: Any) -> Any:
-        """A value to filter by, in the type of the field behind ``path``. Raises ``ValueError``."""
+        """Parse a value to filter by, into the type of the field behind ``path``. Raises ``ValueError``."""
         field = self.field(path)
         if isinstance(value, models.Model):
             known = isinstance(value, getattr(field, "model", ()))
             key = getattr(value, field.attname) if known else None
-            if key is None:  # not to be taken for null, which asks for those that have none
+            if key is None:  # not null, which stands for members without a value
                 raise ValueError(f"{path}: {value!r} is not saved, or of another model than {field}")
             value = key
         if value is None:
@@ -113,7 +113,7 @@ class Facets:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Every path that a facet reads, once."""
+        """The paths of all facets, each once."""
         return tuple(dict.fromkeys(path for facet in self.all for path in facet.paths))
 
     @property
@@ -143,7 +143,7 @@ def _encode(value: Any) -> str:
 
 
 def _value_field(path: str, field: Any) -> Any:
-    """The field whose values are compared. Raises ``FieldError`` where they have no plain text."""
+    """The field whose values are compared. Raises ``FieldError`` if they have no plain text."""
     if field.is_relation and field.related_model is None:
         raise FieldError(f"{path}: a generic relation can't be a facet")
     field = value_field(field)
@@ -161,4 +161,4 @@ _PLAIN: Final = (
     models.TextField,
     models.UUIDField,
 )
-"""Fields whose values are what their text says."""
+"""Fields whose values can be read back from their text."""

@@ -24,11 +24,11 @@ GROUP: Final = "group"
 
 
 _NOBODY: Final = "!"
-"""The name of a ranking that never is: what one of no values comes to."""
+"""The name of a ranking that never exists: for a filter by one of no values."""
 
 
 class Condition(NamedTuple):
-    """A member's value at a path is, or is not, one of several. What ``exclude()`` was given together is one."""
+    """A member's value at a path is, or is not, one of several. The arguments of one ``exclude()`` are one condition."""
 
     values: Mapping[str, tuple[Any, ...]]
     """The values at each path; ``group`` for groups. Negated ones may have several paths."""
@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def ranking(self) -> str | None:
-        """The name of the one ranking that holds exactly these members, '' for all; None where there is none."""
+        """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
         if not self.clauses:
             return ""
         only, *others = self.clauses
@@ -183,7 +183,7 @@ def _declare(paths: Iterable[str]) -> str:
 
 def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
     """The composite facet that would cover ``conditions``, and of the members who meet them, the values that are
-    ``counted``: as it is declared. None where none would."""
+    ``counted``: as it is declared. None if none would."""
     if counted:
         given = _given(conditions)
         return _declare([*given, *counted]) if given and not given.keys() & set(counted) else None

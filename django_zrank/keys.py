@@ -58,7 +58,7 @@ class Keys(_Keys):
         return f"{self.pending}:{flush}"
 
     def once(self, key: str) -> str:
-        """Text, for a while: a call of this name has changed scores."""
+        """Text, for a while: the changes made under an idempotency key."""
         return f"{self.tag}:once:{key}"
 
     @property

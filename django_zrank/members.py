@@ -1,4 +1,4 @@
-"""Members as callers give them."""
+"""Helpers for several members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def members_of(parameter: str, given: Any) -> Iterable[Any]:
-    """Several members. Raises ``ValueError`` for what is none or one, as a bare string, naming the ``parameter``."""
+    """Validate several members. Raises ``ValueError``, naming the ``parameter``, for a single one such as a string."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise ValueError(f"{parameter}: expected members, not {given!r}")
     return given
@@ -26,8 +26,8 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[Item]:
-    """Half of each side, with the odd one from the better; what one side lacks the other gives. No more is read of
-    either than is taken."""
+    """Take half from each side, the odd one from the better; if one has too few, more from the other. Reads no more of
+    either than it takes."""
     first, second = iter(better), iter(worse)
     chosen = list(islice(first, (wanted + 1) // 2))
     chosen += islice(second, wanted - len(chosen))

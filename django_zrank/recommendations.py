@@ -96,13 +96,13 @@ def recommended(
 
 
 def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:
-    """Merge the exclusions for ``member`` into the form that is the cheapest to send; ``given``: members, by the
-    parameter that excludes them."""
+    """Join the exclusions for ``member``, in the form that is cheapest to send; ``given``: members, by the parameter
+    that excludes them."""
     excluded = list(chain.from_iterable(given.values()))
     if not excluded:
         return ()
     if index.has_integer_pk and set(map(type, excluded)) == {int}:
-        # In an intersection the asking one may still stand where it stood some seconds ago.
+        # In an intersection, the member itself may still be at the position of some seconds ago.
         excluded.append(int(member))
         if min(excluded) > -EXACT and max(excluded) < EXACT:
             return excluded
@@ -116,13 +116,13 @@ def _microseconds(span: timedelta) -> int:
 
 
 def sides(band: Any) -> tuple[Any, Any]:
-    """The two sides of a band: below and above. Raises ``ValueError`` where there are not two."""
+    """The two sides of a band: below and above. Raises ``ValueError`` if there are not two."""
     below, above = band if isinstance(band, (tuple, list)) else (band, band)
     return below, above
 
 
 def _ranks(name: str, below: int, above: int, reverse: bool) -> tuple[Number, Number]:
-    """Numbers of ranks below and above, as positions: below is who ranks worse."""
+    """Numbers of ranks below and above, as positions: those below rank worse."""
     for distance in (below, above):
         if isinstance(distance, bool) or not isinstance(distance, int) or distance < 0:
             raise ValueError(f"{name}: expected a number of ranks, not {distance!r}")

@@ -1,4 +1,4 @@
-"""Hash shards: an index in several parts, each of which is kept as an unsharded index is."""
+"""Hash shards: an index in several parts, each kept like an index without shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sharded:
 
     @cached_property
     def whole(self) -> Self:
-        """The index that this is a part of."""
+        """The index that this one is a part of."""
         return self
 
     @cached_property
@@ -47,7 +47,7 @@ class Sharded:
         return self.shards
 
     def part_of(self, member: str | bytes) -> Self:
-        """The part that a member belongs to, given as Redis stores it."""
+        """The part of a member, which is given as Redis stores it."""
         parts = self.parts
         return parts[0] if len(parts) == 1 else parts[shard_of(member, len(parts))]
 

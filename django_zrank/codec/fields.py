@@ -17,7 +17,7 @@ __all__ = ["follow", "kind_of", "value_field"]
 
 
 def kind_of(field: models.Field[Any, Any]) -> Kind:
-    """The kind of a model field's values. Raises ``FieldError`` where they can't be ranked."""
+    """The kind of a model field's values. Raises ``FieldError`` if they can't be ranked."""
     match field:
         case models.GeneratedField():
             return kind_of(field.output_field)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class Kind:
         return self.value(int(key))
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
-        """The lowest and the highest key that can be ranked; None where no column can hold others."""
+        """The lowest and the highest key that can be ranked; None if no column can hold others."""
         return (EXACT_LOW, EXACT) if as_score else None
 
     def encode(self, value: Any) -> Number:

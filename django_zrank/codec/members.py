@@ -29,7 +29,7 @@ class MemberCodec:
 
     @cached_property
     def _key(self) -> Spelling:
-        """The spelling of primary keys. Raises ``ImproperlyConfigured`` where the field has none."""
+        """The spelling of primary keys. Raises ``ImproperlyConfigured`` if the field has none."""
         return spelling_of(self._pk)
 
     @cached_property

@@ -61,7 +61,7 @@ class Spelling:
 
 @cache
 def spelling_of(field: Any) -> Spelling:
-    """The spelling of the values of ``field``. Raises ``ImproperlyConfigured`` where there is none."""
+    """The spelling of the values of ``field``. Raises ``ImproperlyConfigured`` if there is none."""
     field = value_field(field)
     make = _PARSERS.get(field.get_internal_type())
     if make is None:

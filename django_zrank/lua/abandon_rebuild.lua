@@ -3,7 +3,7 @@
 -- KEYS  meta      hash of the index
 --       doomed    set of the generations whose keys are to be unlinked
 -- ARGV  building  the generation being built
--- Returns 'done', or 'superseded' with nothing changed where another rebuild began.
+-- Returns 'done', or 'superseded' with nothing changed if another rebuild began.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]

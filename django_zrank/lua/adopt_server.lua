@@ -8,8 +8,8 @@
 --       old         its term then, '' for none
 --       server      its identity then
 --       term        the new term
---       behind      '1' where marks were set waiting: the index is behind until they are worked off
--- Returns 'done', or 'superseded' with nothing changed where it holds something else by now.
+--       behind      '1' if marks were set waiting: the index is behind until they are worked off
+-- Returns 'done', or 'superseded' with nothing changed if it holds something else by now.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]

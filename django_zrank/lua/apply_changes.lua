@@ -13,12 +13,12 @@
 --       window      seconds for which a member's version is remembered, at least
 --       lease       seconds after which a silent rebuild counts as dead
 --       width       of the tie bytes
---       memberships  '1' where members have memberships
---       dense       '1' where distinct values are counted
+--       memberships  '1' if members have memberships
+--       dense       '1' if distinct values are counted
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
 --                   member, score, membership
 -- Returns {'written', version of this write, microseconds of the processor that it took, members that it did not write…};
---         0 for those of few members. {'superseded'} with nothing written where a rebuild began, ended or died since, the
+--         0 for those of few members. {'superseded'} with nothing written if a rebuild began, ended or died since, the
 --         server or the term is another, the token is too old to judge, or Redis evicted what it would be judged by.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 versions forgotten.
 

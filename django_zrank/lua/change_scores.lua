@@ -6,15 +6,15 @@
 --       pending     hash, member -> its pending change
 --       once        text that remembers for a while which call was made under this name
 -- ARGV  generation  that the client believes to be live
---       memberships '1' where members have memberships
---       dense       '1' where distinct values are counted
+--       memberships '1' if members have memberships
+--       dense       '1' if distinct values are counted
 --       rule        'sum', 'max', 'min' or 'last'
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
 --       …           then pairs: member, change in units; 1,000 at most, each member once
--- Returns {'done', score…}; {'missing', member…} with nothing changed where some aren't ranked; {'beyond', member…} with
---         nothing changed where a score would leave the column's range; {'reused'} with nothing changed where another
+-- Returns {'done', score…}; {'missing', member…} with nothing changed if some aren't ranked; {'beyond', member…} with
+--         nothing changed where a score would leave the column's range; {'reused'} with nothing changed if another
 --         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, OTHERRULE
 --         where changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)).

@@ -9,7 +9,7 @@
 --       name        of the facet ranking, '' for the whole index
 --       …           then values: tie bytes and the score as text
 -- Returns {'checked', then of each value in turn, up to those where the budget of look-ups is spent: {how many members have
---         it, how many were counted ('' for none)} where it is counted wrongly, else nil}; {'superseded'} where the server
+--         it, how many were counted ('' for none)} where it is counted wrongly, else nil}; {'superseded'} if the server
 --         holds another generation, or is not the one that was written to.
 -- Cost  O(1000 * log(size)).
 

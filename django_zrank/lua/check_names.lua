@@ -7,7 +7,7 @@
 -- ARGV  generation  that the server must hold
 --       repair      '1' to register the names of rankings that there are, and no others
 --       …           then names
--- Returns {'checked', then of each in turn 'wrong' or 'right'}; {'superseded'} where the server holds another generation,
+-- Returns {'checked', then of each in turn 'wrong' or 'right'}; {'superseded'} if the server holds another generation,
 --         or is not the one that was written to.
 -- Cost  O(names), three look-ups each: 250 at a time.
 

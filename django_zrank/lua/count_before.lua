@@ -6,8 +6,8 @@
 --       meta     hash of the shard
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships  '1' where a hash holds the memberships of members
---       reverse  '1' where a higher score ranks better
+--       memberships  '1' if a hash holds the memberships of members
+--       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       …        then of each member its score, and how it is stored
 -- Returns {size of ranking, number of these members that stand here with that score, then for each what stands before its

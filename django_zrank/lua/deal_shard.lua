@@ -8,7 +8,7 @@
 --       …        the sorted sets that 'tests' are about
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships  '1' where a hash holds the memberships of members
+--       memberships  '1' if a hash holds the memberships of members
 --       score    of the asking member, which may belong to another shard
 --       stored   how that one is stored
 --       measure  'score', 'exact' (see sample_anywhere.lua) or 'places'

@@ -6,12 +6,12 @@
 --       pending     hash, member -> its pending change
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       dense       '1' where distinct values are counted
+--       dense       '1' if distinct values are counted
 --       repair      '1' to take them out
 --       …           then pairs: the name of a facet ranking, '' for the whole index, and a stored member
 -- Returns {'checked', then of each pair in turn, up to those where the budget of look-ups is spent: the score with which the
---         member stands there against its membership, or stood before it was taken out; nil where it doesn't};
---         {'superseded'} where the server holds another generation, or is not the one that was written to.
+--         member stands there against its membership, or stood before it was taken out; nil if it doesn't};
+--         {'superseded'} if the server holds another generation, or is not the one that was written to.
 -- Cost  O(1000).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]

@@ -2,7 +2,7 @@
 --
 -- KEYS  meta    hash of the index
 -- ARGV  behind  which replay, as check_health.lua named it before the marks were looked for
--- Returns 'done', or 'superseded' with nothing changed where another one has begun.
+-- Returns 'done', or 'superseded' with nothing changed if another one has begun.
 -- Cost  O(1).
 
 local meta = KEYS[1]

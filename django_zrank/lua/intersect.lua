@@ -13,8 +13,8 @@
 --       …              the sorted sets that 'tests' are about
 -- ARGV  generation     that the client believes to be live
 --       width          tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships    '1' where a hash holds the memberships of members
---       dense          '1' where a ranking keeps its distinct values
+--       memberships    '1' if a hash holds the memberships of members
+--       dense          '1' if a ranking keeps its distinct values
 --       tests          what a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
 --                      'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'
 --       facet          name of a facet and a colon, to count members by its values; or nothing
@@ -24,7 +24,7 @@
 --       seconds        for which it is read as it is; one second where all changes fit into one piece
 --       work           look-ups of a piece at most
 --       step           the one that the last piece answered; nothing for the first
--- Returns {'made', number of members}; {'going', step} where more is to be made; {'wait'} where another client makes
+-- Returns {'made', number of members}; {'going', step} if more is to be made; {'wait'} if another client makes
 --         it; the error TOOLARGE with the size of the smallest test; the errors of lib/built.lua.
 -- Cost  O(work * log(size)).
 

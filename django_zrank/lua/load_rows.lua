@@ -7,13 +7,13 @@
 --       meta      hash of the index
 -- ARGV  building  the generation being built
 --       width     of the tie bytes
---       memberships  '1' where members have memberships
---       dense     '1' where distinct values are counted
+--       memberships  '1' if members have memberships
+--       dense     '1' if distinct values are counted
 --       rows      JSON: groups of rows that stand in the same facet rankings, each a list of the names of these as a
 --                 membership has them, the number of tie bytes of each row, and score and member of each in turn, as
 --                 texts. 3,500 rows at most. One text costs the server and its client less than thousands of arguments
 --       packed    the tie bytes of all rows, one after the other
--- Returns {'done', microseconds of the processor that it took}; {'superseded'} with nothing written where another rebuild
+-- Returns {'done', microseconds of the processor that it took}; {'superseded'} with nothing written if another rebuild
 --         began, this one was taken for dead, or the server restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 

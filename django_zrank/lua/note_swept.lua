@@ -6,7 +6,7 @@
 --       term        under which the server had been accepted
 --       moment      when the last of them was last seen, in microseconds
 --       member      its primary key; '' where all that were last seen then, or before, have been removed
--- Returns 'done', or 'superseded' with nothing changed where the server, the term or the build is another: it may lack
+-- Returns 'done', or 'superseded' with nothing changed if the server, the term or the build is another: it may lack
 --         removals, those of the last note among them, or be of another period.
 -- Cost  O(1).
 

@@ -6,11 +6,11 @@
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
---       memberships '1' where members have memberships
+--       memberships '1' if members have memberships
 --       …           then members: primary keys as text
 -- Returns {'checked', then of each in turn, up to those where the budget of look-ups is spent: {score, version}, nil for
 --         what there is not; where members have memberships, also the membership, '' for none, and those of its facet
---         rankings where the member does not stand with that score, joined by NUL bytes}; {'superseded'} where the server
+--         rankings where the member does not stand with that score, joined by NUL bytes}; {'superseded'} if the server
 --         holds another generation, or is not the one that was written to.
 -- Cost  O(1000), or what one member takes: O(1 + rankings that it stands in).
 

@@ -6,8 +6,8 @@
 --       meta     hash of the index
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships  '1' where a hash holds the memberships of members
---       reverse  '1' where a higher score ranks better
+--       memberships  '1' if a hash holds the memberships of members
+--       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       count    how many at most
 --       most     how many of them are read
@@ -19,7 +19,7 @@
 --                of the place of a member of any shard: its score, as stored, and how many members before it to read, beside
 --                'count' from there on
 -- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
---         before the first one's rank, {stored member, score of each}}; {'not ranked'} where the member is not in the
+--         before the first one's rank, {stored member, score of each}}; {'not ranked'} if the member is not in the
 --         ranking; the errors of lib/built.lua.
 -- Cost  O(log(size) + most); ties of several criteria log(ties) look-ups more.
 

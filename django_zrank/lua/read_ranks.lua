@@ -6,8 +6,8 @@
 --       meta     hash of the index
 -- ARGV  generation that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships  '1' where a hash holds the memberships of members
---       reverse  '1' where a higher score ranks better
+--       memberships  '1' if a hash holds the memberships of members
+--       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       …        then primary keys
 -- Returns {size of ranking, then for each member {position, what stands before its rank, stored member, score}, or nil where

@@ -5,7 +5,7 @@
 --       live     sorted set of the whole shard
 --       meta     hash of the shard
 -- ARGV  generation that the client believes to be live
---       reverse  '1' where a higher score ranks better
+--       reverse  '1' if a higher score ranks better
 --       score    of the bound
 --       bytes    tie bytes of the bound
 --       skipped  how many to leave out

@@ -7,11 +7,11 @@
 --       term       that it had when it was found, '' for none
 --       rule       'sum', 'max', 'min' or 'last'
 --       flushed    the last flush that the database noted
---       committed  '1' where the column has what the flush in flight carried
+--       committed  '1' if the column has what the flush in flight carried
 --       all        '1' to drop all that is pending
 --       …          then members that were carried by flushes which this server doesn't know of: what is pending of them
 --                  is what it was when the server was left, so the column has it
--- Returns 'done', or 'superseded' with nothing changed where this is another server, or it has been accepted since: then
+-- Returns 'done', or 'superseded' with nothing changed if this is another server, or it has been accepted since: then
 --         flushes of the new term may be in flight.
 -- Cost  O(members + members in flight).
 

@@ -11,14 +11,14 @@
 --       …         the sorted sets that 'tests' are about
 -- ARGV  member    whose neighbours are wanted, as stored
 --       wanted    how many, at least 1
---       reverse   '1' where a higher score ranks better
+--       reverse   '1' if a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
 --                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       generation that the client believes to be live
 --       width     tie bytes before every primary key; 0 none, or 9 that begin with NUL
---       memberships  '1' where a hash holds the memberships of members
+--       memberships  '1' if a hash holds the memberships of members
 --       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
 --       method    'ordinal', 'competition' or 'dense'
 --       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
@@ -29,10 +29,10 @@
 --       …         then members that the calls before have drawn from the first band, as stored
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, stored member, score of each drawn}; by other methods than ordinal {'ranked', the same, and of
---         each drawn also what stands before its rank}. Positions count from 0 at the lowest score. {'not ranked'} where
+--         each drawn also what stands before its rank}. Positions count from 0 at the lowest score. {'not ranked'} if
 --         the member is not in live; {'out of patience', the member's score, band that was tried, members in it, '1' if
 --         there is the intersection, then those drawn so far, as stored} where too many failed the tests, or a side of
---         more than 4,096 seems to be mostly excluded; {'moved'} where the member's score is not 'since'; the errors of
+--         more than 4,096 seems to be mostly excluded; {'moved'} if the member's score is not 'since'; the errors of
 --         lib/built.lua.
 -- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096
 --       is excluded, that side is read whole.

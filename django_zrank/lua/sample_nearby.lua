@@ -7,13 +7,13 @@
 --       meta      hash of the index
 -- ARGV  member    whose neighbours are wanted
 --       wanted    how many, at least 1
---       reverse   '1' where a higher score ranks better
+--       reverse   '1' if a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
---         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} where
+--         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} if
 --         the member is not in live; {'out of patience'} where a side of more than 4,096 seems to be mostly excluded;
 --         the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096 is

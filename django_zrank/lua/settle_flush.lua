@@ -4,7 +4,7 @@
 -- KEYS  meta    hash of the index
 -- ARGV  term    under which the database noted the flush
 --       number  of the flush
--- Returns 'done', or 'superseded' with nothing changed where it is settled, or the server or the term is another.
+-- Returns 'done', or 'superseded' with nothing changed if it is settled, or the server or the term is another.
 -- Cost  O(1).
 
 local meta = KEYS[1]

@@ -10,7 +10,7 @@
 --       term      under which the database knows this server
 --       polite    '1' not to begin while another one is alive
 --       lease     seconds after which a silent rebuild counts as dead
--- Returns 'done', or 'superseded' with nothing changed where another one is alive, or a later term is known here, or this
+-- Returns 'done', or 'superseded' with nothing changed if another one is alive, or a later term is known here, or this
 --         is another server.
 -- Cost  O(1).
 

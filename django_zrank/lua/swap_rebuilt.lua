@@ -10,7 +10,7 @@
 --       generation  the live one, '' for none
 --       swept       time before the rows were read, in microseconds, up to which those last seen had fallen asleep; '' for
 --                   none
--- Returns 'done', or 'superseded' with nothing changed where another rebuild began, this one was taken for dead, or the
+-- Returns 'done', or 'superseded' with nothing changed if another rebuild began, this one was taken for dead, or the
 --         server restarted and may have lost rows, or evicted some.
 -- Cost  O(1).
 

@@ -12,7 +12,7 @@
 --       lease    seconds after which a silent rebuild counts as dead
 --       rule     by which scores change from now on
 -- Returns {'taken', number of the flush, version of its taking, rule, member, change…}, the rule being the one that it was changed
---         by; {'empty'} where nothing is pending; {'building'} where a rebuild has to end first; {'superseded'} where the
+--         by; {'empty'} if nothing is pending; {'building'} if a rebuild has to end first; {'superseded'} if the
 --         server or the term is another.
 -- Cost  O(limit).
 

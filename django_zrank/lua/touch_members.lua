@@ -6,7 +6,7 @@
 --       touched      sorted set, member -> when it was last seen, of those whose column doesn't have that yet
 --       due          sorted set, member -> when its column may be written again
 -- ARGV  generation   that the client believes to be live
---       memberships  '1' where members have memberships
+--       memberships  '1' if members have memberships
 --       …            then members: primary keys as text; 1,000 at most
 -- Returns the members that aren't ranked, which are not touched; and errors: see change_scores.lua.
 -- Cost  O(members * log(size)).

@@ -1,4 +1,4 @@
-"""Numbers of members."""
+"""Counts of members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups, and the members that a member was shown."""
+"""Groups, and the members shown to a member."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PART: Final = 500
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], until: float, now: float) -> Request[int]:
-    """Add primary keys until a time in microseconds. The answer: how many did not belong to it ``now``."""
+    """Add primary keys until a time in microseconds. The answer: the number of those that were not in it ``now``."""
     return _change(keys, group, members, "inf" if until == inf else until, now)
 
 
 def remove_from_group(keys: Keys, group: str, members: Sequence[str], now: float) -> Request[int]:
-    """Remove primary keys. The answer: how many belonged to it ``now``."""
+    """Remove primary keys. The answer: the number of those that were in it ``now``."""
     return _change(keys, group, members, "", now)
 
 
@@ -39,7 +39,7 @@ def count_group(keys: Keys, group: str, now: float) -> Request[int]:
 
 
 def expiries(keys: Keys, group: str, members: Sequence[str]) -> Request[list[float | None]]:
-    """Until when each member belongs to a group, in microseconds; None for one that doesn't."""
+    """The time, in microseconds, until which each member belongs to a group; None for one that doesn't."""
     return Request((Call("ZMSCORE", (keys.group(group),), members),), _last)
 
 

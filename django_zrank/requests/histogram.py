@@ -1,4 +1,4 @@
-"""Numbers of members by their scores."""
+"""Counts of members by their scores."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["CountScores"]
 
 
 class CountScores(NamedTuple):
-    """The number of members between the ends of each range, as ZCOUNT takes them: ``("0", "(10")``. Of a view that
-    several rankings make up, those of all members. One round trip."""
+    """The number of members in each range, whose ends are as ZCOUNT takes them: ``("0", "(10")``. Filters that no facet
+    covers are ignored. One round trip."""
 
     ranges: tuple[tuple[str, str], ...]
 

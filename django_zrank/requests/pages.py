@@ -1,4 +1,4 @@
-"""Members that stand one after the other."""
+"""Pages: consecutive members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bound(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Members that stand one after the other, best first."""
+    """Consecutive members, best first."""
 
     size: int
     """Members in the ranking."""
@@ -59,7 +59,7 @@ class PageAt(NamedTuple):
 
 
 class PageAround(NamedTuple):
-    """``limit`` members with ``member`` in their middle, or at the ranking's end; None where it is not ranked."""
+    """``limit`` members with ``member`` in their middle, or at the ranking's end; None if it is not ranked."""
 
     member: str
     limit: int
@@ -100,7 +100,7 @@ def _joined(page: Page, rest: Page) -> Page:
 
 
 def parse_page(reply: Any) -> Page | None:
-    """The page that the script has read; None where the member is not ranked."""
+    """The page that the script has read; None if the member is not ranked."""
     if reply[0] == b"not ranked":
         return None
     _, size, first, following, before, members = reply

@@ -1,4 +1,4 @@
-"""Members by their names: ranks and scores."""
+"""Look-ups of members: ranks and scores."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BarePosition(NamedTuple):
 
 
 class BareScore(NamedTuple):
-    """The score of a member; None where it is not ranked. Of bare primary keys in one ranking."""
+    """The score of a member; None if it is not ranked. Of bare primary keys in one ranking."""
 
     member: str
 

@@ -1,4 +1,4 @@
-"""Requests: what is sent to Redis, and what the replies mean."""
+"""Requests: calls to Redis, and the functions that parse their replies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW: Final = 10
 
 
 class Swapped(Exception):
-    """Another generation is live than the one whose keys were asked."""
+    """Another generation than the one requested is live."""
 
 
 class Call(NamedTuple):
@@ -52,19 +52,19 @@ class Request(NamedTuple, Generic[Answer]):
     """True if it must not be sent again after an error of the connection: it has one call."""
 
     delay: float = 0.0
-    """Seconds to wait before it is sent: for what another client is making."""
+    """Seconds to wait before it is sent, while another client makes an intersection."""
 
     replica: bool = False
     """True if a replica is asked."""
 
     spread: bool = False
-    """True if its calls are about several shards, which may lie on several servers."""
+    """True if its calls have keys of several shards, which may lie on several servers."""
 
     light: bool = False
     """True if it costs the server some 0.1 ms at most, so that those of several coroutines may be sent together."""
 
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
-        """The request whose answer is what ``follow`` makes of the answer to this one."""
+        """Return the request that answers with ``follow(answer)`` of this one, which may be a further request."""
 
         def parse(replies: list[Any]) -> Other | Request[Other]:
             answer = self.parse(replies)
@@ -74,7 +74,7 @@ class Request(NamedTuple, Generic[Answer]):
 
 
 def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
-    """One request for the answers of several; ``spread``: true if these are about several shards."""
+    """Return one request for the answers of several; ``spread``: true if they have keys of several shards."""
     return _merged(dict(enumerate(requests)), {}, spread=spread)
 
 
@@ -108,7 +108,7 @@ def _merged(
 
 
 def in_turn(requests: Sequence[Request[Answer]], answers: tuple[Answer, ...] = ()) -> Request[list[Answer]]:
-    """One request for the answers of several, which are sent one after the other."""
+    """Return one request that sends several in turn, for all their answers."""
     first, *others = requests
 
     def follow(answer: Answer) -> list[Answer] | Request[list[Answer]]:
@@ -122,7 +122,7 @@ class Question(Protocol[Answer]):
     """A question about a ranking, answered from Redis by a request, or from the database by SQL."""
 
     def request(self, view: View, keys: Keys) -> Request[Answer]:
-        """The request that asks Redis."""
+        """Return the request to Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,6 @@ class Several(Generic[Answer]):
         return self.joined([question.request(view, keys) for question in self.questions])
 
     def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
-        """The request for the answers to all of them."""
+        """Return the request for all of their answers."""
         parts = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
         return in_turn(parts).then(lambda answers: list(chain.from_iterable(answers)))

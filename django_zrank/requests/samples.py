@@ -17,15 +17,14 @@ from .view import View
 __all__ = ["NOBODY", "Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample", "span"]
 
 Excluded = Sequence[int] | Sequence[str]
-"""Primary keys never to offer: integers below 2**53, that of the asking one among them; or any, as text. An empty one
-excludes nobody."""
+"""Primary keys to exclude: integers below 2**53, with that of the member drawn for; or any, as text. Empty for none."""
 
 
 class Sample(NamedTuple):
     """Members drawn at random."""
 
     size: int | None
-    """Members in the ranking; None where several filters were tested one by one, which tells no ranks."""
+    """Members in the ranking; None if several filters were tested one by one, which finds no ranks."""
 
     position: int
     """The number of members below the one who asked."""

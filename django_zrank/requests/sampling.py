@@ -45,7 +45,7 @@ _MOST_NARROWED: Final = 20_000
 
 
 class Draw(NamedTuple):
-    """Draw random distinct members near a member; None where that is not ranked."""
+    """Draw random distinct members near a member; None if that is not ranked."""
 
     member: str
     wanted: int
@@ -81,7 +81,7 @@ class Draw(NamedTuple):
         if len(self.excluded) > _EXCLUDED_AT_ONCE:
             return self._excluding_by_set(view, keys)
         if view.ranking is None and self.measure == "ranks":
-            return self._from_intersection(view, keys)  # only this tells ranks
+            return self._from_intersection(view, keys)  # ranks are known only there
         if view.ranking is None:
             return self._testing(view, keys, Progress(self.numbers()))
 

@@ -1,4 +1,4 @@
-"""The members that a question is about, their order, and the requests that read them."""
+"""Views: members of an index in an order, and the requests that read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT: Final = 5
 """Seconds for which the intersection of several filters is kept: answers may be as old."""
 
 _WAIT: Final = 0.02
-"""Seconds after which a client looks again if another one has made an intersection."""
+"""Seconds after which a client asks again for an intersection that another one is making."""
 
 EVERY: Final = ("-inf", "+inf")
 """Every score."""
@@ -58,7 +58,7 @@ class View:
 
     @cached_property
     def ranking(self) -> str | None:
-        """The name of the one ranking that holds exactly these members, '' for all; None where there is none."""
+        """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
         return self.scope.ranking
 
     @cached_property
@@ -125,7 +125,7 @@ class View:
         facet: str = "",
         scores: tuple[str, str] = EVERY,
     ) -> Request[Answer]:
-        """A request for what a call says of an intersection, which is made before where there is none."""
+        """A request that makes a call about an intersection, after making that if there is none."""
 
         def parse_both(replies: list[Any]) -> Answer | Request[Answer]:
             made, reply = replies
@@ -188,11 +188,11 @@ class View:
         return Call(scripts.INTERSECT, where, (*how, step))
 
     def intersection(self, keys: Keys, facet: str = "", scores: tuple[str, str] = EVERY) -> str:
-        """The key of an intersection (see ``make()``)."""
+        """The key of the intersection that ``make()`` makes."""
         return keys.intersection(facet, *scores, str(self.scope), *self.tested(keys))
 
     def tested(self, keys: Keys) -> list[str]:
-        """The keys that the clauses of the scope are about."""
+        """The keys of the sets that the clauses of the scope name."""
         return [
             keys.group(name) if clause.kind == "g" else keys.ranking(name)
             for clause in self.scope.clauses

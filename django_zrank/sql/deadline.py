@@ -22,7 +22,7 @@ class Deadline:
         self._seconds = seconds
 
     def left(self) -> float:
-        """The seconds left. Raises ``OperationalError`` where there are none."""
+        """The seconds left. Raises ``OperationalError`` if there are none."""
         left = self._end - monotonic()
         if left <= 0:
             raise OperationalError(f"no answer within {self._seconds:g} s")

@@ -8,7 +8,7 @@ local function log_of(group)
   return group .. ':changed'
 end
 
--- The newest version; nil where no log is kept.
+-- The newest version; nil if no log is kept.
 local function newest_in_log(log)
   return tonumber(redis.call('ZRANGE', log, 0, 0, 'REV', 'WITHSCORES')[2])
 end

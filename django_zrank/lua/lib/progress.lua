@@ -36,7 +36,7 @@ local function resume(made, meta, recent, pending)
   made.kept = 60
 end
 
--- The keys that may be evicted, as '1' where one is there: what is made, and the groups.
+-- The keys that may be evicted, as '1' if one is there: what is made, and the groups.
 local function are_there(made)
   local found = {redis.call('EXISTS', made.base), redis.call('EXISTS', made.noted)}
   for i, group in ipairs(made.groups) do
@@ -69,7 +69,7 @@ local function unlink_made(key)
   redis.call('UNLINK', key, values_key(key), noted_key(key))
 end
 
--- Begin with the first set of the smallest test; the error TOOLARGE where that is too large.
+-- Begin with the first set of the smallest test; the error TOOLARGE if that is too large.
 local function begin(made, meta)
   fill(made, false)
   redis.call('UNLINK', made.making)
