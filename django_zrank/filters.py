@@ -28,7 +28,7 @@ _NOBODY: Final = "!"
 
 
 class Condition(NamedTuple):
-    """A member's value at a path is, or is not, one of several. The arguments of one ``exclude()`` are one condition."""
+    """A member's value at a path is, or is not, one of several. The arguments of ``exclude()`` are one condition."""
 
     values: Mapping[str, tuple[Any, ...]]
     """The values at each path; ``group`` for groups. Negated ones may have several paths."""

@@ -145,9 +145,10 @@ QUESTION = re.compile(r"(How|What|Whether|Who|Whose|Whom|Where|Which|When|Why)\b
 
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    example = (ROOT.parent / "example_project").rglob("*.py")
     texts = {
-        f"{module}:{node.lineno}": node.value.value
-        for module, path in MODULES.items()
+        f"{path.relative_to(ROOT.parent)}:{node.lineno}": node.value.value
+        for path in [*MODULES.values(), *example]
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,4 +1,4 @@
-"""The Valkey server that the example's commands share: started where none runs, left alone where one does."""
+"""The Valkey server that the example's commands share: started if none is running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["is_free", "recorded_port", "running_server"]
 
 
 class Record(NamedTuple):
-    """What a command writes down while it runs the server. Left behind only if it was killed."""
+    """The file that a command writes while it runs the server. Left behind only if the command was killed."""
 
     port: int
     pid: int
@@ -38,7 +38,7 @@ class Record(NamedTuple):
         (folder / "running").write_text(f"{self.port} {self.pid}\n")
 
     def is_current(self) -> bool:
-        """Whether the command that wrote this is still there."""
+        """Return True if the command that wrote it is still running."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -49,13 +49,13 @@ class Record(NamedTuple):
 
 
 def recorded_port(folder: Path) -> int | None:
-    """Where the server that stores in ``folder`` listens; None if none is running."""
+    """The port of the server that stores in ``folder``; None if none is running."""
     record = Record.read(folder)
     return record.port if record else None
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of localhost now."""
+    """Return True if a server could listen on this port of localhost."""
     with socket.socket() as probe:
         # As servers do: the port of a server that has just stopped is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,7 +68,7 @@ def is_free(port: int) -> bool:
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """Run the block with the example's own Valkey up and the settings pointed at it; yields its address.
+    """Run the block with the example's own Valkey, and settings that point to it. Yields its address.
 
     A server that another command runs (the demo is serving in another terminal) is used and left running.
     """
@@ -108,21 +108,21 @@ def running_server() -> Iterator[str]:
 
 
 def _stores_in(folder: Path, port: int) -> bool:
-    """Whether the server at ``port`` is ours: it answers, and keeps its data in ``folder``."""
+    """Return True if the server at ``port`` is the example's: it answers, and keeps its data in ``folder``."""
     with suppress(redis.RedisError), _client(port) as client:
         return client.config_get("dir").get("dir") == str(folder)
     return False
 
 
 def _client(port: int) -> redis.Redis:
-    """A client that gives up at once: by default it knocks for seconds where nobody is."""
+    """A client that doesn't retry: by default it would try for seconds to reach a server that is not running."""
     return redis.Redis(
         port=port, socket_timeout=1, decode_responses=True, retry=Retry(NoBackoff(), retries=0)
     )
 
 
 def _point_settings_at(url: str) -> str:
-    """Let this process use the server at ``url``: nothing has connected through the alias before."""
+    """Point this process's settings to the server at ``url``, before the first connection."""
     alias = settings.ZRANK["REDIS_ALIAS"]
     settings.CACHES[alias]["LOCATION"] = url
     with suppress(AttributeError):

@@ -1,4 +1,4 @@
-"""The server and the watcher that ``manage.py demo`` runs, for the page to kill and to start again."""
+"""The server and the watcher that ``manage.py demo`` runs, and that the page can kill and restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Stage", "stage"]
 
 
 class Stage:
-    """What this process runs: the server, if no other command does, and ``sync_zrank --watch`` while it serves."""
+    """The services of this process: the server, unless another command runs it, and ``sync_zrank --watch``."""
 
     def __init__(self) -> None:
         self.server: EmbeddedServer | None = None
@@ -32,13 +32,13 @@ class Stage:
         self._watcher: Thread | None = None
 
     def save(self) -> None:
-        """Let the server write what it holds to its file."""
+        """Make the server save its data."""
         if self.server:
             with Redis.from_url(self.server.url) as client:
                 client.save()
 
     def kill(self) -> None:
-        """End the server as a power cut would."""
+        """Stop the server as a power cut would."""
         with self._lock:
             if self.server and self.is_up:
                 self.server.kill()
@@ -53,7 +53,7 @@ class Stage:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keep the indexes in step, and carry out the admin's jobs, beside the block."""
+        """Keep the indexes up to date, and run the admin's jobs, while the block runs."""
         self.watch()
         try:
             yield
@@ -62,7 +62,7 @@ class Stage:
                 self._end_watch()
 
     def watch(self) -> None:
-        """Begin to watch; again, where it goes on already: a watcher that has long waited for Redis looks seldom."""
+        """Start the watcher, or restart it: one that has long waited for Redis polls seldom."""
         with self._turn:  # of two at once, one would begin a watcher that nobody ends
             self._end_watch()
             self._stop = Event()
@@ -86,4 +86,4 @@ class Stage:
 
 
 stage = Stage()
-"""That of this process."""
+"""The services of this process."""

@@ -1,4 +1,4 @@
-"""For a server other than Django's own."""
+"""The WSGI application."""
 
 import os
 

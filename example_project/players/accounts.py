@@ -1,4 +1,4 @@
-"""The demo's superuser: with a password that the page tells, so on a developer's machine only."""
+"""The demo's superuser. The page shows the password, so it exists only on a developer's machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from django.contrib.auth.backends import ModelBackend
 __all__ = ["ADMIN", "DemoBackend", "make_admin"]
 
 ADMIN = "admin"
-"""Its name and its password."""
+"""The user name and the password."""
 
 
 class DemoBackend(ModelBackend):
-    """Django's own, which knows the demo's superuser with DEBUG only: neither by a password nor by a session."""
+    """Django's backend, except that the demo's superuser can log in, and stay logged in, only with DEBUG."""
 
     def user_can_authenticate(self, user):
         return super().user_can_authenticate(user) and (settings.DEBUG or user.get_username() != ADMIN)
 
 
 def make_admin() -> None:
-    """See to it that there is one, with DEBUG."""
+    """Create the superuser if there is none, with DEBUG."""
     if not settings.DEBUG:
         return
     user, is_new = get_user_model().objects.get_or_create(

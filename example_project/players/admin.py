@@ -7,7 +7,7 @@ from .models import Player
 
 @admin.register(Player)
 class PlayerAdmin(RankedAdminMixin, admin.ModelAdmin):
-    """A level changed here is a ``save()`` like any other: the ranking follows."""
+    """The admin of players. Changing a level here is an ordinary ``save()``, which updates the ranking."""
 
     list_display = ["name", "zrank_rank", "level", "region", "is_active"]
     list_editable = ["level", "is_active"]

@@ -1,4 +1,4 @@
-"""The arena's own endpoints: recommendations and leaderboard with what a game client shows of a player."""
+"""The arena's own endpoints: recommendations and a leaderboard with the fields that a game client shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Opponents", "PlayerSerializer", "Players", "urlpatterns"]
 
 
 class PlayerSerializer(ModelSerializer):
-    """What each result carries beside pk, score and rank."""
+    """The fields of each result beside pk, score and rank."""
 
     class Meta:
         model = Player
@@ -33,7 +33,7 @@ class Opponents(RecommendationViewSet):
 
 
 class Players(LeaderboardViewSet):
-    """``GET /api/players/``: the best, by pages; ``me/``, ``<pk>/``, ``<pk>/around/`` and ``counts/`` below it."""
+    """``GET /api/players/``: the leaderboard, with ``me/``, ``<pk>/``, ``<pk>/around/`` and ``counts/`` below it."""
 
     index = PlayerRank
     serializer_class = PlayerSerializer

@@ -2,6 +2,6 @@ from django.apps import AppConfig
 
 
 class PlayersConfig(AppConfig):
-    """People with a level, and the arena's page."""
+    """Players with a level, and the arena's page."""
 
     name = "players"

@@ -1,4 +1,4 @@
-"""An audience that joins and leaves: a group, kept in Redis alone."""
+"""An audience that joins and leaves: a group, kept in Redis only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ STAY = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class House:
-    """Those who watch, and where they are from."""
+    """The audience and its regions."""
 
     size: int
     regions: list[tuple[str, int, float]]
-    """Name, number of people, and that in per cent of the largest."""
+    """Name, number of people, and that number in per cent of the largest region's."""
 
 
 def count() -> House:
-    """Whoever joined is in the counts within five seconds: intersections are kept that long."""
+    """Counts by region. They may be five seconds old: intersections are kept that long."""
     group = PlayerRank.group(AUDIENCE)
     size = group.count()
     counts = PlayerRank.ranking.filter(group=AUDIENCE).counts("region") if size else {}
@@ -43,7 +43,7 @@ def join() -> str:
 
 
 def leave() -> str:
-    """Half of those who can be found leave."""
+    """Make half of the audience leave."""
     people = PlayerRank.ranking.filter(group=AUDIENCE).top(10_000)
     gone = PlayerRank.group(AUDIENCE).remove(*(entry.pk for entry in people[::2]))
     return f"{gone} people left."

@@ -1,4 +1,4 @@
-"""What a visitor may ask of a roll."""
+"""The parameters of a roll that a visitor may set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RollForm"]
 
 
 class RollForm(forms.Form):
-    """All of it is optional: an empty form is the index's own roll."""
+    """The parameters of a roll, all optional: an empty form uses the index's defaults."""
 
     band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Levels away")
     region = forms.ChoiceField(required=False, choices=[("", "Any"), *Region.choices])
@@ -27,5 +27,5 @@ class RollForm(forms.Form):
         self.is_valid()
 
     def given(self, name: str):
-        """A value, or None where it is missing or wrong."""
+        """A cleaned value; None if it is missing or invalid."""
         return self.cleaned_data.get(name) or None

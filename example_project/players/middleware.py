@@ -1,4 +1,4 @@
-"""A page that says so where the index isn't there."""
+"""An error page for an index that is unavailable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["IndexUnavailableMiddleware"]
 
 
 class IndexUnavailableMiddleware:
-    """Answer 503 with ``Retry-After`` for the pages, as the REST API does for itself."""
+    """Answers 503 with ``Retry-After`` for pages, as the REST API does."""
 
     def __init__(self, get_response):
         self.get_response = get_response

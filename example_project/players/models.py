@@ -1,11 +1,11 @@
-"""A player of the arena: what a project has before it adds django-zrank. Nothing here knows of it."""
+"""A player of the arena: a model as a project has it before adding django-zrank, which needs no change of it."""
 
 from django.conf import settings
 from django.db import models
 
 
 class Region(models.TextChoices):
-    """Where a player is at home."""
+    """The home of a player."""
 
     HOKKAIDOU = "hokkaidou", "Hokkaidou"
     TOUHOKU = "touhoku", "Touhoku"
@@ -18,7 +18,7 @@ class Region(models.TextChoices):
 
 
 class Player(models.Model):
-    """Somebody who plays. Most of the demo's players are nobody's: only three have a user."""
+    """A player. Most of the demo's players have no user."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True)
     name = models.CharField(max_length=40)

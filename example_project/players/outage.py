@@ -1,4 +1,4 @@
-"""The outage that the page puts on: Redis is killed, saves go on, marks pile up, and the mirror is right again."""
+"""The outage that the page shows: Redis is killed, saves go on, marks wait, and the mirror is repaired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Outage", "kill", "look", "save_some", "start"]
 
 SAVES = 100
 PATIENCE = 20.0
-"""Seconds that the page waits for the mirror to be right again."""
+"""Seconds that the page waits for the repair."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Outage:
     """The server, as the page shows it."""
 
     is_ours: bool
-    """False where another command runs the server: then this one can't kill it."""
+    """False if another command runs the server: this one can't kill it then."""
 
     is_up: bool
     waiting: int
@@ -54,7 +54,7 @@ def kill() -> str:
 
 
 def save_some() -> str:
-    """A hundred ordinary saves, one transaction each."""
+    """Make a hundred ordinary saves, one transaction each."""
     began = monotonic()
     for player in Player.objects.filter(is_active=True).order_by("?")[:SAVES]:
         with transaction.atomic():
@@ -64,7 +64,7 @@ def save_some() -> str:
 
 
 def start() -> str:
-    """Start Redis, let the watcher repair and drain, and compare the two sides."""
+    """Start Redis, wait for the watcher to repair the index and to drain, and verify it."""
     began = monotonic()
     stage.start()
     index = PlayerRank.instance()

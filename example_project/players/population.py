@@ -1,4 +1,4 @@
-"""Makes up the people of the arena: as many as asked, the same ones every time."""
+"""Generates the players of the arena: as many as asked for, the same ones every time."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _OTHERS = (
 
 
 def draw_players() -> Iterator[Player]:
-    """An endless row of unsaved players. The i-th is the same in every run."""
+    """Yield unsaved players without end. The i-th is the same in every run."""
     random = Random(SEED)
     shares = [share for *_, share in LEVELS]
     regions = Region.values
@@ -118,7 +118,7 @@ def match_population(size: int) -> tuple[int, int]:
 
 
 def _draw_level(random: Random, lowest: int, highest: int) -> int:
-    """Evenly within ten levels; thinner towards the top where the span is long (even in the logarithm)."""
+    """Draw a level: uniformly from a range of ten levels, log-uniformly from a longer one."""
     if highest - lowest < 10:
         return random.randint(lowest, highest)
     return int(lowest * ((highest + 1) / lowest) ** random.random())

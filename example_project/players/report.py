@@ -1,4 +1,4 @@
-"""The demo's results as text for a person, and in plain types for a program."""
+"""The demo's results as text, and as plain types for JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scene_lines(scene: Scene) -> Iterator[str]:
 
 
 def change_line(change: LevelChange) -> str:
-    """What happened to one player, in one line."""
+    """A line about the change of one player."""
     (level, new_level), (rank, new_rank) = change.level, change.rank
     told = f"{change.name} went from level {level:,} to {new_level:,}"
     if rank is None or new_rank is None:
@@ -41,7 +41,7 @@ def change_line(change: LevelChange) -> str:
 
 
 def as_plain(scenes: Iterable[Scene], change: LevelChange) -> dict[str, Any]:
-    """Everything that was shown, ready for JSON."""
+    """All results, in plain types for JSON."""
     return {"scenes": [asdict(scene) for scene in scenes], "change": asdict(change)}
 
 

@@ -17,7 +17,7 @@ __all__ = ["AUDIENCE", "Roll", "roll"]
 Drawn = TypeVar("Drawn")
 
 AUDIENCE = "audience"
-"""The name of the group of those who watch."""
+"""The name of the audience's group."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Dot:
 
     @property
     def points_inward(self) -> bool:
-        """True where the name has room towards the middle only."""
+        """True if the name has room only towards the middle."""
         return not 25 <= self.x <= 75
 
 
 @dataclass(frozen=True)
 class Roll:
-    """What was drawn, how it is shown, and how long it took."""
+    """A draw: the members, their positions on the page, and the time that it took."""
 
     me: Line
     total: int
@@ -61,7 +61,7 @@ class Roll:
 
     @property
     def share(self) -> float:
-        """How long Redis's bar is, in per cent of the longer one."""
+        """The length of Redis's bar, in per cent of the longer one."""
         return max(0.6, min(100.0, 100 * self.redis / max(self.redis, self.sql)))
 
     @property
@@ -123,7 +123,7 @@ def roll(player: Player, form: RollForm) -> Roll:
 def _by_sql(
     player: Player, below: int, above: int, region: str | None, exclude: list[int]
 ) -> tuple[float, str]:
-    """Time the query that one writes without django-zrank. It tells no ranks, and knows no audience."""
+    """Time the query that one would write without django-zrank. It returns no ranks, and ignores the audience."""
     near = Player.objects.filter(is_active=True, level__range=(player.level - below, player.level + above))
     if region:
         near = near.filter(region=region)
@@ -134,7 +134,7 @@ def _by_sql(
 
 
 def _timed(draw: Callable[[], Drawn]) -> tuple[Drawn, float]:
-    """The last of three draws, and the seconds that the fastest took: what else the machine does is not of interest."""
+    """The last of three draws, and the seconds that the fastest took, which depend least on the machine's load."""
     times = []
     for _ in range(3):
         began = perf_counter()
@@ -144,7 +144,7 @@ def _timed(draw: Callable[[], Drawn]) -> tuple[Drawn, float]:
 
 
 def _dots(me: Line, lines: list[Line], below: int, above: int):
-    """Lower levels to the left, higher ones to the right; of my own level, by rank."""
+    """Place lower levels to the left and higher ones to the right; those of the player's own level by rank."""
     span = max(below, above, 1)
     lanes = {True: 0, False: 0}
     for line in lines:

@@ -1,4 +1,4 @@
-"""What the demo shows: three players, ten opponents for each, and a level that changes."""
+"""The demo's scenes: three players, ten opponents for each, and a level that changes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ CAST = ("lowest", "middle", "highest")
 """User names of the three players whose opponents the command prints."""
 
 NEWCOMER = "newcomer"
-"""The user name of a player where the crowd is: of low level, like a third of all players."""
+"""The user name of a player of low level, like a third of all players."""
 
 PLAYABLE = (NEWCOMER, *CAST)
-"""User names of the players that one can play as."""
+"""User names of the players that a visitor can play as."""
 
 WIDEN = (25, 100, 400, 1600)
-"""Bands tried where fewer than ten stand within ten levels: at the top, or in a small population."""
+"""Bands to try if there are fewer than ten players within ten levels: at the top, or in a small population."""
 
 CROWDED = 10
 """The level of the newcomer."""
@@ -83,13 +83,13 @@ class Scene:
     opponents: list[Line]
 
     def ladder(self) -> list[Line]:
-        """The player where it stands, between those before it and those behind it."""
+        """The opponents with the player among them, best first."""
         return sorted([self.player, *self.opponents], key=attrgetter("rank"))
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the leaderboard. Pages count from 1; a rank or a page is None where there is none."""
+    """A page of the leaderboard. Pages count from 1; a rank or a page is None if there is none."""
 
     number: int
     lines: list[Line]
@@ -102,7 +102,7 @@ class Page:
 
 @dataclass(frozen=True)
 class LevelChange:
-    """What a ``save()`` did. Pairs are (before, after); a rank is None where there is none to be had."""
+    """The effect of a ``save()``. Pairs are (before, after); a rank is None if it is unknown."""
 
     pk: int
     name: str
@@ -111,12 +111,12 @@ class LevelChange:
 
 
 def is_lost(name: str = "player") -> bool:
-    """Whether there is nothing to go on from: the index was never built, or its server was emptied."""
+    """Return True if the index was never built, or its server was emptied."""
     return examine(registry.get(name)).wants_rebuild
 
 
 def is_complete() -> bool:
-    """Whether the index has as many members as there are rows to rank."""
+    """Return True if the index has as many members as there are rows to rank."""
     try:
         return PlayerRank.ranking.count() == PlayerRank.instance().get_ranked().count()
     except IndexUnavailable:
@@ -160,7 +160,7 @@ def show(role: str, player: Player, *, n: int = 10) -> Scene:
 
 
 def page_of(region: str, number: int, player: Player | None, *, size: int = 20) -> Page:
-    """A page of everybody's leaderboard, or of a region's: the same question to another ranking."""
+    """A page of the leaderboard of all players, or of those of a region."""
     ranking = PlayerRank.ranking.filter(region=region) if region else PlayerRank.ranking
     entries, total = ranking[(number - 1) * size : number * size], ranking.count()
     ranks = {entry.pk: entry.rank for entry in entries}
@@ -180,7 +180,7 @@ def page_of(region: str, number: int, player: Player | None, *, size: int = 20) 
 
 
 def change_level(player: Player, by: int) -> LevelChange:
-    """Raise the player's level with an ordinary ``save()``; when the transaction is over, the index knows."""
+    """Raise the player's level by an ordinary ``save()``, which updates the index after the commit."""
     rank = _rank(player)
     # The row is read again and locked, where the database can, so that two clicks are two levels.
     with transaction.atomic():
@@ -192,7 +192,7 @@ def change_level(player: Player, by: int) -> LevelChange:
 
 
 def play_match(player: Player, opponent: Player) -> str:
-    """Let the two play, and save both levels in one transaction. The better one wins more often, by Elo's formula."""
+    """Play a match, and save both levels in one transaction. The better player wins more often, by Elo's formula."""
     before = _rank(player)
     with transaction.atomic():
         # In one order, so that two matches at once don't lock each other out.
@@ -212,7 +212,7 @@ def play_match(player: Player, opponent: Player) -> str:
 
 
 def _neighbours(player: Player) -> list[Player]:
-    """A few of those nearest in level: they become friends, whom ``recommend()`` leaves out."""
+    """Choose some players of similar levels to be friends, whom ``recommend()`` excludes."""
     nearest = Player.objects.exclude(pk=player.pk).order_by(Abs(F("level") - player.level), "pk")[
         : FRIENDS * 10
     ]
@@ -220,7 +220,7 @@ def _neighbours(player: Player) -> list[Player]:
 
 
 def _rank(player: Player) -> int | None:
-    """The rank, where it can be had: a level is saved whether Redis is up or not."""
+    """The rank; None if Redis can't be reached, which doesn't keep a level from being saved."""
     try:
         return PlayerRank.ranking.rank(player)
     except (IndexUnavailable, NotRanked):

@@ -37,7 +37,7 @@ __all__ = ["arena", "audience", "leaderboard", "leave", "level_up", "match", "ou
 @never_cache
 @require_GET
 def arena(request: HttpRequest) -> HttpResponse:
-    """The page; to htmx, the roll alone."""
+    """The page; for htmx, only the roll."""
     return _show(request, RollForm(request.GET))
 
 
@@ -63,7 +63,7 @@ def _show(request: HttpRequest, form: RollForm, said: str = "") -> HttpResponse:
 @never_cache
 @require_GET
 def leaderboard(request: HttpRequest) -> HttpResponse:
-    """The best, of all or of a region, twenty to a page."""
+    """The leaderboard, of all players or of a region, twenty a page."""
     region, number = request.GET.get("region", ""), request.GET.get("page", "1")
     if (region and region not in Region) or not re.fullmatch("[1-9][0-9]{0,8}", number):
         raise Http404
@@ -87,7 +87,7 @@ def leaderboard(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def level_up(request: HttpRequest) -> HttpResponse:
-    """One level more. The page that follows shows the new rank."""
+    """Gain a level. The next page shows the new rank."""
     player = get_object_or_404(Player, user=request.user)
     return _done(request, change_line(change_level(player, by=1)))
 
@@ -103,7 +103,7 @@ def match(request: HttpRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def audience(request: HttpRequest) -> HttpResponse:
-    """Let people join or leave: on a developer's machine anybody, elsewhere who is signed in."""
+    """Make people join or leave. Requires a login, except on a developer's machine."""
     if request.method == "POST":
         if not _may_gather(request):
             raise PermissionDenied
@@ -128,7 +128,7 @@ def audience(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def outage(request: HttpRequest) -> HttpResponse:
-    """Kill Redis, save, start it again: on a developer's machine only."""
+    """Kill Redis, save players, and restart it: only on a developer's machine."""
     if not settings.DEBUG:
         raise Http404
     said = ""
@@ -162,7 +162,7 @@ def leave(request: HttpRequest) -> HttpResponse:
 
 
 def _done(request: HttpRequest, said: str) -> HttpResponse:
-    """What follows a change: the roll anew, or the whole page."""
+    """The response after a change: a new roll, or the whole page."""
     if _is_htmx(request):
         return _show(request, RollForm(request.POST), said)
     messages.success(request, said)
@@ -201,7 +201,7 @@ def _outage() -> dict[str, Any]:
 
 
 def _cast() -> list[Player]:
-    """Whom one can play as, in the order of :data:`PLAYABLE`."""
+    """The players that a visitor can play as, in the order of :data:`PLAYABLE`."""
     if not settings.DEBUG:
         return []
     players = Player.objects.filter(user__username__in=PLAYABLE).select_related("user")

@@ -1,4 +1,4 @@
-"""What is ranked, found by autodiscovery."""
+"""The index, which is autodiscovered."""
 
 from django_zrank import RankIndex, register
 
@@ -19,5 +19,5 @@ class PlayerRank(RankIndex):
         return Player.objects.filter(is_active=True)
 
     def get_excluded(self, player):
-        """Friends know each other already."""
+        """Exclude friends."""
         return Player.objects.filter(friends=player).values_list("pk", flat=True)

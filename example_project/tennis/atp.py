@@ -23,7 +23,7 @@ from .zrank import AtpRank
 __all__ = ["Comparison", "Place", "Week", "compare", "load_players", "namesakes", "play_week", "read_weeks"]
 
 Who = tuple[int, int]
-"""A player: the id in the files, and which of the lines with this id in a table (0, but for namesakes)."""
+"""A player: the id in the files, and the number of the line among those with this id (0, except for namesakes)."""
 
 
 class Place(NamedTuple):
@@ -41,13 +41,13 @@ class Week(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How an index and a table compare."""
+    """The result of comparing an index with a table."""
 
     agreeing: int
-    """Players of the table whose rank, and score, are right."""
+    """The number of players of the table whose rank and score are right."""
 
     disagreements: list[str]
-    """What is not, in words."""
+    """Descriptions of the differences."""
 
 
 def read_weeks(folder: Path) -> list[Week]:
@@ -69,7 +69,7 @@ def read_weeks(folder: Path) -> list[Week]:
 
 
 def namesakes(weeks: Iterable[Week]) -> list[tuple[int, int]]:
-    """The ids that stand for several people, with how many."""
+    """The ids that several people share, with their number."""
     most: dict[int, int] = {}
     for atp_id, namesake in (who for week in weeks for who in week.places):
         if namesake:
@@ -132,7 +132,7 @@ def play_week(week: Week) -> int:
 
 
 def compare(week: Week) -> Comparison:
-    """Hold the index against the published table. Raises ``IndexUnavailable``.
+    """Compare the index with the published table. Raises ``IndexUnavailable``.
 
     Equal points are published in an order of their own, so a rank is right from 1 + (players with more
     points) to (players with at least as many). That must hold for the published rank and for the index's;
@@ -165,7 +165,7 @@ def compare(week: Week) -> Comparison:
 
 
 def _in_index(pk: int) -> tuple[int | None, int | None]:
-    """Score and rank of one member, None for both where it is not ranked."""
+    """The score and the rank of a member; None for both if it is not ranked."""
     try:
         return AtpRank.ranking.score(pk), AtpRank.ranking.rank(pk)
     except NotRanked:

@@ -24,7 +24,7 @@ STEP = 10
 
 
 class Command(BaseCommand):
-    """Steps and words; what they do is in the modules of this app."""
+    """Runs the steps and prints their results; the steps are in the modules of this app."""
 
     help = "Fill the arena, show what django-zrank does with it, and serve it on localhost."
 
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             self.stdout.write(line)
 
     def prepare(self, players: int) -> dict[str, Any]:
-        """Database, players and index, each only as far as it isn't there."""
+        """Create the database, the players and the index, as far as they don't exist."""
         call_command("migrate", verbosity=0)
         make_admin()
         began = perf_counter()
@@ -77,11 +77,11 @@ class Command(BaseCommand):
         return {"players": players, "created": created, "deleted": deleted, "rebuilt": rebuilt}
 
     def run(self, *words: str, **options: Any) -> None:
-        """A command of django-zrank, heard or not."""
+        """Run a command of django-zrank, with or without its output."""
         call_command(*words, stdout=StringIO() if self.quiet else self.stdout, **options)
 
     def perform(self, prepared: dict[str, Any]) -> None:
-        """Three players with ten opponents each, and one who levels up."""
+        """Show three players with ten opponents each, and one who levels up."""
         cast = cast_players()
         scenes = [show(role, player) for role, player in cast.items()]
         change = change_level(cast["middle"], by=STEP)
@@ -95,7 +95,7 @@ class Command(BaseCommand):
             self.stdout.flush()
 
     def serve(self, port: int) -> None:
-        """The site and the API, until Ctrl-C."""
+        """Serve the site and the API until Ctrl-C."""
         self.say()
         self.say(f"Arena:  http://{HOST}:{port}/")
         if settings.DEBUG:
