@@ -37,13 +37,13 @@ QUESTIONS = {
     "younger first": Question(AtpAgeRank, False, *_AGE),
     "younger first inside countries": Question(AtpAgeRank, True, *_AGE),
 }
-"""What is compared, by what it is called."""
+"""The rankings to compare, by their descriptions."""
 
 
 def compare_with_database(question: Question) -> Comparison:
-    """Hold every rank of an index against the database's. Raises ``IndexUnavailable``.
+    """Compare every rank of an index with the database's. Raises ``IndexUnavailable``.
 
-    Who has no points must have no rank, and no country may count more, or fewer, than it has.
+    Players without points must have no rank, and each country its number of players.
     """
     expected, found = _in_database(question), _in_index(question)
     wrong = [
