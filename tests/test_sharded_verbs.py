@@ -21,7 +21,7 @@ from tests.testapp.zrank import PlayerAscending
 pytestmark = pytest.mark.usefixtures("zrank")
 
 
-@pytest.mark.parametrize(("count", "index"), zip(COUNTS, cycle(FACETED), strict=False))
+@pytest.mark.parametrize(("count", "index"), [*zip(COUNTS, cycle(FACETED), strict=False)])
 def test_every_verb_answers_as_sorted_lists_do(count: int, index: type[RankIndex]) -> None:
     divided = sharded(index, count)
     populate(divided, ROWS)

@@ -154,7 +154,7 @@ def test_what_another_project_has_built_is_left(zrank: Redis, old: str) -> None:
     Generation.objects.filter(index=old).update(generation="another")
     keys = keys_of(zrank, old)
     printed = prune()
-    assert f"{old}: its keys in Redis are left" in printed
+    assert f"{old}: its keys in Redis are kept" in printed
     assert f"prune_zrank {old}" in printed
     assert keys_of(zrank, old) == keys
     assert rows_of(old) == [0, 0, 0]

@@ -52,10 +52,10 @@ def test_an_emptied_server_is_built_anew(zrank: Any) -> None:
     assert_mirrors(NicknameRank)
 
 
-def test_an_index_that_is_not_in_step_is_a_failure() -> None:
+def test_an_index_that_is_not_up_to_date_is_a_failure() -> None:
     INDEX.ranking.store.client.flushall()
     start(INDEX.ranking.store, "running")
-    with pytest.raises(CommandError, match="Not every index is in step"):
+    with pytest.raises(CommandError, match="Not every index is up to date"):
         sync("nickname")
 
 

@@ -205,7 +205,7 @@ def test_a_rebuild_that_ends_while_a_reader_looks_turns_nobody_away(monkeypatch:
 
 class TestReads:
     @pytest.fixture(autouse=True)
-    def distrust(self, zrank: Redis, built: None) -> None:
+    def distrust(self, zrank: Redis, ten_players: None) -> None:
         """The server restarted, and this process has not looked for a second."""
         zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
         INDEX.ranking._reader.trust.until = 0.0
