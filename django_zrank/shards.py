@@ -58,10 +58,10 @@ class Sharded:
         parts, count = self.parts, len(self.parts)
         if count == 1:
             return {parts[0]: found} if (found := list(items)) else {}
-        split: dict[int, list[Item]] = {}
+        split: list[list[Item]] = [[] for _ in range(count)]
         for item in items:
-            split.setdefault(shard_of(member(item), count), []).append(item)
-        return {parts[shard]: split[shard] for shard in sorted(split)}
+            split[shard_of(member(item), count)].append(item)
+        return {part: own for part, own in zip(parts, split, strict=True) if own}
 
     def called(self, name: str) -> Self:
         """A part of this index by its name."""

@@ -15,7 +15,7 @@ from ..models import Mark
 from ..notes import noted
 from ..recent import Recent
 from ..signals import drained
-from ..store import Store
+from ..store import Health, Store
 from .leads import Lead, TooMany, follow
 from .marks import Seen, Worked, forget_batches, newest_mark, next_marks, replayed_marks, unmark
 from .patience import PATIENCE, without_waiting
@@ -34,7 +34,7 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 5000
 
 _SHARE: Final = 1000
-"""The most marks, and members, that a process works off after a push: a request waits for it."""
+"""The most marks that a process looks at after a push, and members that it writes: a request waits for it."""
 
 _REST: Final = 20
 """Back-off: 20 times the last drain's duration, at most 60 s."""
@@ -73,19 +73,39 @@ class _Drain:
         """Marks that wait on, with the parts that they wait for: none where they can't be worked off."""
 
     def run(self, limit: int | None) -> int:
-        healths = self.reach.each(self.index.parts, lambda part: Store(part.name, part.layout).check_health())
-        self.reach.require()
+        """Work off all marks, or ``limit`` of them. Returns how many."""
+        healths = self.begin()
         done, last, until = 0, 0, newest_mark(self.index)
         while limit is None or done < limit:
             size = self.batch_size if limit is None else min(self.batch_size, limit - done)
-            marks = next_marks(self.index, last, until, size, everybody=self.share is None)
+            marks = next_marks(self.index, last, until, size)
             if not marks:
                 break
             last = marks[-1][0]
             done += self.work_off(marks)
+        self.end(healths)
+        return done
+
+    def run_share(self, last: int) -> int:
+        """Work off the marks beyond the id ``last``, as many as are this process's share. Returns the id to go on from:
+        0 if none of them waits on, and no part is away."""
+        healths = self.begin()
+        marks = next_marks(self.index, last, newest_mark(self.index), _SHARE, everybody=False)
+        done = self.work_off(marks) if marks else 0
+        self.end(healths)
+        last = marks[-1][0] if marks else last
+        return last if self.reach.failed or done < len(marks) else 0
+
+    def begin(self) -> dict[RankIndex, Health]:
+        """Return the state of each part that can be reached."""
+        healths = self.reach.each(self.index.parts, lambda part: Store(part.name, part.layout).check_health())
+        self.reach.require()
+        return healths
+
+    def end(self, healths: Mapping[RankIndex, Health]) -> None:
+        """End the replays of parts that are not behind any more."""
         self.reach.each(healths, lambda part: self.finish(part, healths[part].behind))
         self.reach.require()
-        return done
 
     def finish(self, part: RankIndex, behind: str) -> None:
         """End the replay of a part, if no mark of it waits any more; and clear up."""
@@ -127,12 +147,8 @@ class _Drain:
         """Write what ``marks`` are about, and unmark. Returns how many; those wait on that lead to a part that is away,
         or of whose build or term the database knows another by now."""
         index, away = self.index, self.reach.failed
-        # Of a truncated table: nothing tells who was in it.
-        everybody = [mark for mark in marks if mark[2] is None]
-        if everybody and not away:
+        if any(member is None for _, _, member in marks):  # a truncated table: nothing tells who was in it
             return self.rebuild(marks)
-        self.left |= {pk: away for pk, _, _ in everybody}  # a build of some parts is not enough
-        marks = [mark for mark in marks if mark[2] is not None]
         leads = list(follow(index, marks, self.share))
         pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
         also = [part for lead in leads if not lead.members for part in lead.parts if part not in away]
@@ -159,14 +175,17 @@ class _Drain:
         return Worked(lead.marks, parts - away, others)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Rebuild the index for marks that are for all members."""
-        members = rebuild(self.index, polite=True)  # one that runs already may have read before these marks
-        healths = {part: Store(part.name, part.layout).check_health() for part in self.index.parts}
+        """Rebuild the index for marks that are for all members: a part that is away when it returns."""
+        index, away = self.index, tuple(self.reach.failed)
+        parts = [part for part in index.parts if part not in away]
+        # One that runs already may have read before these marks.
+        members = rebuild(index, parts=parts if away else None, polite=True)
+        healths = {part: Store(part.name, part.layout).check_health() for part in parts}
         written = {
             part: Written(health.generation, int(health.term or 0), int(health.applied))
             for part, health in healths.items()
         }
-        return self.unmark([Worked(marks, self.index.parts)], written, members)
+        return self.unmark([Worked(marks, parts, outdated=away)], written, members)
 
     def unmark(self, worked: list[Worked], written: Mapping[RankIndex, Written], members: int) -> int:
         settled = unmark(self.index, worked, written, patience=self.patience)
@@ -174,6 +193,12 @@ class _Drain:
             drained.send(self.index, marks=done, members=members)
         return done
 
+
+_WALKED: Final = 60.0
+"""Seconds after which a process begins with the first mark again."""
+
+_walked: Recent[int] = Recent()
+"""By the index: the last of the marks that a process looked at, where some wait on: for a part that is away."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
@@ -205,7 +230,8 @@ def drain_soon(index: RankIndex) -> None:
     began = monotonic()
     try:
         with without_waiting(connection):
-            _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run(_SHARE)
+            last = _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run_share(_walked.get(index.name) or 0)
+        _walked.keep(index.name, last, _WALKED)
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

@@ -12,11 +12,11 @@ from ..models import Generation
 from ..notes import RETIRED, has_all, is_accepted, newest_batch, noted
 from ..signals import repaired
 from ..store import Health, Store
-from .flush import are_lost, reconcile
-from .marks import replay
+from .flush import are_lost
 from .other_shards import unlink_other_shards
 from .reach import Reach
 from .rebuild import rebuild
+from .terms import accept_server
 from .triggers import gaps, restore
 
 if TYPE_CHECKING:
@@ -171,9 +171,5 @@ def _repair_part(part: RankIndex) -> Verdict:
             generation=health.generation, building=""
         )
     elif verdict is Verdict.RESTARTED:
-        # The marks first: killed in between, they are worked off once more, which does no harm.
-        replayed = replay(part, health.position, noted=row, server=health.server)
-        if replayed is not None:
-            reconcile(part, store, health)
-            store.adopt_server(health, row.term + 1, behind=replayed > 0)
+        accept_server(part, store, health, row)
     return verdict

@@ -84,6 +84,9 @@ class Worked(NamedTuple):
     others: Sequence[str] = ()
     """Members that they led to in parts that are away: to wait on, by marks of their own."""
 
+    outdated: Collection[RankIndex] = ()
+    """Parts that are away, all of whose members they led to: to be rebuilt."""
+
 
 def unmark(
     index: RankIndex,
@@ -123,6 +126,10 @@ def unmark(
             Batch(index=part.name, term=written[part].term, version=written[part].version, marks=list(marks))
             for part, marks in said.items()
         )
+        # The database knows no build of these any more.
+        outdated = {part.name for one in settled for part in one.outdated}
+        if outdated:
+            Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
         others = [Mark(index=index.name, member=text) for one in settled for text in one.others]
         if others:
             Mark.objects.using(using).bulk_create(others, batch_size=_CHUNK)

@@ -11,9 +11,10 @@ from django.db.models import F, QuerySet
 
 from ..exceptions import Busy, IndexUnavailable
 from ..models import Batch, Generation
-from ..notes import RETIRED
+from ..notes import RETIRED, is_accepted, noted
 from ..store import Store
 from .flush import flush
+from .terms import accept_server
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -39,7 +40,7 @@ def unlink_other_shards(index: RankIndex) -> None:
     Scores and touches that began there are written to their columns before. Shards that are not retired are kept:
     another release may be building them.
 
-    A shard that can't be reached, or whose server is not accepted, is left for the next time.
+    A shard that can't be reached is left for the next time.
     """
     rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
     for name in _other_shards(index, rows):
@@ -57,8 +58,12 @@ def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
 
 
 def _unlink(part: RankIndex) -> None:
-    store = Store(part.name)
+    store = Store(part.name, part.layout, part.rule)
     if store.builds() and not connections[part.get_using()].in_atomic_block:
+        health, row = store.check_health(), noted(part)
+        # Its server may have restarted, or failed over.
+        if health.generation == row.building and not is_accepted(health, row):
+            accept_server(part, store, health, row)
         flush(part)
     for keys in store.scan_keys(_KEYS):
         store.unlink(keys)

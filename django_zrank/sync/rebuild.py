@@ -36,6 +36,9 @@ __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 
 BATCH_SIZE: Final = 3000
 
+_MOST: Final = 24_000
+"""The most rows of a batch over shards: each takes a call of its own, so the more there are, the larger it is."""
+
 _RETIRED: Final = 1_000_000
 """The most marks that one rebuild makes superfluous: 8 MB of ids. What is beyond them is drained once more."""
 
@@ -189,7 +192,7 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 def _batches(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
 ) -> Generator[list[tuple[str, Number, bytes]]]:
-    """The rows of the parts that are built."""
+    """The rows of the parts that are built, ``size`` for each of them if that is not too many."""
     queryset, to_text = select(index, index.ordering.first.path), index.to_text
     stores = [
         builds[part].store if part in builds else Store(part.name, part.layout, part.rule)
@@ -200,7 +203,8 @@ def _batches(
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)
-        while batch := list(islice(rows, size)):
+        most = max(size, min(size * len(builds), _MOST))
+        while batch := list(islice(rows, most)):
             yield batch
 
 

@@ -10,7 +10,8 @@ without Python's start. *Peak* is the most memory that the process ever held. Of
 fewer rounds, so that each size takes about as long.
 
 ``--facets`` compares an index of one criterion with one of two criteria, two facets and their composite, both of one
-table, in turns: seconds of a rebuild and of a verification, and of the processors.
+table, in turns: seconds of a rebuild and of a verification, and of the processors. ``--shards 16`` compares an index of
+one criterion with the same in so many shards, on the same server.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
@@ -75,24 +76,27 @@ def main() -> int:
     parser.add_argument(
         "--facets", action="store_true", help="Measure what facets add, in place of the rival."
     )
+    parser.add_argument("--shards", type=int, help="Measure what so many shards add, in place of the rival.")
     parser.add_argument("--index", default=INDEX, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=["rebuild", "verify"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:  # we are the process that is measured
-        step(options.step, options.index, options.batch_size)
+        step(options.step, options.index, options.batch_size, options.shards)
         return 0
     if options.plot:
         pyplot()
     client = shutil.which("redis-cli") or shutil.which("valkey-cli")
-    if (client is None and not options.facets) or find_spec("psycopg") is None:
+    compares = options.facets or options.shards
+    if (client is None and not compares) or find_spec("psycopg") is None:
         print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
         return 0
     with django_on_postgresql() as is_ready:
         if not is_ready:
             return 0
         sizes = list(map(int, options.members.split(",")))
-        if options.facets:
-            measured = {size: over_plain(size, options) for size in sizes}
+        if compares:
+            over = over_one_shard if options.shards else over_plain
+            measured = {size: over(size, options) for size in sizes}
             if options.json:
                 save(options.json, sizes=measured)
             return 0
@@ -130,24 +134,39 @@ def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
 def over_plain(size: int, options: argparse.Namespace) -> dict[str, Any]:
     """What facets add, with so many members."""
     model, indexes = declare()
-    names = [index.instance().name for index in indexes]
-    runs: dict[str, list[Run]] = {f"{what}, {name}": [] for what in ("rebuild", "verify") for name in names}
-    rng = random.Random(1)
+    variants = {name: [f"--index={name}"] for name in (index.instance().name for index in indexes)}
     with population_of_both(model, size, indexes):
-        for _ in range(options.rounds):
-            rng.shuffle(names)
+        return in_turns(variants, size, options)
+
+
+def over_one_shard(size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What shards add, with so many members."""
+    variants = {f"{count} shards": [f"--shards={count}"] for count in (1, options.shards)}
+    with population(size):
+        return in_turns(variants, size, options)
+
+
+def in_turns(variants: Mapping[str, Sequence[str]], size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Rebuild and verify variants in turns: arguments of a step, by their titles. All are compared with the first."""
+    first, *_ = titles = [*variants]
+    runs: dict[str, list[Run]] = {
+        f"{what}, {title}": [] for what in ("rebuild", "verify") for title in titles
+    }
+    rng = random.Random(1)
+    for _ in range(options.rounds):
+        rng.shuffle(titles)
+        for title in titles:
             with redis_server() as (redis, server):
-                for name in names:
-                    for what in ("rebuild", "verify"):
-                        before = busy(redis)
-                        figures = ours(what, redis, options.batch_size, name)
-                        run = Run(**figures, server=busy(redis) - before)
-                        runs[f"{what}, {name}"].append(run)
-                        print(f"{what}, {name}: {run.seconds:.2f} s", flush=True)
+                for what in ("rebuild", "verify"):
+                    before = busy(redis)
+                    found = ours(what, redis, options.batch_size, *variants[title])
+                    run = Run(**found, server=busy(redis) - before)
+                    runs[f"{what}, {title}"].append(run)
+                    print(f"{what}, {title}: {run.seconds:.2f} s", flush=True)
     print(f"{server}, {connection.display_name}, {size:,} members, {options.rounds:,} rounds, medians")
     medians = {title: Run(*map(statistics.median, zip(*each, strict=True))) for title, each in runs.items()}
     for title, (seconds, cpu, server_cpu, peak) in medians.items():
-        ratio = seconds / medians[f"{title.partition(',')[0]}, plain"].seconds
+        ratio = seconds / medians[f"{title.partition(',')[0]}, {first}"].seconds
         print(
             f"{title:16} {seconds:8.2f} s {cpu:8.2f} s of Python {server_cpu:8.2f} s of Redis "
             f"{peak:5.0f} MB {ratio:6.2f}"
@@ -272,7 +291,7 @@ def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
     return {"seconds": seconds, "cpu": cpu, "peak": 0}
 
 
-def ours(what: str, redis: Redis, batch_size: int | None, index: str = INDEX) -> dict[str, float]:
+def ours(what: str, redis: Redis, batch_size: int | None, *arguments: str) -> dict[str, float]:
     """Run a step in a process of its own."""
     environment = {
         **os.environ,
@@ -280,7 +299,7 @@ def ours(what: str, redis: Redis, batch_size: int | None, index: str = INDEX) ->
         "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
         "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port(redis)}/0",
     }
-    command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}", f"--index={index}"]
+    command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}", *arguments]
     if batch_size:
         command.append(f"--batch-size={batch_size}")
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
@@ -288,7 +307,7 @@ def ours(what: str, redis: Redis, batch_size: int | None, index: str = INDEX) ->
     return figures
 
 
-def step(what: str, name: str, batch_size: int | None) -> None:
+def step(what: str, name: str, batch_size: int | None, shards: int | None) -> None:
     """Rebuild or verify in this process, and print what it took."""
     django.setup()
     settings.CACHES["zrank"]["OPTIONS"] = PATIENT
@@ -299,6 +318,9 @@ def step(what: str, name: str, batch_size: int | None) -> None:
     if name != INDEX:
         declare()
     (index,) = registry.named([name])
+    if shards:
+        type(index).shards = shards
+        vars(index).pop("parts", None)
     sizes = {"batch_size": batch_size} if batch_size else {}
     began, cpu = perf_counter(), process_time()
     if what == "rebuild":

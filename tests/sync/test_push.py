@@ -15,6 +15,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import forget, push, try_push
+from django_zrank.sync.reach import Reach
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync
 from tests.builds import start
@@ -253,6 +254,23 @@ def test_a_push_gives_up_where_rebuilds_never_cease(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "read", overtaken)
     with pytest.raises(IndexUnavailable, match="rebuilds began too often"):
         push(INDEX, ["a"])
+
+
+def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that takes its place before the second batch need not have the first one."""
+    generation, read, batches = Store(INDEX.name).learn().generation, module.read, []
+
+    def overtaken(index: Any, pks: Any, *stores: Any) -> Any:
+        batches.append(pks)
+        if len(batches) == 2:
+            rebuild(INDEX)
+        return read(index, pks, *stores)
+
+    monkeypatch.setattr(module, "_BATCH", 1)
+    monkeypatch.setattr(module, "read", overtaken)
+    pushed = module.write(Reach(INDEX), ["a", "b"])
+    assert batches == [["a"], ["b"], ["b"]]
+    assert pushed.written[INDEX].generation == generation
 
 
 # An index that isn't there

@@ -27,9 +27,10 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.notes import noted
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
+from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
 from django_zrank.sync.breaker import breaker
-from django_zrank.sync.drain import drain
+from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
 from django_zrank.sync.leftovers import find_leftovers, prune
@@ -41,6 +42,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
 from tests.clusters import Cluster
+from tests.servers import wait_for
 from tests.sync.mirror import assert_mirrors
 from tests.sync.test_idle import later
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
@@ -238,16 +240,80 @@ class TestOneShardIsAway:
         assert drain(players, limit=1000, batch_size=100) == len(members_of(players.parts[0]))
         assert {name for name, _ in pushes} == {players.parts[0].name}
 
-    def test_a_mark_of_all_members_waits_alone(self, players: RankIndex, lost: RankIndex) -> None:
+    def test_a_mark_of_all_members_rebuilds_it_when_it_returns(
+        self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
+    ) -> None:
+        Player.objects.filter(pk__gt=20)._raw_delete("default")
+        Mark.objects.all().delete()
         Mark.objects.create(index=players.name)
-        with disable_sync():
-            Player.objects.update(level=50)
-        own = len(members_of(lost))
-        assert drain(players) == 40 - own
-        assert waiting_marks(players).count() == own + 1
+        assert drain(players) == 1
+        assert sum(len(contents(part)) for part in players.parts if part is not lost) == sum(
+            players.part_of(str(pk)) is not lost for pk in range(1, 21)
+        )
+        assert drain(players) == 0
+        assert len(rebuilds) == 1  # the others are not built again
         self.is_away = False
         breaker.forget()
-        assert drain(players) == own + 1
+        assert examine_part(lost) is Verdict.FOREIGN
+        sync(players)
+        assert len(rebuilds) == 2
+        assert_mirrors(PlayerAscending)
+        assert examine(players) is Verdict.HEALTHY
+
+    def test_a_build_of_it_that_began_before_such_a_mark_is_not_believed(
+        self, players: RankIndex, lost: RankIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a process that can still reach it, and whose query is older."""
+        swap = Store.swap_rebuilt
+
+        def swap_late(store: Store, *args: Any) -> Any:
+            monkeypatch.setattr(Store, "swap_rebuilt", swap)
+            with disable_sync():
+                Player.objects.update(level=50)
+            Mark.objects.all().delete()
+            Mark.objects.create(index=players.name)
+            self.is_away = True
+            assert drain(players) == 1
+            self.is_away = False
+            breaker.forget()
+            return swap(store, *args)
+
+        self.is_away = False
+        monkeypatch.setattr(Store, "swap_rebuilt", swap_late)
+        rebuild(players, parts=[lost])
+        assert set(contents(lost).values()) != {50}
+        assert examine_part(lost) is Verdict.FOREIGN
+        sync(players)
+        assert_mirrors(PlayerAscending)
+
+    def test_a_save_looks_at_few_of_its_marks(
+        self, players: RankIndex, lost: RankIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next one goes on where it ended."""
+        monkeypatch.setattr(drain_module, "_SHARE", 10)
+        Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost) * 3)
+        with disable_sync():
+            Player.objects.filter(pk__in=members_of(players.parts[0])).update(level=50)
+        looked: list[int] = []
+        next_marks = drain_module.next_marks
+
+        def look(*args: Any, **kwargs: Any) -> Any:
+            found = next_marks(*args, **kwargs)
+            looked.append(len(found))
+            return found
+
+        monkeypatch.setattr(drain_module, "next_marks", look)
+        total, own = waiting_marks(players).count(), len(members_of(lost)) * 3
+        while waiting_marks(players).count() > own:
+            drain_module._done.forget(("drain", players.name))
+            drain_soon(players)
+        assert sum(looked) == total
+        assert set(contents(players.parts[0]).values()) == {50}
+        self.is_away = False
+        breaker.forget()
+        while waiting_marks(players).exists():
+            drain_module._done.forget(("drain", players.name))
+            drain_soon(players)
         assert_mirrors(PlayerAscending)
 
     def test_it_is_repaired_when_it_returns(
@@ -770,6 +836,25 @@ class TestScoresInRedis:
         assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
         assert_mirrors(index)
 
+    def test_nothing_is_lost_of_a_former_shard_that_has_restarted(
+        self, declare: Callable[..., type[RankIndex]], zrank: Redis
+    ) -> None:
+        index = declare(Video, "-total", write_behind="increment", shards=3)
+        videos = Video.objects.bulk_create(Video(total=n) for n in range(12))
+        sync(index)
+        for video in videos:
+            index.scores.increment({video: 100})
+        before = index.instance().parts
+        for part in before:
+            restart(part)
+        split(index, 2)
+        sync(index)
+        sync(index)
+        assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
+        assert_mirrors(index)
+        assert not any(zrank.keys(f"*{{{part.name}}}*") for part in before)
+        assert not Generation.objects.filter(index__in=[part.name for part in before]).exists()
+
     def test_members_of_all_shards_fall_asleep(self, declare: Callable[..., type[RankIndex]]) -> None:
         index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=3)
         now = timezone.now()
@@ -780,20 +865,25 @@ class TestScoresInRedis:
             assert sum(len(contents(part)) for part in index.instance().parts) == 6
 
 
+def build_on(cluster: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:
+    """Forty players, of an index in six shards on a cluster."""
+    for name, value in settings_for(cluster).items():
+        setattr(settings, name, value)
+    get_redis_connection("zrank").flushdb()
+    index = divide(PlayerAscending, 6)
+    reset()
+    Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 41))
+    rebuild(index)
+    return index
+
+
 @pytest.mark.slow
 class TestCluster:
     """Three nodes, with shards on each."""
 
     @pytest.fixture
     def index(self, three: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:
-        for name, value in settings_for(three).items():
-            setattr(settings, name, value)
-        get_redis_connection("zrank").flushdb()
-        index = divide(PlayerAscending, 6)
-        reset()
-        Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 41))
-        rebuild(index)
-        return index
+        return build_on(three, settings, divide)
 
     @pytest.fixture
     def three(self, redis_binary: str) -> Iterator[Cluster]:
@@ -843,3 +933,48 @@ class TestCluster:
         sync(index)
         assert_mirrors(PlayerAscending)
         assert examine(index) is Verdict.HEALTHY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_broken", [False, True], ids=["", "without the fence"])
+def test_a_primary_that_is_replaced_takes_no_mark_away(
+    redis_binary: str,
+    settings: Any,
+    divide: Callable[..., RankIndex],
+    monkeypatch: pytest.MonkeyPatch,
+    is_broken: bool,
+) -> None:
+    """It takes a write that its replica doesn't hear of, and stalls. Its successor is accepted before the drain
+    that has written to it unmarks."""
+    with Cluster(redis_binary, 3, 1) as cluster:
+        index = build_on(cluster, settings, divide)
+        if is_broken:
+            monkeypatch.setattr(marks, "_lock", lambda *args: True)
+        part = index.parts[0]
+        slot = key_slot(Store(part.name).keys.meta.encode())
+        primary = cluster.owner(slot)
+        (_, port, _), *_ = primary.ask("ROLE")[2]
+        replica = next(node for node in cluster.nodes if node.port == int(port))
+
+        def unmark_late(*args: Any, **kwargs: Any) -> Any:
+            monkeypatch.setattr(drain_module, "unmark", marks.unmark)
+            primary.freeze()
+            replica.thaw()
+            replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+            wait_for(lambda: replica.ask("ROLE")[0] == "master", 10)
+            primary.thaw()
+            cluster.settle()
+            breaker.forget()
+            assert repair(index) is Verdict.RESTARTED
+            return marks.unmark(*args, **kwargs)
+
+        replica.freeze()
+        primary.ask("CLIENT", "KILL", "TYPE", "replica")
+        with disable_sync():
+            Player.objects.update(level=50)
+        monkeypatch.setattr(drain_module, "unmark", unmark_late)
+        drain(index)
+        while sync(index).marks:
+            pass
+        assert examine(index) is Verdict.HEALTHY
+        assert (set(contents(part).values()) == {50}) is not is_broken

@@ -1,0 +1,43 @@
+"""Operations on the parts of an index, some of which can't be reached."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_zrank import RankIndex
+from django_zrank.exceptions import IndexUnavailable
+from django_zrank.sync.reach import Reach
+from tests.testapp.zrank import NicknameRank
+
+INDEX = NicknameRank.instance()
+
+
+@pytest.mark.usefixtures("zrank")
+def test_a_part_that_has_failed_is_skipped() -> None:
+    reach, asked = Reach(INDEX), []
+
+    def fail(part: RankIndex) -> None:
+        asked.append(part)
+        raise IndexUnavailable("away")
+
+    for _ in range(2):
+        assert reach.each(INDEX.parts, fail) == {}
+    assert asked == [INDEX]
+    with pytest.raises(IndexUnavailable, match="away"):
+        reach.require()
+
+
+def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = tuple(INDEX.called(name) for name in "abc")
+    reach, limits = Reach(INDEX), []
+    monkeypatch.setattr(INDEX, "parts", parts)
+    monkeypatch.setattr("django_zrank.sync.reach._server_of", lambda part: None)
+    monkeypatch.setattr("django_zrank.sync.reach.is_suspended", lambda part: False)
+    monkeypatch.setattr("django_zrank.sync.reach.resume", lambda part: None)
+
+    def work(part: RankIndex, *, limit: int | None) -> int:
+        limits.append(limit)
+        return 2
+
+    assert reach.total(work, 5) == 6
+    assert limits == [5, 3, 1]
