@@ -107,28 +107,29 @@ class _Push:
 
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
         """Write one batch."""
-        self.gone.clear()
         todo = self.index.split(pks, self.index.to_text)
-        self.run({part: [] for part in also} | todo)
+        for part in also:
+            todo.setdefault(part, [])
+        self.run(todo)
         # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
         # comes later finds it missing, and wakes it.
-        if any(self.gone.values()) and self.index.seen_field:
-            gone = {part: found for part, found in self.gone.items() if found}
+        if self.gone:
+            gone, self.gone = self.gone, {}
             woken = self.reach.each(
                 gone, lambda part: carry_touches(part, self.stores[part], gone[part], patience=0.0)
             )
             self.run({part: list(map(part.from_text, texts)) for part, texts in woken.items() if texts})
+            self.gone.clear()
 
     def run(self, todo: dict[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all of them are written, or by others."""
         refusals: dict[RankIndex, int] = defaultdict(int)
         reach = self.reach
         for _ in range(_ATTEMPTS):
-            self.epochs |= reach.each(
-                [part for part in todo if part not in self.epochs],
-                lambda part: begin(part, self.stores[part]),
-            )
-            todo = {part: own for part, own in todo.items() if part not in reach.failed}
+            if new := [part for part in todo if part not in self.epochs]:
+                self.epochs.update(reach.each(new, lambda part: begin(part, self.stores[part])))
+            if reach.failed:
+                todo = {part: own for part, own in todo.items() if part not in reach.failed}
             if todo:
                 todo = self.attempt(todo, refusals)
             if not todo:

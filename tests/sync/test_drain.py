@@ -403,14 +403,15 @@ def test_whoever_pushes_drains_at_most_once_a_second(
 def test_whoever_pushes_drains_the_later_the_longer_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     now, drained = [100.0], []
 
-    def slow(*args: Any, **options: Any) -> None:
+    def slow(*args: Any, **options: Any) -> int:
         drained.append(now[0])
         now[0] += 1
+        return 0
 
     monkeypatch.setattr(drain_module, "_done", Recent())
     monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
     monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
-    monkeypatch.setattr(drain_module._Drain, "run", slow)
+    monkeypatch.setattr(drain_module._Drain, "run_share", slow)
     for _ in range(50):
         drain_soon(INDEX)
         now[0] += 1

@@ -114,6 +114,19 @@ def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
     assert examine(players) is Verdict.HEALTHY
 
 
+def test_a_batch_of_a_build_has_more_rows_the_more_shards_there_are(
+    players: RankIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shard takes a call of its own."""
+    batches: list[int] = []
+    rebuild(players, batch_size=5, progress=batches.append)
+    assert (batches[0], sum(batches)) == (5 * len(players.parts), 40)
+    monkeypatch.setattr("django_zrank.sync.rebuild._MOST", 8)
+    batches.clear()
+    rebuild(players, batch_size=5, progress=batches.append)
+    assert batches == [8] * 5
+
+
 def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
     with_push = Player.objects.create(pk=41, level=7)
     assert contents(players.part_of("41"))["41"] == 7
