@@ -11,7 +11,7 @@ from .codec.units import EXACT, EXACT_LOW
 from .engine import reader_of
 from .engine.steps import Blocking, Steps
 from .exceptions import NotRanked
-from .requests.scores import LIMIT, ChangeScores, Touch
+from .requests.scores import CHANGES, LIMIT, ChangeScores, Touch
 from .signals import unranked
 from .verbs import twin, verb
 
@@ -22,6 +22,9 @@ __all__ = ["Scores", "ScoresAccessor"]
 
 _KEPT: Final = 24 * 60 * 60
 """Seconds for which the key of a call is remembered."""
+
+_VALUES: Final = 3
+"""The values of a facet that may have several that a member is taken to have."""
 
 
 class Scores:
@@ -38,10 +41,17 @@ class Scores:
     def __repr__(self) -> str:
         return f"<Scores of {self.index!r}>"
 
+    @property
+    def limit(self) -> int:
+        """The most members that one call of ``increment()`` changes: 300, and fewer where each of them stands in
+        several rankings, by facets and dense ranks. The server does nothing else meanwhile."""
+        return _limit(self.index)
+
     @verb
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change several
-        scores, all or none, and return the new ones by member; with ``shards``, they must belong to one shard.
+        scores, all or none, and return the new ones by member: at most :attr:`limit`; with ``shards``, they must belong
+        to one shard.
 
         ``key``: an idempotency key, remembered for a day: if this change has been made, nothing is added. Raises
         :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or the key is
@@ -132,14 +142,18 @@ class Scores:
             changes[text] = units
         if not changes:
             return []
-        if len(changes) > LIMIT:
-            raise ValueError(f"member: expected at most {LIMIT} members at once, not {len(changes)}")
+        if len(changes) > (limit := _limit(index)):
+            raise ValueError(
+                f"member: expected at most {limit} members at once in the index {index.name!r}, not {len(changes)}: "
+                "all are changed in one call, which holds the server"
+            )
         part, *others = index.split(changes)
         if others:
             raise ValueError(
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
             )
-        ask = ChangeScores(index.layout, index.rule, _limits(index), list(changes.items()), key, _KEPT)
+        pairs, faceted = list(changes.items()), bool(index.faceting)
+        ask = ChangeScores(index.layout, index.rule, _limits(index), pairs, key, _KEPT, faceted)
         reader = reader_of(part)
         yield reader.acceptance
         found = yield from reader.running(ask.request)
@@ -168,6 +182,13 @@ class Scores:
         if not EXACT_LOW <= units <= EXACT:
             raise ValueError(f"{parameter}: {change} is beyond ±2**53, up to which scores are exact")
         return units
+
+
+@cache
+def _limit(index: RankIndex) -> int:
+    """The most members that one call changes."""
+    rankings = 1 + sum(_VALUES if facet.many else 1 for facet in index.faceting.all)
+    return max(1, CHANGES // (rankings * (1 + index.layout.dense)))
 
 
 @cache

@@ -66,4 +66,5 @@ class Column(NamedTuple):
             found = connections[using].ops.integer_field_range(self.field.get_internal_type())
             lowest = EXACT_LOW if found[0] is None else found[0]
             highest = EXACT if found[1] is None else found[1]
-        return max(lowest, EXACT_LOW), min(highest, EXACT)
+        # Of the neighbours of 2**53 one has the same score: it is stored with tie bytes, as all beyond.
+        return max(lowest, EXACT_LOW + 1), min(highest, EXACT - 1)

@@ -1,4 +1,4 @@
--- uses: clock, logs, refusal, bulk, keys, ties, memberships, pending
+-- uses: clock, logs, refusal, bulk, keys, memberships, pending, sums, ties
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -12,7 +12,7 @@
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
---       …           then pairs: member, change in units; 1,000 at most, each member once
+--       …           then pairs: member, change in units; 300 at most, each member once
 -- Returns {'done', score…}; {'missing', member…} with nothing changed if some aren't ranked; {'beyond', member…} with
 --         nothing changed where a score would leave the column's range; {'reused'} with nothing changed if another
 --         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, OTHERRULE
@@ -91,43 +91,30 @@ elseif call then
 end
 
 note_rescored(meta, pending, followed, members)
-local roots = {live}
-if building then
-  roots[2] = string.sub(live, 1, -#generation - 1) .. building
-end
-local HOW = {sum = 'INCR', max = 'GT', min = 'LT'}
 local new, entering = {}, {}
-for _, root in ipairs(roots) do
-  entering[root] = {}
+if rule == 'sum' then
+  add_pending(pending, members, changes)
 end
 for n, member in ipairs(members) do
-  local change = changes[n]
-  if rule == 'sum' then
-    redis.call('HINCRBY', pending, member, change)
-  elseif rule == 'last' or tonumber(scores[n]) ~= tonumber(done[n + 1]) then
-    new[#new + 1], new[#new + 2] = member, change
+  local score = done[n + 1]
+  if rule == 'last' or rule ~= 'sum' and tonumber(scores[n]) ~= tonumber(score) then
+    new[#new + 1], new[#new + 2] = member, changes[n]
   end
-  for _, root in ipairs(roots) do
-    if memberships or dense then
-      local membership = root == live and known[n]
-        or memberships and redis.call('HGET', memberships_key(root), member) or ''
-      change_everywhere(entering[root], root, member, membership, rule, tonumber(change))
-    elseif root == live then
-      local list = list_of(entering[root], '')
-      list[#list + 1], list[#list + 2] = done[n + 1], member
-    elseif HOW[rule] then
-      redis.call('ZADD', root, 'XX', HOW[rule], change, member)
-    else
-      redis.call('ZADD', root, 'XX', change, member)
-    end
+  for name in rankings_of(known[n]) do
+    local list = list_of(entering, name)
+    list[#list + 1], list[#list + 2] = score, member
   end
 end
-for _, root in ipairs(roots) do
-  if change_rankings(root, {}, entering[root], 0, dense) and root == live then
-    redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
-  end
+if change_rankings(live, {}, entering, 0, dense) then
+  redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
-if #new > 0 then
-  redis.call('HSET', pending, unpack(new))
+write_all('HSET', pending, new)
+if building then
+  local shadow, shadowed = string.sub(live, 1, -#generation - 1) .. building, {}
+  for n, member in ipairs(members) do
+    local membership = memberships and redis.call('HGET', memberships_key(shadow), member) or ''
+    change_everywhere(shadowed, shadow, member, membership, rule, tonumber(changes[n]))
+  end
+  change_rankings(shadow, {}, shadowed, 0, dense)
 end
 return done

@@ -1,4 +1,4 @@
--- uses: logs, refusal
+-- uses: keys, logs, refusal, sums
 -- Add to scores where members stand in one ranking only: change_scores.lua in a fraction of its time. All, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -9,7 +9,7 @@
 --       highest     score that a change may lead to
 --       member      primary key as text
 --       change      in units
---       …           then more pairs of both; 1,000 in all at most, each member once
+--       …           then more pairs of both; 300 in all at most, each member once
 -- Returns {'done', score…}; {'missing', member…} or {'beyond', member…} with nothing changed; and errors: see
 --         change_scores.lua.
 -- Cost  O(members * log(size)).
@@ -19,27 +19,27 @@ local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
 local FIRST, EXACT, is_one = 4, 2 ^ 53, #ARGV == 5
 lowest, highest = tonumber(lowest), tonumber(highest)
 
--- Add to the score of the first member, if that is allowed. Returns the new score, or what to reply in its place.
+-- Add to the score of the first member. Returns the new score; nil, with nothing changed, where that is not allowed.
 local function add()
   local by = tonumber(change)
   -- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
-  if math.max(highest, -lowest) + math.abs(by) > EXACT then
+  if math.abs(by) > EXACT - math.max(highest, -lowest) then
     local before = tonumber(redis.call('ZSCORE', live, member))
     if before and (by > 0 and by > highest - before or by < 0 and by < lowest - before) then
-      return nil, {'beyond', member}
+      return nil
     end
   end
   local score = redis.call('ZADD', live, 'XX', 'INCR', change, member)
   if not score then
-    return nil, {'missing', member}
+    return nil
   end
   local after = tonumber(score)
   if after > highest and by > 0 or after < lowest and by < 0 then
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
-    return nil, {'beyond', member}
+    return nil
   end
   redis.call('HINCRBY', pending, member, change)
-  return score
+  return after
 end
 
 -- Most calls are about one member, and come when nothing is being built and the server was looked up a moment ago, as in
@@ -49,8 +49,10 @@ if is_one then
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
   if state[1] == generation and not state[2] and not state[4] and state[5] == 'sum' and ago <= 1000 and ago >= -1000 then
-    local score, refused = add()
-    return score and {'done', score} or refused
+    local score = add()
+    if score then
+      return {'done', score}
+    end
   end
 end
 
@@ -61,11 +63,8 @@ if refused then
   return refused
 end
 
-if is_one then
-  local score, why = add()
-  if not score then
-    return why
-  end
+local score = is_one and add()
+if score then
   note_rescored(meta, pending, followed, {member})
   if building then
     redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
@@ -77,7 +76,7 @@ local members, changes = {}, {}
 for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], tonumber(ARGV[i + 1])
 end
-local missing, beyond, done, entering, sums = {'missing'}, {'beyond'}, {'done'}, {}, {}
+local absent, missing, beyond, done, entering = {}, {'missing'}, {'beyond'}, {'done'}, {}
 for n, before in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
   if before then
     local by = changes[n]
@@ -88,7 +87,14 @@ for n, before in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
     done[n + 1] = before + by
     entering[2 * n - 1], entering[2 * n] = before + by, members[n]
   else
-    missing[#missing + 1], done[n + 1] = members[n], 0
+    absent[#absent + 1], done[n + 1] = members[n], 0
+  end
+end
+if absent[1] then
+  -- A member with a membership has a score beyond 2^53, which tie bytes make exact.
+  for n, membership in ipairs(redis.call('HMGET', memberships_key(live), unpack(absent))) do
+    local list = membership and beyond or missing
+    list[#list + 1] = absent[n]
   end
 end
 if #missing > 1 then
@@ -98,17 +104,7 @@ elseif #beyond > 1 then
 end
 redis.call('ZADD', live, unpack(entering))
 note_rescored(meta, pending, followed, members)
-for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
-  local sum = (tonumber(before) or 0) + changes[n]
-  if math.abs(sum) < EXACT then
-    sums[#sums + 1], sums[#sums + 2] = members[n], sum
-  else
-    redis.call('HINCRBY', pending, members[n], changes[n])
-  end
-end
-if #sums > 0 then
-  redis.call('HSET', pending, unpack(sums))
-end
+add_pending(pending, members, changes)
 if building then
   local root = string.sub(live, 1, -#generation - 1) .. building
   for n, one in ipairs(members) do

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..codec.layout import PLAIN, Layout
+from ..codec.layout import Layout
 from ..keys import Keys
 from ..scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
 from .request import Call, Request, in_turn
 
-__all__ = ["LIMIT", "ChangeScores", "Changed", "Touch"]
+__all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
 
 LIMIT = 1000
-"""The most members that one call changes."""
+"""The most members that one call touches."""
+
+CHANGES = 300
+"""The most scores that one call changes, counting each ranking that a member stands in: all are changed at once."""
 
 _TOUCHED = 400
 """The most members that are touched in one round trip."""
@@ -47,10 +50,14 @@ class ChangeScores(NamedTuple):
     keep: int = 0
     """Seconds for which that is remembered."""
 
+    faceted: bool = True
+    """True if members may stand in rankings of facets: memberships can also be those of integers beyond ±2**53."""
+
     def request(self, keys: Keys) -> Request[Changed]:
         """The request. Without a key it is sent once: a second time, it would change scores twice."""
         changes = chain.from_iterable(self.changes)
-        if self.rule == "sum" and self.layout == PLAIN and not self.key:
+        is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
+        if self.rule == "sum" and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
             call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
             return Request((call,), _parse, writes=True, once=True)

@@ -12,10 +12,11 @@ from django.db.models import Q, QuerySet
 from ..codec.awake import MOMENT, TimeAgo
 from ..members import batched
 from ..models import Generation
-from ..store import Store, Swept
+from ..store import Epoch, Store, Swept
 from .patience import PATIENCE
 from .push import begin, push
 from .reach import Reach
+from .rows import fastest
 from .seen import carry_touches
 from .transactions import refuse_transaction
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["asleep_since", "sweep", "unswept", "write_touches"]
 
-BATCH_SIZE: Final = 500
-"""Members of one query, and of one call that settles touches."""
+PAGE_SIZE: Final = 2000
+"""Members that a sweep looks for at once."""
+
+_BATCH_SIZE: Final = 500
+"""Members whose touches are written at once."""
 
 
 def asleep_since(index: RankIndex) -> int | None:
@@ -42,10 +46,10 @@ def asleep_since(index: RankIndex) -> int | None:
 def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
     """Remove the members that fell asleep since the last sweep, or ``limit`` of them. Returns how many.
 
-    They are found by their column, in the order in which they were last seen, and pushed: so the database decides, and
-    the guards of every write hold. How far this came is noted on the server that took it. Killed before that, the next
-    sweep pushes the same members again; and a server that lacks a push lacks its note, too. What nobody has swept was
-    noted as awake by a rebuild, or by a push, which are judged by the same clock.
+    They are found by their column, in the order in which they were last seen, after a token is taken, as in a push: so
+    the database decides, and the guards of every write hold. How far this came is noted on the server that took it.
+    Killed before that, the next sweep removes the same members again; and a server that lacks a removal lacks its note,
+    too. What nobody has swept was noted as awake by a rebuild, or by a push, which are judged by the same clock.
 
     Raises as ``flush()`` does.
     """
@@ -56,23 +60,39 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
 
 def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -> int:
     """Sweep one part."""
-    index, store, done = part.whole, Store(part.name), 0
+    index, store, done = part.whole, Store(part.name, part.layout, part.rule), 0
     while limit is None or done < limit:
-        since = store.swept()
+        since, epoch = store.swept(), begin(part, store)
+        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
         rows = _fallen_asleep(index, since, until)
-        page = list(rows.order_by(index.awake.path, "pk").values_list("pk", index.awake.path)[:BATCH_SIZE])  # type: ignore[union-attr]
+        path = index.awake.path  # type: ignore[union-attr]
+        page = list(rows.order_by(path, "pk").values_list("pk", fastest(index, path))[:size])
         if not page:
             break
-        pks = index.split((pk for pk, _ in page), index.to_text).get(part, [])
-        if pks:
-            # Before they are pushed: who was touched isn't removed even for a moment.
-            _carry(part, store, map(index.to_text, pks), patience)
-            push(index, pks)
-        last, moment = page[-1]
-        if not store.note_swept(since, MOMENT.whole(moment), index.to_text(last)):
+        texts = list(map(index.to_text, (pk for pk, _ in page)))
+        own = index.split(texts).get(part, [])
+        _remove(part, store, epoch, own, patience)
+        moment = page[-1][1]
+        moment = moment if isinstance(moment, int) else MOMENT.whole(moment)
+        if not store.note_swept(since, moment, texts[-1]):
             break
-        done += len(pks)
+        done += len(own)
     return done
+
+
+def _remove(part: RankIndex, store: Store, epoch: Epoch, texts: list[str], patience: float) -> None:
+    """Remove members that were asleep after ``epoch``. Those that were touched, or written since, are pushed."""
+    if not texts:
+        return
+    # Before they are removed: who was touched isn't, even for a moment.
+    touched = dict.fromkeys(_carry(part, store, texts, patience))
+    changes = ((text, None, b"") for text in texts if text not in touched)
+    applied = store.apply_changes(epoch, changes)
+    again = touched | dict.fromkeys(texts if applied is None else map(bytes.decode, applied.refused))
+    # A touch that came before its removal may have returned: as in a push.
+    again |= dict.fromkeys(_carry(part, store, texts, 0.0))
+    if again:
+        push(part.whole, list(map(part.from_text, again)))
 
 
 def _fallen_asleep(index: RankIndex, since: Swept, until: int) -> QuerySet[Any]:
@@ -96,7 +116,7 @@ def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
     if until is not None:
         for part, own in index.split(pks, index.to_text).items():
             rows = _fallen_asleep(index, Store(part.name).swept(), until)
-            for chunk in batched(own, BATCH_SIZE):
+            for chunk in batched(own, _BATCH_SIZE):
                 found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
     return found
 
@@ -111,18 +131,16 @@ def write_touches(index: RankIndex, *, limit: int | None = None, patience: float
         return 0
     store, done = Store(index.name), 0
     while limit is None or done < limit:
-        members = store.due_touches(BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done))
+        members = store.due_touches(_BATCH_SIZE if limit is None else min(_BATCH_SIZE, limit - done))
         if not members:
             break
+        begin(index, store)  # raises where Redis holds the build of another database
         touched = _carry(index, store, members, patience)
         store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)  # type: ignore[union-attr]
         done += len(members)
     return done
 
 
-def _carry(index: RankIndex, store: Store, members: Iterable[str], patience: float) -> list[str]:
+def _carry(index: RankIndex, store: Store, members: list[str], patience: float) -> list[str]:
     """Write the touches of members. Returns those that had been touched."""
-    if index.seen_field is None:
-        return []
-    begin(index, store)  # raises where Redis holds the build of another database
-    return carry_touches(index, store, members, patience=patience)
+    return carry_touches(index, store, members, patience=patience) if index.seen_field else []

@@ -35,7 +35,7 @@ from .watched_tables import every_row
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["Row", "encode", "forget", "note_flush", "select", "select_among"]
+__all__ = ["Row", "encode", "fastest", "forget", "note_flush", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -106,7 +106,7 @@ def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
         ranked = index.get_ranked()
     if order_by or ranked.ordered:
         ranked = ranked.order_by(*order_by)
-    columns = [_fastest(index, path) for path in _columns(index)]
+    columns = [fastest(index, path) for path in _columns(index)]
     if index.column is None:
         return ranked.values_list(*columns)
     # In one statement with the rows: it tells which of the flushes of each part these contain.
@@ -170,8 +170,9 @@ def _columns(index: RankIndex) -> list[str]:
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 
-def _fastest(index: RankIndex, path: str) -> str | _Microseconds:
-    """A column as it is read fastest. A primary key is read as it is: it names the member."""
+def fastest(index: RankIndex, path: str) -> str | _Microseconds:
+    """A column as it is read fastest: a moment may be read as microseconds. A primary key is read as it is, since it
+    names the member."""
     if path == "pk" or connections[index.get_using()].vendor != "postgresql" or not settings.USE_TZ:
         return path
     *_, field = follow(index.model, path)

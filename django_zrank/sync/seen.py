@@ -28,6 +28,9 @@ logger = logging.getLogger("django_zrank.sync")
 _STATEMENT: Final = 200
 """Rows of one statement: SQLite may not take more than 999 parameters."""
 
+_BATCH: Final = 500
+"""Members that one call settles."""
+
 _NOW: Final = timedelta(0)
 
 
@@ -39,8 +42,9 @@ def carry_touches(
     Raises as ``write_seen()`` does.
     """
     touched = store.read_touches(list(members))
-    write_seen(index, {index.from_text(text): time for text, time in touched.items()}, patience=patience)
-    store.settle_touches(touched, touched, index.awake.rest)  # type: ignore[union-attr]
+    for chunk in map(dict, batched(touched.items(), _BATCH)):
+        write_seen(index, {index.from_text(text): time for text, time in chunk.items()}, patience=patience)
+        store.settle_touches(chunk, chunk, index.awake.rest)  # type: ignore[union-attr]
     return list(touched)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from random import Random
 from typing import Any
 from unittest import mock
@@ -25,7 +26,6 @@ from django_zrank.requests.view import View
 from django_zrank.sql.reader import SqlReader
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
-from django_zrank.sync import rows as rows_module
 from django_zrank.sync import seen as seen_module
 from django_zrank.sync import suspects as suspects_module
 from django_zrank.sync.drain import drain
@@ -134,16 +134,16 @@ def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
     )  # of one moment: the key tells them apart
     Video.objects.bulk_create(Video(views=n, seen=at + DAY) for n in range(30))
     drain(videos.instance())
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "BATCH_SIZE", 16):
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 16):
         assert len(ranked(videos)) == 100
-        assert sweep(videos.instance(), limit=40) == 48
-        assert len(ranked(videos)) == 52
+        assert sweep(videos.instance(), limit=40) == 40
+        assert len(ranked(videos)) == 60
         with CaptureQueriesContext(
             connection,
         ) as queries:
-            assert sweep(videos.instance()) == 52
+            assert sweep(videos.instance()) == 60
         assert ranked(videos) == set()
-        assert len(queries) <= 1 + 5 * 3
+        assert len(queries) <= 3 + 5
         assert sweep(videos.instance()) == 0
 
 
@@ -249,17 +249,17 @@ def test_a_sweep_goes_on_from_what_its_server_was_told(videos: type[RankIndex]) 
     make(20, 10)
     index, store = videos.instance(), store_of(videos)
     since = store.swept()
-    push = idle_module.push
+    remove = idle_module._remove
 
     def fail_over(*args: Any) -> Any:
         """Another server is accepted, that lacks the last note."""
         store.client.hincrby(store.keys.meta, "term", 1)
         Generation.objects.update(term=F("term") + 1)
         forget_build(index)
-        return push(*args)
+        return remove(*args)
 
     with later(videos, 15 * DAY):
-        with mock.patch.object(idle_module, "push", fail_over):
+        with mock.patch.object(idle_module, "_remove", fail_over):
             assert sweep(index) == 0
         assert store.swept().moment == since.moment
         assert sweep(index) == 1
@@ -434,7 +434,12 @@ def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex]
     index = videos.instance()
     video, other = make(20, 20)
     videos.scores.touch(video)
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_carry", return_value=[]):
+    carry, looks = idle_module._carry, count()
+
+    def look_too_early(*args: Any) -> list[str]:
+        return carry(*args) if next(looks) else []
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_carry", look_too_early):
         if by == "push":
             push(index, [video.pk, other.pk])
         elif by == "drain":
@@ -450,15 +455,45 @@ def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex]
 def test_a_sweep_removes_nobody_who_was_touched_even_for_a_moment(videos: type[RankIndex]) -> None:
     made = make(20, 20)
     videos.scores.touch(made[0])
-    seen: list[set[int]] = []
+    apply, removed = Store.apply_changes, set[Any]()
 
-    def look(index: RankIndex, members: Any) -> Any:
-        seen.append({pk for pk, *_ in rows_module.select_among(index, members)})
-        return push(index, members)
+    def look(store: Store, epoch: Any, changes: Any) -> Any:
+        changes = list(changes)
+        removed.update(member for member, score, _ in changes if score is None)
+        return apply(store, epoch, changes)
 
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "push", look):
+    with later(videos, 15 * DAY), mock.patch.object(Store, "apply_changes", look):
         sweep(videos.instance())
-    assert seen == [{made[0].pk}]
+    assert removed == {str(made[1].pk)}
+
+
+def test_a_sweep_removes_nobody_who_was_written_since_it_looked(videos: type[RankIndex]) -> None:
+    index, (video, other) = videos.instance(), make(20, 20)
+    remove = idle_module._remove
+
+    def save_first(*args: Any) -> Any:
+        video.seen = timezone.now() + 20 * DAY
+        video.save()
+        return remove(*args)
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", save_first):
+        assert sweep(index) == 2
+        assert ranked(videos) == {video.pk}
+    assert other.pk not in ranked(videos)
+
+
+def test_a_sweep_into_a_rebuild_that_began_since_it_looked(videos: type[RankIndex]) -> None:
+    index, made = videos.instance(), make(20, 1)
+    remove = idle_module._remove
+
+    def rebuild_first(*args: Any) -> Any:
+        rebuild(index)
+        return remove(*args)
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", rebuild_first):
+        sweep(index)
+        assert ranked(videos) == {made[1].pk}
+        assert clean(videos)
 
 
 def test_a_rebuild_carries_the_touches_of_those_it_took_for_sleepers(videos: type[RankIndex]) -> None:
@@ -493,13 +528,15 @@ def test_two_sweepers_at_once(videos: type[RankIndex]) -> None:
     index = videos.instance()
     made = make(*[20] * 8, 1)
 
-    def first(*args: Any) -> Any:
-        with mock.patch.object(idle_module, "push", push):
-            sweep(index)
-        return push(*args)
+    remove = idle_module._remove
 
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "BATCH_SIZE", 3):
-        with mock.patch.object(idle_module, "push", first):
+    def first(*args: Any) -> Any:
+        with mock.patch.object(idle_module, "_remove", remove):
+            sweep(index)
+        return remove(*args)
+
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 3):
+        with mock.patch.object(idle_module, "_remove", first):
             sweep(index)
         sweep(index)
         assert ranked(videos) == {made[-1].pk}

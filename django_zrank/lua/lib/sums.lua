@@ -1,0 +1,17 @@
+-- Changes that are added to what is pending.
+
+-- Add a change, in units, to what is pending of each member, with few commands.
+local function add_pending(pending, members, changes)
+  local EXACT, sums = 2 ^ 53, {}
+  for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
+    local sum = (tonumber(before) or 0) + changes[n]
+    if math.abs(sum) < EXACT then
+      sums[#sums + 1], sums[#sums + 2] = members[n], string.format('%.0f', sum)
+    else
+      redis.call('HINCRBY', pending, members[n], changes[n])
+    end
+  end
+  if sums[1] then
+    redis.call('HSET', pending, unpack(sums))
+  end
+end
