@@ -72,7 +72,14 @@ class Entries(Sequence[Entry], Generic[Member]):
 class Recommendations(Entries[Member]):
     """The members drawn, best first."""
 
-    def __init__(self, index: RankIndex[Member], entries: list[Entry], band: Band, candidates: int) -> None:
+    def __init__(
+        self,
+        index: RankIndex[Member],
+        entries: list[Entry],
+        band: Band,
+        candidates: int,
+        is_estimate: bool = False,
+    ) -> None:
         self._index = index
         self._entries = entries
 
@@ -82,3 +89,6 @@ class Recommendations(Entries[Member]):
         self.candidates = candidates
         """The number of members in the band, not counting the member itself. Excluded members are counted. With several
         filters that no facet covers, so are members that pass only one of them: to test each would cost a look-up."""
+
+        self.is_estimate = is_estimate
+        """True if ``candidates`` is an estimate: with ``reach="few"``, from the shards that were asked."""

@@ -22,6 +22,7 @@ from .requests.groups import forget_seen
 from .requests.positions import Locate
 from .requests.request import Several
 from .requests.sampling import Draw, Sample
+from .rows import place_of
 from .sieve import Sieve
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
@@ -60,6 +61,7 @@ class Ranking(Board[Member]):
         remember: timedelta | None = None,
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
+        reach: str = "all",
     ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
 
@@ -70,7 +72,8 @@ class Ranking(Board[Member]):
         ``band``: how far a score may lie from mine, ends included: one distance, or (below, above). Default:
         the index's. ``ranks``: instead, how many ranks away: one number, or (worse, better). ``widen``: further
         bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer, besides those of
-        ``get_excluded()``. ``seed``: the same draw every time, for tests.
+        ``get_excluded()``. ``seed``: the same draw every time, for tests. ``reach="few"``: only some of
+        the shards of an index are asked, and ``candidates`` is an estimate; every set is as likely as with "all".
 
         ``remember``: for how long those drawn are not drawn again for ``member``; when nobody else is left, those
         shown longest ago come first. See :meth:`forget`.
@@ -92,6 +95,8 @@ class Ranking(Board[Member]):
             widen=widen,
             remember=remember,
             seed=seed,
+            reach=reach,
+            place=place_of(index, member),
         )
         if where is not None and remember is not None:
             raise ValueError("remember: can't be combined with where")
@@ -125,6 +130,7 @@ class Ranking(Board[Member]):
         exclude: Iterable[Any] = (),
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
+        reach: str = "all",
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
 
@@ -132,7 +138,7 @@ class Ranking(Board[Member]):
         also take the queries of ``get_excluded_many()``, and one for the rows of those given by primary key.
         """
         draw = parse_draw(
-            self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember
+            self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember, reach=reach
         )
         excluded = members_of("exclude", exclude)
         batches = batched(members_of("members", members), _MANY)
@@ -197,7 +203,8 @@ class Ranking(Board[Member]):
                 continue
             text = index.to_text(member)
             given = {"exclude": excluded, "get_excluded()": own}
-            draws.append(draw._replace(member=text, excluded=excluding(index, text, given)))
+            barred = excluding(index, text, given)
+            draws.append(draw._replace(member=text, excluded=barred, place=place_of(index, member)))
         return draws
 
     @verb

@@ -31,12 +31,16 @@ def parse_draw(
     widen: Sequence[Band] = (),
     remember: timedelta | None = None,
     seed: int | str | bytes | None = None,
+    reach: str = "all",
+    place: tuple[float, bytes] | None = None,
 ) -> Draw:
     """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, excluding nobody yet.
     Raises ``ValueError``, naming the parameter."""
     ceiling = get_settings().max_n
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= ceiling:
         raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
+    if reach not in ("all", "few"):
+        raise ValueError(f"reach: expected 'all' or 'few', not {reach!r}")
     if ranks is not None and band is not None:
         raise ValueError("ranks: give a band of scores, or one of ranks, not both")
     if ranks is not None:
@@ -67,7 +71,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, (), span, seed, None, bands)
+    return Draw(member, n, tuple(distances), measure, (), span, seed, None, bands, reach, place)
 
 
 def recommended(
@@ -92,7 +96,8 @@ def recommended(
     else:
         ranked = [(who, score, at + 1) for at, who, score in sorted(drawn)]
     entries = index.to_entries(ranked, LateEntry if isinstance(ranks, LateRanks) else Entry)
-    return Recommendations(index, entries, draw.given[sample.band], sample.candidates)
+    band = draw.given[sample.band]
+    return Recommendations(index, entries, band, sample.candidates, sample.is_estimate)
 
 
 def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:

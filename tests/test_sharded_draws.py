@@ -41,11 +41,11 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     else:
         excluded = [str(one) for one in excluded]
     bands = draw(st.lists(distances, min_size=1, max_size=3, unique=True))
-    return (
-        both,
-        ranking,
-        Draw(str(me), draw(st.integers(1, 12)), bands, measure, excluded, None, draw(st.integers())),
-    )
+    question = Draw(str(me), draw(st.integers(1, 12)), bands, measure, excluded, None, draw(st.integers()))
+    (located,) = both.of_whole(Locate([str(me)]), View(ranking.view.layout, ALL)).found
+    known = [None, (located.score, located.stored), (located.score + 1, located.stored)]
+    reach = draw(st.sampled_from(["all", "few"]))
+    return both, ranking, question._replace(reach=reach, place=draw(st.sampled_from(known)))
 
 
 def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
@@ -75,11 +75,14 @@ def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> lis
 
 
 @quick
-@given(case=draws())
-def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(case: tuple[Both, Any, Draw]) -> None:
+@given(case=draws(), small=st.sampled_from([0, 16]))
+def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
+    case: tuple[Both, Any, Draw], small: int
+) -> None:
     both, ranking, draw = case
     view, wanted = ranking.view, draw.wanted
-    sample = both.of_shards(draw, view)
+    with mock.patch.multiple(sampling, _SMALL=small, _SMALL_TESTED=small):
+        sample = both.of_shards(draw, view)
     out = {str(one) for one in draw.excluded}
 
     def offered(side: Sequence[bytes]) -> list[bytes]:
@@ -128,6 +131,40 @@ def test_round_trips_are_counted() -> None:
     assert max(rounds) <= 3
     assert both.of_shards(Draw("none", 10, [(1000, 1000)]), view) is None
     assert both.rounds == 1
+
+
+def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
+    both, view = divide(Bare, 3, levels(3000, 1)), Bare.ranking.view.by("ordinal")
+    question = Draw("1500", 10, [(1000, 1000)], seed=1)
+    expected = both.of_shards(question, view)
+    rounds = both.rounds
+    assert both.of_shards(question._replace(place=(1500.0, b"1500")), view) == expected
+    assert both.rounds == rounds - 1
+    assert both.of_shards(question._replace(place=(1400.0, b"1500")), view) == expected
+    assert both.rounds == rounds + 1
+    assert both.of_shards(question._replace(member="none", place=(1500.0, b"none")), view) is None
+    assert both.rounds == 2
+    remembered = question._replace(remember=10**9)
+    first = drawn(both.of_shards(remembered._replace(place=(1500.0, b"1500")), view))
+    assert not {*first} & {*drawn(both.of_shards(remembered._replace(place=(1.0, b"1500")), view))}
+
+
+def test_few_shards_are_asked_where_there_are_many() -> None:
+    both, view = divide(Bare, 32, levels(16_000, 20)), Bare.ranking.view.by("ordinal")
+    asked = []
+    for seed in range(8):
+        question = Draw("8000", 6, [(390, 390)], seed=seed, place=(400.0, b"8000"))
+        request: Any = over_shards(question._replace(reach="few"), view, both.shards)
+        asked.append(len(request.calls))
+        sample = both.run(request)
+        assert sample.is_estimate
+        assert len(sample.drawn) == 6
+        assert 0.8 < sample.candidates / 15_619 < 1.2
+        assert not both.of_shards(question, view).is_estimate
+    assert max(asked) <= 12
+    near_the_top = Draw("15990", 6, [(390, 390)], reach="few", seed=1)
+    sample = both.of_shards(near_the_top, view)
+    assert (sample.candidates, sample.is_estimate) == (7_820, False)
 
 
 def test_where_most_are_excluded_each_round_asks_for_more() -> None:

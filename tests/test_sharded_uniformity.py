@@ -8,10 +8,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from django_zrank.requests.sampling import Draw
+from django_zrank.requests.sharded import decks, sampling
 from django_zrank.requests.sharded.decks import Deck, Walk
 from django_zrank.shards import shard_of
 from tests.sharded import divide
@@ -24,35 +26,34 @@ SIZES = {"uneven": (1, 2, 5, 9, 30), "tiny": (1, 2), "one is empty": (0, 4, 4, 3
 
 def play(walk: Walk, sides: Sequence[Sequence[Sequence[str]]], rng: random.Random, small: int) -> Walk:
     """Let shards that hold ``sides`` deal as ``deal_shard.lua`` does."""
-    orders = [[rng.sample(held, len(held)) for held in side] for side in sides]
-
-    def ask(wants: dict[int, tuple[int, int]]) -> None:
+    orders: dict[tuple[int, int], list[str]] = {}
+    picks = walk.pick()
+    while any(picks):
+        wants = walk.wants(picks)
         for shard, counts in wants.items():
+            replies: list[list[Any]] = []
             for side, count in enumerate(counts):
-                deck, order = walk.decks[side][shard], orders[side][shard]
-                _, dealt, _ = deck.ask(count, rng)
+                held = sides[side][shard]
+                order = orders.setdefault((side, shard), rng.sample(held, len(held)))
+                _, dealt, _ = walk.decks[side][shard].ask(count, rng)
                 is_whole = len(order) <= small
                 cards = order if is_whole else order[dealt : dealt + count]
                 flat = [word for one in cards for word in (one.encode(), b"0")]
-                deck.add(count, [len(order), int(is_whole), flat], rng)
-
-    proposals = walk.propose()
-    counts = [Counter(side) for side in proposals]
-    ask({shard: (counts[0][shard], counts[1][shard]) for shard in range(len(sides[0]))})
-    walk.accept(proposals)
-    while any(picks := walk.pick()):
-        ask(walk.wants(picks))
-        walk.take(picks)
+                replies.append([len(order), len(order), int(is_whole), flat])
+            walk.add(shard, counts, [sum(full for full, *_ in replies), *replies])
+        if not wants:
+            walk.take(picks)
+            picks = walk.pick()
     return walk
 
 
 class ShareOfEach(Walk):
     """As many of each shard."""
 
-    def propose(self) -> list[list[int]]:
-        count = len(self.decks[0])
+    def pick(self) -> list[list[int]]:
+        picks, count = super().pick(), len(self.decks[0])
         start = self.rng.randrange(count)
-        return [[(start + at) % count for at in range(goal)] for goal in self.goals]
+        return [[(start + at) % count for at in range(len(side))] for side in picks]
 
     def most(self, side: int) -> int:
         return 0
@@ -63,10 +64,12 @@ class OneShard(Walk):
 
     def pick(self) -> list[list[int]]:
         picks = super().pick()
+        if self._proposed:
+            return picks
         return [[side[0]] * self.decks[at][side[0]].left if side else [] for at, side in enumerate(picks)]
 
-    def accept(self, proposals: Iterable[Iterable[int]]) -> None:
-        pass
+    def _accepts(self, side: int, shard: int) -> bool:
+        return False
 
 
 class MostIgnored(Walk):
@@ -80,18 +83,44 @@ class Restart(Walk):
     """Begins again where proposals run out."""
 
     def pick(self) -> list[list[int]]:
+        if not self._turns:
+            return super().pick()
         if any(len(chosen) < goal for chosen, goal in zip(self.chosen, self.goals, strict=True)):
             raise TimeoutError
-        return []
+        return [[], []]
+
+
+class OneRandomShard(OneShard):
+    """One shard of those that few are drawn from, each as likely."""
+
+    def pick(self) -> list[list[int]]:
+        picks = Walk.pick(self)
+        shard = self.rng.randrange(len(self.decks[0]))
+        return [[shard] * len(side) for side in picks]
+
+    def _accepts(self, side: int, shard: int) -> bool:
+        return True
+
+
+class MostOfThoseProposed(Walk):
+    """The fullest one of those that were asked."""
+
+    def most(self, side: int) -> int:
+        return max(deck.left for deck in self.decks[side])
 
 
 def deviations(
-    kind: type[Walk], sizes: Sequence[int], small: int, draws: int, passed_over: int = 0
+    kind: type[Walk],
+    sizes: Sequence[int],
+    small: int,
+    draws: int,
+    passed_over: int = 0,
+    own: int | None = None,
 ) -> tuple[float, float]:
     """The deviations from chance, in standard deviations, of the sets drawn from below, and of the shards that they
     come from."""
     rng = random.Random(1)
-    numbers = iter(range(1000))
+    numbers = iter(range(50_000))
     sides = [[[str(next(numbers)) for _ in range(size)] for size in sizes] for _ in "ab"]
     out = {
         held[at].encode()
@@ -105,14 +134,21 @@ def deviations(
     drawn: list[tuple[int, ...]] = []
     while len(drawn) < draws:
         walk = kind(
-            4, len(sizes), rng, lambda card: card.stored not in out, reverse=False, patience=lambda _: 0
+            4,
+            len(sizes),
+            rng,
+            lambda card, side: card.stored not in out,
+            reverse=False,
+            patience=lambda _: 0,
+            own=own,
         )
         try:
             play(walk, sides, rng, small)
         except TimeoutError:
             continue
         drawn.append(tuple(int(card.stored) for card in walk.chosen[0]))
-    return Side(tuple(where), 2).deviation(drawn), by_shards(drawn, where)
+    shards = by_shards(drawn, where)
+    return (Side(tuple(where), 2).deviation(drawn) if len(where) < 100 else shards), shards
 
 
 def by_shards(drawn: Iterable[Sequence[int]], where: dict[int, int]) -> float:
@@ -170,15 +206,63 @@ def test_the_check_fails_for_a_wrong_walk(kind: type[Walk], draws: int) -> None:
         assert max(deviations(kind, SIZES["uneven"], 0, draws)) > LIMIT
 
 
+@pytest.mark.parametrize("own", [0, 4])
+@pytest.mark.parametrize("passed_over", [0, 1])
+def test_every_set_is_equally_likely_where_few_shards_are_asked(own: int, passed_over: int) -> None:
+    with mock.patch.object(decks, "_FEW", 0):
+        assert max(deviations(Walk, SIZES["uneven"], 0, 2_000, passed_over, own)) < LIMIT
+
+
+@pytest.mark.slow
+def test_every_set_is_equally_likely_where_few_shards_are_asked_in_many_draws() -> None:
+    with mock.patch.object(decks, "_FEW", 0):
+        for own, small in ((0, 0), (4, 0), (2, 16)):
+            assert max(deviations(Walk, SIZES["uneven"], small, 30_000, 0, own)) < LIMIT
+    sizes = [range(315, 411, 6)[at * 7 % 16] for at in range(16)]
+    assert max(deviations(Walk, sizes, 16, 5_000, 0, 3)) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("kind", "draws"),
+    [(MostIgnored, 500), (MostOfThoseProposed, 1000), (OneRandomShard, 500), (ShareOfEach, 500)],
+)
+def test_the_check_fails_for_a_wrong_walk_over_few_shards(kind: type[Walk], draws: int) -> None:
+    """To begin again would not be wrong here: with a bound that stays, a round suffices as often whoever is drawn."""
+    with mock.patch.object(decks, "_FEW", 0):
+        assert max(deviations(kind, SIZES["uneven"], 0, draws, own=0)) > LIMIT
+
+
+def test_few_shards_are_asked_unless_their_sides_are_small() -> None:
+    def asked(size: int, own: int, wanted: int = 4) -> int:
+        sides = [[[f"{side}{shard}:{at}" for at in range(size)] for shard in range(64)] for side in "ab"]
+        walk = Walk(
+            wanted,
+            64,
+            random.Random(1),
+            lambda card, side: True,
+            reverse=False,
+            patience=lambda _: 0,
+            own=own,
+        )
+        play(walk, sides, random.Random(1), 16)
+        assert walk.candidates == 128 * size
+        assert walk.is_estimate == (len(walk.inside) < 64)
+        assert [len(side) for side in walk.chosen] == [wanted // 2] * 2
+        return len(walk.inside)
+
+    assert 3 <= asked(400, 5) < 20
+    assert asked(199, 5) == 64
+
+
 def add(deck: Deck, count: int, full: int, *found: bytes, is_whole: bool = False, seed: int = 1) -> None:
     """Let a shard that holds ``full`` members deal ``found`` of them."""
     rng = random.Random(seed)
     deck.ask(count, rng)
-    deck.add(count, [full, int(is_whole), [word for one in found for word in (one, b"0")]], rng)
+    deck.add(count, [full, full, int(is_whole), [word for one in found for word in (one, b"0")]], rng)
 
 
 def test_a_deck_counts_what_the_walk_has_not_taken() -> None:
-    walk = Walk(10, 1, random.Random(1), lambda _: True, reverse=False, patience=lambda _: 0)
+    walk = Walk(10, 1, random.Random(1), lambda card, side: True, reverse=False, patience=lambda _: 0)
     deck = walk.decks[0][0]
     add(deck, 3, 20, b"a", b"b", b"c")
     assert deck.left == 20
@@ -202,8 +286,8 @@ def test_a_side_that_is_dealt_whole_is_shuffled() -> None:
     assert len(orders) == 6
 
 
-def levels(sizes: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Candidates of either side in each shard, and one who asks."""
+def levels(sizes: Sequence[int], tied: int = 0) -> dict[int, dict[str, Any]]:
+    """Candidates of either side in each shard, and one who asks. ``tied``: so many in the middle have one level."""
     rows, pk, left = {}, 1, [2 * size for size in sizes]
     left[0] += 1
     while any(left):
@@ -212,22 +296,28 @@ def levels(sizes: Sequence[int]) -> dict[int, dict[str, Any]]:
             left[shard] -= 1
             rows[pk] = {"level": 0}
         pk += 1
+    first = (len(rows) - tied) // 2
     for at, level in zip(random.Random(2).sample([*rows], len(rows)), range(1000), strict=False):
-        rows[at]["level"] = level
+        rows[at]["level"] = first if first <= level < first + tied else level
     return rows
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("zrank")
-def test_every_set_is_equally_likely_on_a_server() -> None:
+@pytest.mark.parametrize("small", [0, 16])
+@pytest.mark.parametrize("tied", [0, 8, 60])
+def test_every_set_is_equally_likely_on_a_server(tied: int, small: int) -> None:
+    """Of 95, some have the score of the one who asks: so few that cards of the other side are passed over, or so many
+    that their place is searched."""
     sizes = SIZES["uneven"]
-    rows = levels(sizes)
+    rows = levels(sizes, tied)
     both, view = divide(Bare, len(sizes), rows), Bare.ranking.view
-    order = sorted(rows, key=lambda pk: rows[pk]["level"])
+    order = sorted(rows, key=lambda pk: (rows[pk]["level"], str(pk)))
     me = order[len(order) // 2]
-    drawn = [
-        both.of_shards(Draw(str(me), 4, [(10**6, 10**6)], seed=seed), view).drawn for seed in range(10_000)
-    ]
+    with mock.patch.object(sampling, "_SMALL", small):
+        drawn = [
+            both.of_shards(Draw(str(me), 4, [(10**6, 10**6)], seed=seed), view).drawn for seed in range(8_000)
+        ]
     for candidates, part in (
         (order[: len(order) // 2], slice(2)),
         (order[len(order) // 2 + 1 :], slice(2, 4)),
@@ -235,3 +325,23 @@ def test_every_set_is_equally_likely_on_a_server() -> None:
         pairs = [tuple(int(stored) for _, stored, _ in one[part]) for one in drawn]
         assert Side(tuple(candidates), 2).deviation(pairs) < LIMIT
         assert by_shards(pairs, {pk: shard_of(str(pk), len(sizes)) for pk in candidates}) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("zrank")
+def test_every_shard_is_as_likely_on_a_server_as_its_members_where_few_are_asked() -> None:
+    rows = {pk: {"level": pk // 40} for pk in range(1, 12_001)}
+    both, view = divide(Bare, 16, rows), Bare.ranking.view
+    order = sorted(rows, key=lambda pk: (rows[pk]["level"], str(pk)))
+    at, drawn, estimates = 6_020, [], 0
+    for seed in range(6_000):
+        sample = both.of_shards(Draw(str(order[at]), 4, [(10**6, 10**6)], seed=seed, reach="few"), view)
+        estimates += sample.is_estimate
+        drawn.append(sample.drawn)
+    assert estimates > 5_000
+    for candidates, part in ((order[:at], slice(2)), (order[at + 1 :], slice(2, 4))):
+        pairs = [tuple(int(stored) for _, stored, _ in one[part]) for one in drawn]
+        places = {pk: place for place, pk in enumerate(candidates)}
+        tenths = Counter(10 * places[pk] // len(places) for pair in pairs for pk in pair)
+        assert sum((tenths[one] - 1200) ** 2 / 1200 for one in range(10)) < 9 + LIMIT * math.sqrt(18)
+        assert by_shards(pairs, {pk: shard_of(str(pk), 16) for pk in candidates}) < LIMIT

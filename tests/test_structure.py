@@ -113,7 +113,7 @@ LAYERS = [
     "store",
     "notes",
     "engine sql",
-    "verbs exclusions entries recommendations sieve",
+    "verbs exclusions entries recommendations rows sieve",
     "narrowing pages board ranking groups scores index",
     "registry routes",
     "sync",

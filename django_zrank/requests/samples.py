@@ -41,6 +41,9 @@ class Sample(NamedTuple):
     before: list[int] | None
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
 
+    is_estimate: bool = False
+    """True if ``candidates`` is an estimate."""
+
 
 class Progress(NamedTuple):
     """A draw that takes several round trips."""

@@ -70,6 +70,12 @@ class Draw(NamedTuple):
     given: Sequence[tuple[Any, Any]] = ()
     """The same bands as the caller gave them."""
 
+    reach: str = "all"
+    """The shards that are asked: "all", or "few" if there are many. Without shards it changes nothing."""
+
+    place: tuple[float, bytes] | None = None
+    """The score of the member and how it is stored, as far as the caller knows: shards are asked at once then."""
+
     def numbers(self) -> Callable[[int], bytes]:
         """A function from a count of bytes to random bytes."""
         if self.stream is not None:

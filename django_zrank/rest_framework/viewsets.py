@@ -68,6 +68,10 @@ class RecommendationViewSet(IndexViewSet):
     max_ranks: int | tuple[int, int] | None = 1000
     """The same for ``ranks``: how many ranks away at most. None: no ceiling."""
 
+    reach = "all"
+    """The shards of the index that are asked, "all" or "few", as for ``recommend()``: with "few", ``candidates`` is an
+    estimate."""
+
     @property
     def default_response_headers(self) -> dict[str, str]:
         # As never_cache() sets it, which takes 50 µs for each response.
@@ -117,7 +121,9 @@ class RecommendationViewSet(IndexViewSet):
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
         member = self.get_own_member() if pk is None else self.get_member(pk)
-        recommendations = narrow(self.get_ranking(), conditions).recommend(member, **arguments)
+        recommendations = narrow(self.get_ranking(), conditions).recommend(
+            member, reach=self.reach, **arguments
+        )
         band: Any = recommendations.band
         return Response(
             {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
-from django_zrank.requests.sampling import Draw
+from django_zrank.requests.sampling import Draw, Sample
 from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
 from tests.populations import fill
@@ -32,11 +32,11 @@ def sample(store: Store) -> Callable[..., Any]:
 
 
 def test_the_reply(sample: Callable[..., Any]) -> None:
-    assert sample("2", 10) == (3, 1, 0, 2, [(0, b"1", 1.0), (2, b"3", 3.0)], None)
+    assert sample("2", 10) == Sample(3, 1, 0, 2, [(0, b"1", 1.0), (2, b"3", 3.0)], None)
 
 
 def test_says_which_band_it_used(sample: Callable[..., Any]) -> None:
-    assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == (
+    assert sample("1", 2, bands=[(0, 0), (0, 1), (0, 2), (0, 3)]) == Sample(
         3,
         0,
         2,
@@ -47,7 +47,7 @@ def test_says_which_band_it_used(sample: Callable[..., Any]) -> None:
 
 
 def test_excluded_members_are_counted_and_not_offered(sample: Callable[..., Any]) -> None:
-    assert sample("2", 10, excluded=["1", "77"]) == (3, 1, 0, 2, [(2, b"3", 3.0)], None)
+    assert sample("2", 10, excluded=["1", "77"]) == Sample(3, 1, 0, 2, [(2, b"3", 3.0)], None)
 
 
 def test_a_member_that_is_not_there(sample: Callable[..., Any]) -> None:

@@ -37,17 +37,14 @@ local function is_less(one, other)
   return #one < #other
 end
 
--- The number of members before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before the
--- first one whose leading bytes come after them. Looks up about log2(members at that score), if there are bytes.
-local function count_lower(ranking, score, bytes, past)
-  if #bytes == 0 then
-    return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
-  end
-  local low = redis.call('ZCOUNT', ranking, '-inf', '(' .. score)
-  local high = low + redis.call('ZCOUNT', ranking, score, score)
+-- The position of the first one whose bytes don't come before 'bytes', of the members from position 'low' to before 'high',
+-- which have one score; with 'past', of the first one whose leading bytes come after them. 'high' where there is none.
+-- Looks up about log2(high - low) of them.
+local function search(ranking, low, high, bytes, past)
+  local call = redis.call
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local stored = redis.call('ZRANGE', ranking, middle, middle)[1]
+    local stored = call('ZRANGE', ranking, middle, middle)[1]
     if past then
       stored = string.sub(stored, 1, #bytes)
     end
@@ -58,6 +55,16 @@ local function count_lower(ranking, score, bytes, past)
     end
   end
   return low
+end
+
+-- The number of members before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before the
+-- first one whose leading bytes come after them. Searches among the members of that score, if there are bytes.
+local function count_lower(ranking, score, bytes, past)
+  if #bytes == 0 then
+    return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
+  end
+  local low = redis.call('ZCOUNT', ranking, '-inf', '(' .. score)
+  return search(ranking, low, redis.call('ZCOUNT', ranking, '-inf', score), bytes, past)
 end
 
 -- True if a stored member stands in a ranking with that score.

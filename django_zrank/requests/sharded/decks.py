@@ -4,8 +4,12 @@ A side of a band, the members before or after the asking one, is a deck in rando
 by side. A uniform order of a union of disjoint sets is each of these in a uniform order of its own, where the set of
 each next card is drawn by the number of cards it has *left*. So that one round trip does, shards are *proposed* before
 anything is known of them, each as likely as every other; a proposal is accepted with the chance left / most, ``most``
-being what the fullest shard has left, so that those accepted are in proportion to ``left``. Where proposals run out,
-shards are drawn by these numbers, and the walk goes on: to begin again would favour what fits into one round.
+being what no shard exceeds, so that those accepted are in proportion to ``left``. Where proposals run out, the walk
+goes on: to begin again would favour what fits into one round.
+
+If all shards are asked, ``most`` is what the fullest one has left, and the walk goes on with shards drawn by these
+numbers. If few are asked, those proposed and that of the asking one, ``most`` must not depend on which were proposed:
+it is a bound that the number of its own shard tells, and the walk goes on with further proposals.
 
 Members that must not be offered are passed over: without some of its cards, a uniform order is one of the rest.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
 from random import Random
 from typing import Any, Final
 
@@ -30,16 +35,22 @@ _SPARE: Final = 2
 _MOST: Final = 2000
 """Cards of a side that are asked for in one round trip."""
 
+_FEW: Final = 200
+"""Members of a side in the own shard, below which a bound is far above what most shards have: all of them are asked."""
+
+_FEW_TURNS: Final = 3
+"""Round trips in which few shards are asked; then all are."""
+
 
 class Deck:
     """A side of a band in one shard, in random order as far as it has been dealt."""
 
     def __init__(self) -> None:
-        self.full = 0
-        """Members in it."""
+        self.span = 0
+        """Members in it, and those of the other side who have the score of the asking one."""
 
         self.left = 0
-        """Of these, those that the walk has not taken."""
+        """Members in it that the walk has not taken."""
 
         self.dealt = 0
         """The number of cards that the shard was asked for."""
@@ -53,7 +64,9 @@ class Deck:
         """Those at hand, the next one last; None for one that fails the tests."""
 
     def lacks(self, wanted: int) -> int:
-        """The number of cards to ask for so that so many are at hand."""
+        """The number of cards to ask for so that so many are at hand, or all that are left."""
+        if self.is_known:
+            wanted = min(wanted, self.left)
         return 0 if self.is_whole else max(0, wanted - len(self.cards))
 
     def ask(self, count: int, rng: Random) -> tuple[int, int, bytes]:
@@ -67,7 +80,7 @@ class Deck:
         if self.is_known and not count:
             return
         self.is_known = True
-        self.full, is_whole, flat = reply
+        full, self.span, is_whole, flat = reply
         taken = self.dealt - len(self.cards)
         self.dealt += count
         found = [
@@ -81,7 +94,7 @@ class Deck:
         else:
             self.cards[:0] = found[::-1]
             # Fewer are left than were dealt where members have left the shard since the round trip before.
-            self.left = max(self.full - taken, len(self.cards))
+            self.left = max(full - taken, len(self.cards))
 
 
 class Walk:
@@ -92,81 +105,118 @@ class Walk:
         wanted: int,
         shards: int,
         rng: Random,
-        is_offered: Callable[[Place], bool],
+        is_offered: Callable[[Place, int], bool],
         *,
         reverse: bool,
         patience: Callable[[int], int],
+        own: int | None = None,
     ) -> None:
+        """``is_offered``: tells if a card may be chosen for a side, 0 or 1. ``own``: the shard of the asking one, if
+        few shards are to be asked."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
         self.chosen: list[list[Place]] = [[] for _ in self.goals]
+        self.inside: dict[int, int] = {}
+        """Members in the band, by the shards that were asked."""
+
         self.rng = rng
         self.gave_up = False
         """True if too many failed the tests."""
 
         self._is_offered = is_offered
+        self._own = own
         self._known: set[bytes] = set()
         self._patience = patience
         self._failed = 0
         self._turns = 0
+        self._proposed = False
 
     @property
     def candidates(self) -> int:
-        """Members in the band."""
-        return sum(deck.full for side in self.decks for deck in side)
+        """Members in the band; an estimate if not all shards were asked."""
+        return sum(self.inside.values()) * len(self.decks[0]) // len(self.inside)
 
-    def propose(self) -> list[list[int]]:
-        """Shards to take cards from, of either side, in turn."""
-        shards = range(len(self.decks[0]))
-        return [self.rng.choices(shards, k=goal + _SLACK) for goal in self.goals]
-
-    def accept(self, proposals: Iterable[Iterable[int]]) -> None:
-        """Take the cards of those proposed that are accepted."""
-        for side, shards in enumerate(proposals):
-            for shard in shards:
-                if self.rng.random() * self.most(side) < self.decks[side][shard].left:
-                    self._take(side, shard)
+    @property
+    def is_estimate(self) -> bool:
+        return len(self.inside) < len(self.decks[0])
 
     def most(self, side: int) -> int:
+        """A number of cards that no shard exceeds.
+
+        Shards are random samples of one size, so that the numbers of two differ by the root of twice their mean, and by
+        seven times as much once in 10**12. Then the weight of the excess alone is lost.
+        """
+        if self._own is not None:
+            span = self.decks[side][self._own].span
+            return span + int(10 * sqrt(span)) + 50
         return max(deck.left for deck in self.decks[side])
 
     def pick(self) -> list[list[int]]:
-        """Shards to take the missing cards from, drawn by the numbers that they have left; none if there are enough.
+        """Shards of either side to take cards from, in turn; none if there are enough. They are drawn by the numbers
+        that they have left, or proposed where these are not known of all.
 
         More are picked each time, in case many are passed over; those that aren't needed are kept.
         """
+        self._proposed = self.is_estimate
+        if self._turns >= _FEW_TURNS:
+            self._own = None
         left = [sum(deck.left for deck in side) for side in self.decks]
         lacks = [goal - len(chosen) for goal, chosen in zip(self.goals, self.chosen, strict=True)]
         for side, other in ((0, 1), (1, 0)):
-            if not left[side] and left[other]:  # what one side lacks the other gives
+            # what one side lacks the other gives
+            if not (self._proposed or left[side]) and left[other]:
                 self.goals[side] -= lacks[side]
                 self.goals[other] += lacks[side]
                 lacks[side], lacks[other] = 0, lacks[other] + lacks[side]
         picks = []
         for decks, lack, total in zip(self.decks, lacks, left, strict=True):
-            count = 0 if self.gave_up else min(total, lack << 2 * self._turns, max(lack, _MOST))
-            counts = [deck.left for deck in decks]
-            picks.append(self.rng.sample(range(len(decks)), count, counts=counts) if count else [])
+            shards = range(len(decks))
+            if self._proposed:
+                count = min((lack << self._turns) + _SLACK, max(lack, _MOST)) if lack else 0
+                picks.append(self.rng.choices(shards, k=count))
+            else:
+                count = min(total, lack << 2 * self._turns, max(lack, _MOST))
+                picks.append(
+                    self.rng.sample(shards, count, counts=[deck.left for deck in decks]) if count else []
+                )
         self._turns += 1
-        return picks
+        return [[], []] if self.gave_up else picks
 
-    def wants(self, picks: Iterable[Iterable[int]]) -> dict[int, tuple[int, int]]:
-        """The cards below and above that shards have to be asked for, so that all of those picked are at hand."""
+    def wants(self, picks: Sequence[Iterable[int]]) -> dict[int, tuple[int, int]]:
+        """The cards below and above that shards have to be asked for, before those picked can be taken."""
         counts = [Counter(side) for side in picks]
+        shards = {*counts[0], *counts[1]}
+        if self._own in self.inside and any(
+            count and side[self._own].span < _FEW for side, count in zip(self.decks, counts, strict=True)
+        ):
+            self._own = None
+        if self._proposed:
+            shards.update(range(len(self.decks[0])) if self._own is None else [self._own])
         lacks = {
-            shard: tuple(
-                side[shard].lacks(count[shard]) for side, count in zip(self.decks, counts, strict=True)
+            shard: (
+                self.decks[0][shard].lacks(counts[0][shard]),
+                self.decks[1][shard].lacks(counts[1][shard]),
             )
-            for shard in sorted({*counts[0], *counts[1]})
+            for shard in sorted(shards)
         }
-        return {shard: lack for shard, lack in lacks.items() if any(lack)}  # type: ignore[misc]
+        return {shard: lack for shard, lack in lacks.items() if any(lack) or shard not in self.inside}
+
+    def add(self, shard: int, counts: tuple[int, int], reply: Sequence[Any]) -> None:
+        """Take in what a shard that was asked for so many cards below and above has answered."""
+        self.inside[shard], *sides = reply
+        for decks, count, side in zip(self.decks, counts, sides, strict=True):
+            decks[shard].add(count, side, self.rng)
 
     def take(self, picks: Iterable[Iterable[int]]) -> None:
         """Take the cards of shards that were picked, until there are enough."""
         for side, shards in enumerate(picks):
             for shard in shards:
-                self._take(side, shard)
+                if not self._proposed or self._accepts(side, shard):
+                    self._take(side, shard)
+
+    def _accepts(self, side: int, shard: int) -> bool:
+        return self.rng.random() * self.most(side) < self.decks[side][shard].left
 
     def _take(self, side: int, shard: int) -> None:
         deck = self.decks[side][shard]
@@ -180,7 +230,6 @@ class Walk:
         if card is None:
             self._failed += 1
             self.gave_up = self._failed > self._patience(self.candidates)
-        elif card.stored not in self._known:
+        elif self._is_offered(card, side) and card.stored not in self._known:
             self._known.add(card.stored)
-            if self._is_offered(card):
-                self.chosen[side].append(card)
+            self.chosen[side].append(card)

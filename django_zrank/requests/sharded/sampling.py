@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random, SystemRandom
 from typing import Any, Final, NamedTuple
 
@@ -34,22 +34,22 @@ Answer = Sample | Request[Sample | None] | None
 
 
 def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
-    """Draw random distinct members near a member. Three round trips: its own shard tells its place, all of them deal,
-    and all count what stands before those drawn. Hardly ever more for a band of scores; one more for ranks.
+    """Draw random distinct members near a member. Two round trips: its own shard tells its place, and all or few
+    of them deal. One if the caller knows that place, and the member still has it. Hardly ever more for a band of
+    scores; one more for ranks.
 
-    ``again``: begin again where the member has moved after the first.
+    ``again``: begin again where the member has another place by the time of the deal.
     """
-    requests: list[Request[Any]] = [find_places([question.member], replace(view, scope=ALL), shards)]
-    if question.remember:
-        requests.append(_remember(question, shards, ()))
-
-    def begin(found: list[Any]) -> Request[Sample | None] | None:
-        (places, *shown) = found
-        if question.member not in places:
-            return None
-        return _Drawing(question, view, shards, places[question.member], *shown, again=again).of_band(0)
-
-    return merge(requests, spread=True).then(begin)
+    drawing = _Drawing(question, view, shards, again=again)
+    if question.place:
+        drawn: Request[Any] = drawing.near(Place(*question.place))  # type: ignore[assignment]
+    else:
+        found = find_places([question.member], replace(view, scope=ALL), shards)
+        drawn = found.then(lambda places: drawing.near(places.get(question.member)))
+    if not question.remember:
+        return drawn
+    shown = _remember(question, shards, ()).then(drawing.note_shown)
+    return merge([shown, drawn], spread=True).then(lambda both: both[1])
 
 
 def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
@@ -75,26 +75,29 @@ class _Band(NamedTuple):
 class _Drawing:
     """A draw on its way, near a member whose place is known."""
 
-    def __init__(
-        self,
-        question: Draw,
-        view: View,
-        shards: Shards,
-        me: Place,
-        shown: Sequence[bytes] = (),
-        *,
-        again: bool,
-    ) -> None:
-        self.question, self.view, self.shards, self.me = question, view, shards, me
+    me: Place
+
+    def __init__(self, question: Draw, view: View, shards: Shards, *, again: bool) -> None:
+        self.question, self.view, self.shards = question, view, shards
         self.rng: Random = SystemRandom() if question.seed is None else Random(question.seed)  # noqa: S311
         self.tests = view.ranking is None and question.measure != "ranks"
-        self.among = 0
         self._again = again
-        self._shown = {who: at for at, who in enumerate(shown)}
+        self._shown: dict[bytes, int] = {}
         self._passed_over: list[tuple[int, Place]] = []
         excluded = question.excluded
         self._to_key: Any = int if excluded and isinstance(excluded[0], int) else bytes.decode
         self._excluded = {self._to_key(question.member.encode()), *excluded}
+
+    def note_shown(self, shown: Sequence[bytes]) -> None:
+        """Take in those remembered, the one shown longest ago first."""
+        self._shown = {who: at for at, who in enumerate(shown)}
+
+    def near(self, me: Place | None) -> Request[Sample | None] | None:
+        """From the bands around a place, that of the asking one; None where it has none."""
+        if me is None:
+            return None
+        self.me = me
+        return self.of_band(0)
 
     def of_band(self, at: int) -> Request[Sample | None]:
         """From the band of that number, or a later one."""
@@ -103,9 +106,9 @@ class _Drawing:
             return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ("places", ""), ends)))
         return self._deal(_Band(at, (self.question.measure, packed_bands((band,), self.question.measure))))
 
-    def _is_offered(self, card: Place) -> bool:
+    def _is_offered(self, card: Place, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
-        if self._to_key(who) in self._excluded:
+        if (card > self.me) != bool(side) or self._to_key(who) in self._excluded:
             return False
         if who in self._shown:
             self._passed_over.append((self._shown[who], card))
@@ -115,38 +118,27 @@ class _Drawing:
     def _deal(self, band: _Band) -> Request[Sample | None]:
         self._passed_over.clear()
         least, most = _PATIENCE
+        question, count = self.question, len(self.shards.keys)
+        # Where members are tested, shards take them from different rankings: the number of one tells nothing of others.
+        is_few = question.reach == "few" and count > question.wanted and not self.tests
         walk = Walk(
-            self.question.wanted,
-            len(self.shards.keys),
+            question.wanted,
+            count,
             self.rng,
             self._is_offered,
             reverse=self.view.reverse,
             patience=lambda candidates: max(least, min(candidates // 2, most)),
+            own=self.shards.of(question.member) if is_few else None,
         )
-        proposals = walk.propose()
+        return self._take(band, walk, walk.pick())  # type: ignore[return-value]
 
-        def begin(found: list[tuple[int, int]]) -> Answer:
-            here, self.among = map(sum, zip(*found, strict=True))
-            if not here and self._again:
-                return draw(self.question, self.view, self.shards, again=False)
-            walk.accept(proposals)
-            return self._go_on(band, walk)
-
-        below, above = map(Counter, proposals)
-        wants = {shard: (below[shard], above[shard]) for shard in range(len(self.shards.keys))}
-        return self._ask(band, walk, wants).then(begin)
-
-    def _go_on(self, band: _Band, walk: Walk) -> Answer:
-        while any(picks := walk.pick()):
-            wants = walk.wants(picks)
-            if wants:
-
-                def take(_: Any, picks: list[list[int]] = picks) -> Answer:
-                    walk.take(picks)
-                    return self._go_on(band, walk)
-
-                return self._ask(band, walk, wants).then(take)
+    def _take(self, band: _Band, walk: Walk, picks: list[list[int]]) -> Answer:
+        """Take the cards of shards that were picked, and go on until there are enough."""
+        while any(picks):
+            if wants := walk.wants(picks):
+                return self._ask(band, walk, wants).then(partial(self._hear, band, walk, picks))
             walk.take(picks)
+            picks = walk.pick()
         if walk.gave_up:
             self.tests = False
             return self._deal(band)
@@ -155,34 +147,41 @@ class _Drawing:
             return self.of_band(band.at + 1)
         again = [place for _, place in sorted(self._passed_over)]
         drawn += again[: self.question.wanted - len(drawn)]
-        return self._finish(Sample(None, 0, band.at, walk.candidates, [], None), drawn)
+        sample = Sample(None, 0, band.at, walk.candidates, [], None, walk.is_estimate)
+        return self._finish(sample, drawn)
 
-    def _ask(
-        self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]
-    ) -> Request[list[tuple[int, int]]]:
-        """Ask shards for so many cards below and above. The answer is of each the first two numbers of its reply."""
+    def _hear(self, band: _Band, walk: Walk, picks: list[list[int]], moved: list[bool]) -> Answer:
+        if any(moved):
+            question = self.question._replace(place=None)
+            return draw(question, self.view, self.shards, again=bool(self.question.place))
+        return self._take(band, walk, picks)
+
+    def _ask(self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]) -> Request[list[bool]]:
+        """Ask shards for so many cards below and above. True from that of the asking one if this has moved."""
         return merge(
             [self._ask_one(band, walk, shard, counts) for shard, counts in wants.items()], spread=True
         )
 
-    def _ask_one(
-        self, band: _Band, walk: Walk, shard: int, counts: tuple[int, int]
-    ) -> Request[tuple[int, int]]:
+    def _ask_one(self, band: _Band, walk: Walk, shard: int, counts: tuple[int, int]) -> Request[bool]:
         view, keys = self.view, self.shards.keys[shard]
+        is_own = shard == self.shards.of(self.question.member)
         decks = [side[shard] for side in walk.decks]
         arguments = (
             *(keys.generation, view.layout.width, int(view.layout.memberships)),
-            *(repr(self.me.score), self.me.stored, *band.arguments),
+            *(repr(self.me.score), self.me.stored, ("2" if self._again else "1") if is_own else ""),
+            *band.arguments,
             *(str(view.scope) if self.tests else "", _SMALL_TESTED if self.tests else _SMALL),
             *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
             *band.ends,
         )
 
-        def parse(reply: Any) -> tuple[int, int]:
-            here, among, *sides = reply
-            for deck, count, side in zip(decks, counts, sides, strict=True):
-                deck.add(count, side, self.rng)
-            return here, among
+        def parse(reply: Any) -> bool:
+            if reply[0] == b"moved":
+                return True
+            if is_own:
+                self._again = False  # it has been there at some moment
+            walk.add(shard, counts, reply)
+            return False
 
         if self.tests:
             where = (keys.root, keys.root, keys.meta, *view.tested(keys))

@@ -1,0 +1,83 @@
+"""The place that an instance tells, without a query."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db.models import F
+from pytest_django import DjangoAssertNumQueries
+
+from django_zrank import RankIndex
+from django_zrank.requests.positions import Locate
+from django_zrank.requests.view import View
+from django_zrank.rows import place_of
+from tests.sharded import divide, sharded
+from tests.test_sharded_reads import START, Bare, Tied, Wide
+from tests.testapp.models import Account, Club, Competitor, Employee, Player, Profile, Team, Ticket
+from tests.testapp.zrank import AccountRank, EmployeeRank, PlayerRank
+
+
+class TeamRank(RankIndex):
+    name = "teams"
+    model = Team
+    order = ("-club__is_open", "goals", "club_id")
+
+
+def place(index: type[RankIndex], row: Any) -> Any:
+    return place_of(sharded(index, 3).instance(), row)
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize(
+    ("index", "row"),
+    [
+        (Bare, Player(pk=7, level=-3)),
+        (Tied, Competitor(pk=7, points=3, joined=START + timedelta(days=1))),
+        (Tied, Competitor(pk=7, points=0, joined=None)),
+        (Wide, Ticket(pk=UUID(int=1), integer=2**60 + 1)),
+        (Wide, Ticket(pk=UUID(int=1), integer=5)),
+    ],
+)
+def test_it_is_where_redis_has_the_member(index: type[RankIndex], row: Any) -> None:
+    instance = index.instance()
+    paths = instance.ordering.paths + instance.faceting.paths
+    both = divide(index, 3, {row.pk: {path: getattr(row, path) for path in paths}})
+    (found,) = both.of_whole(Locate([str(row.pk)]), View(instance.layout)).found
+    assert place(index, row) == (found.score, found.stored)
+
+
+@pytest.mark.django_db
+def test_relations_count_if_they_are_loaded(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    account = Account.objects.create()
+    Profile.objects.create(account=account, points=7)
+    employee = Employee.objects.create(points=9)
+    Team.objects.create(club=Club.objects.create(), goals=3)
+    lone = Team.objects.create(goals=3)
+    with django_assert_num_queries(6):
+        loaded = Account.objects.select_related("profile").get()
+        assert place(AccountRank, loaded) == (7.0, str(account.pk).encode())
+        assert place(AccountRank, Account.objects.get()) is None
+        assert place(EmployeeRank, Employee.objects.get()) == (9.0, str(employee.pk).encode())
+        assert place(EmployeeRank, Employee.objects.defer("points").get()) is None
+        score, _ = place(TeamRank, Team.objects.select_related("club").get(club__isnull=False))
+        assert score == 1.0
+        assert place(TeamRank, Team.objects.select_related("club").get(pk=lone.pk)) is None
+
+
+def test_it_is_not_told() -> None:
+    player = Player(pk=7, level=3)
+    assert place(PlayerRank, player) == (3.0, b"7")
+    assert place_of(PlayerRank.instance(), player) is None  # nobody needs it
+    behind = type("Behind", (Bare,), {"write_behind": "increment"})
+    assert place(behind, player) is None
+    for other in (
+        7,
+        "7",
+        Player(pk=7),
+        Player(pk=7, level="x"),
+        Player(pk=7, level=F("level") + 1),
+    ):
+        assert place(PlayerRank, other) is None
