@@ -45,9 +45,7 @@ class RankingUnavailable(APIException):
     default_detail = _("The ranking is unavailable at the moment.")
     default_code = "unavailable"
 
-    wait: int
-    """Seconds; REST framework's own exception handler makes ``Retry-After`` of it."""
-
-    def __init__(self, detail: str | None = None, code: str | None = None) -> None:
-        super().__init__(detail, code)
-        self.wait = max(1, math.ceil(get_settings().retry_after))
+    @property
+    def wait(self) -> int:
+        """Seconds, which REST framework's exception handler sends as ``Retry-After``."""
+        return max(1, math.ceil(get_settings().retry_after))
