@@ -469,5 +469,7 @@ def test_the_order_is_that_of_the_database(
     members.sort(reverse=descends)
     assert [pk for _, _, pk in members] == expected
     # The order of positions, which is what a sorted set is filled in.
-    positions = list(ranked.order_by(*order.ascending(), by_text.asc()).values_list("pk", flat=True))
+    positions = list(
+        ranked.order_by(*order.ascending(map(F, order.paths)), by_text.asc()).values_list("pk", flat=True)
+    )
     assert positions == (expected[::-1] if descends else expected)

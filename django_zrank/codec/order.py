@@ -171,15 +171,13 @@ class Order:
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None
 
-    def ascending(self, expressions: Iterable[Any] | None = None) -> tuple[OrderBy, ...]:
+    def ascending(self, expressions: Iterable[Any]) -> tuple[OrderBy, ...]:
         """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
 
-        ``expressions``: where their values are; by default at their paths. Nulls are placed only where there may be
-        some: a database can't use an index if the place of nulls is given.
+        ``expressions``: of their values. Nulls are placed only if there may be some: with their place given, a database
+        can't use an index.
         """
         reverse = self.first.descending
-        if expressions is None:
-            expressions = map(F, self.paths)
         return tuple(
             OrderBy(
                 expression,
