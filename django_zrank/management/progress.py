@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 try:
@@ -14,17 +15,10 @@ except ImportError:
 __all__ = ["progress_bar"]
 
 
-class _NoBar:
-    """Stands in for a bar that is not shown."""
-
-    def update(self, rows: float) -> None:
-        """Show nothing."""
-
-
 def progress_bar(title: str, *, hidden: bool, total: Callable[[], int]) -> AbstractContextManager[Any]:
     """Return a bar for ``total()`` rows, which are counted only if the bar is shown: not without a terminal."""
     if hidden or tqdm is None:
-        return nullcontext(_NoBar())
+        return nullcontext(SimpleNamespace(update=lambda rows: None))
     bar = tqdm(desc=title, unit=" rows", unit_scale=True, disable=None)
     if not bar.disable:
         bar.total = total()
