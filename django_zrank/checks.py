@@ -49,6 +49,11 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 _SECONDS: Final = ("retry_after", "database_timeout", "keep_marks", "replica_lag", "flush_every")
+_CHOICES: Final = {
+    "capture": ("triggers", "signals"),
+    "unhealthy": ("raise", "serve_stale", "database"),
+    "reads": ("primary", "replica"),
+}
 
 
 def _problem(name: str, value: Any, expected: Any) -> str | None:
@@ -61,12 +66,8 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
-    if name == "capture" and value not in ("triggers", "signals"):
-        return "must be 'triggers' or 'signals'"
-    if name == "unhealthy" and value not in ("raise", "serve_stale", "database"):
-        return "must be 'raise', 'serve_stale' or 'database'"
-    if name == "reads" and value not in ("primary", "replica"):
-        return "must be 'primary' or 'replica'"
+    if value not in _CHOICES.get(name, (value,)):
+        return f"must be one of {', '.join(map(repr, _CHOICES[name]))}"
     return None
 
 
