@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from django.db import Error, connections
+from django.dispatch import Signal
 
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
@@ -141,33 +142,22 @@ def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
 _counts: Final[Counter[tuple[str, tuple[tuple[str, str], ...]]]] = Counter()
 
 
-def _count(name: str, by: float = 1, **labels: str) -> None:
-    _counts[name, tuple(labels.items())] += by  # type: ignore[assignment]
+def _count(sender: Any, signal: Signal, **arguments: Any) -> None:
+    def add(name: str, by: int = 1, **labels: str) -> None:
+        _counts[name, (("index", sender.name), *labels.items())] += by
+
+    if signal is push_failed:
+        add("zrank_pushes_failed")
+    elif signal is drained:
+        add("zrank_drained_marks", arguments["marks"])
+    elif signal is repaired:
+        add("zrank_repairs", verdict=arguments["verdict"].name)
+    elif signal is rebuilt:
+        add("zrank_rebuilds")
+    else:
+        for kind in ("missing", "extra", "different"):
+            add("zrank_drift", arguments[kind], kind=kind)
 
 
-def _count_push(sender: Any, **kwargs: Any) -> None:
-    _count("zrank_pushes_failed", index=sender.name)
-
-
-def _count_marks(sender: Any, marks: int, **kwargs: Any) -> None:
-    _count("zrank_drained_marks", marks, index=sender.name)
-
-
-def _count_repair(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
-    _count("zrank_repairs", index=sender.name, verdict=verdict.name)
-
-
-def _count_rebuild(sender: Any, **kwargs: Any) -> None:
-    _count("zrank_rebuilds", index=sender.name)
-
-
-def _count_drift(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
-    for kind, count in (("missing", missing), ("extra", extra), ("different", different)):
-        _count("zrank_drift", count, index=sender.name, kind=kind)
-
-
-push_failed.connect(_count_push, dispatch_uid="django_zrank.metrics")
-drained.connect(_count_marks, dispatch_uid="django_zrank.metrics")
-repaired.connect(_count_repair, dispatch_uid="django_zrank.metrics")
-rebuilt.connect(_count_rebuild, dispatch_uid="django_zrank.metrics")
-drift_found.connect(_count_drift, dispatch_uid="django_zrank.metrics")
+for _signal in (push_failed, drained, repaired, rebuilt, drift_found):
+    _signal.connect(_count, dispatch_uid="django_zrank.metrics")
