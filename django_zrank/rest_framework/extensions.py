@@ -57,15 +57,14 @@ class KeyExtension(OpenApiSerializerFieldExtension):
     """``pk`` of a result."""
 
     target_class = "django_zrank.rest_framework.serializers.KeyField"
+    schema_of = staticmethod(key_schema)
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return one_of(key_schema(index) for index in auto_schema.get_indexes())
+        return one_of(map(self.schema_of, auto_schema.get_indexes()))
 
 
-class ScoreExtension(OpenApiSerializerFieldExtension):
+class ScoreExtension(KeyExtension):
     """``score`` of a result."""
 
     target_class = "django_zrank.rest_framework.serializers.ScoreField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return one_of(score_schema(index) for index in auto_schema.get_indexes())
+    schema_of = staticmethod(score_schema)
