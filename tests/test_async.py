@@ -6,14 +6,18 @@ import asyncio
 import os
 import signal
 import threading
+import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from datetime import timedelta
+from math import inf
 from typing import Any
 from unittest import mock
 
 import pytest
 from asgiref.sync import async_to_sync
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, JsonResponse
 from django.test import AsyncClient, override_settings
 from django.urls import path
@@ -25,7 +29,7 @@ from django_zrank.engine import asynchronous, loops, pipelines, reader
 from django_zrank.exceptions import NotBuilt
 from django_zrank.requests.request import Call, Request
 from tests.populations import populate
-from tests.servers import RedisServer, free_port
+from tests.servers import ONCE, RedisServer, free_port
 from tests.sync.conftest import use_redis
 from tests.testapp.models import Player
 
@@ -42,6 +46,7 @@ RANKING: Ranking[Any] = Waiting.ranking
 
 async def opponents(request: HttpRequest, pk: int) -> JsonResponse:
     """A view as docs/async.md shows it."""
+    served_by.add(threading.get_ident())
     try:
         found = await RANKING.arecommend(pk, n=4)
     except NotRanked:
@@ -49,7 +54,14 @@ async def opponents(request: HttpRequest, pk: int) -> JsonResponse:
     return JsonResponse({"rank": await RANKING.arank(pk), "opponents": sorted(entry.pk for entry in found)})
 
 
-urlpatterns = [path("opponents/<int:pk>/", opponents)]
+async def nothing(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({})
+
+
+served_by: set[int] = set()
+"""Threads in which the view has run."""
+
+urlpatterns = [path("opponents/<int:pk>/", opponents), path("nothing/", nothing)]
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +94,41 @@ def test_a_view() -> None:
         assert response.json() == {"rank": 3, "opponents": response.json()["opponents"]}
         assert len(response.json()["opponents"]) == 4
         assert async_to_sync(get)(101).status_code == 404
+
+
+def test_an_asgi_project_takes_no_thread_a_request() -> None:
+    """Beyond the one that Django takes for each, to run its own signal handlers in."""
+
+    async def threads(at: str) -> int:
+        """Those that 100 requests at once have started."""
+        started = threading.Thread.start
+        with mock.patch.object(threading.Thread, "start", autospec=True, side_effect=started) as start:
+            statuses = await asyncio.gather(*(request(application, at) for _ in range(100)))
+        assert statuses == [200] * 100
+        return start.call_count
+
+    async def serve() -> None:
+        assert await request(application, "/opponents/7/") == 200
+        loop = await loops.running_loop()
+        loop.until = dict.fromkeys(loop.until, inf)  # the server's health has been looked up
+        served_by.clear()
+        assert await threads("/opponents/7/") == await threads("/nothing/")
+        assert served_by == {threading.get_ident()}
+
+    with override_settings(ROOT_URLCONF=__name__):
+        application = get_asgi_application()
+        asyncio.run(serve())
+
+
+async def request(application: Any, at: str) -> int:
+    """The status of a response, asked for as ASGI servers do."""
+    scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": at}
+    communicator = ApplicationCommunicator(application, {**scope, "headers": [], "query_string": b""})
+    await communicator.send_input({"type": "http.request"})
+    started = await communicator.receive_output(timeout=60)
+    await communicator.receive_output(timeout=60)
+    await communicator.wait(timeout=60)
+    return int(started["status"])
 
 
 def test_many_at_once_take_no_threads_and_few_connections(waiting: Redis) -> None:
@@ -197,6 +244,24 @@ def test_what_one_is_refused_the_others_are_not(waiting: Redis) -> None:
     found = asyncio.run(ask())
     assert isinstance(found.pop(4), IndexUnavailable)
     assert found == [[pk - 1] for pk in range(1, 11) if pk != 5]
+
+
+def test_each_raises_an_error_of_its_own(server: RedisServer, settings: Any) -> None:
+    """Each notes where it was raised."""
+    use_redis(settings, server.url, CONNECTION_POOL_KWARGS={"retry": ONCE})
+    populate(Waiting, {pk: {"level": pk} for pk in range(1, 11)})
+
+    async def ask() -> list[Any]:
+        await RANKING.acount()
+        server.stop()
+        return await asyncio.gather(*(RANKING.aentry(1) for _ in range(40)), return_exceptions=True)
+
+    together = asyncio.run(ask())
+    assert len({id(one.__cause__) for one in together}) == 40
+    for found in (together, refusals(RANKING.acount, 40)):  # the latter wait for one that looks at the server
+        assert {type(one) for one in found} == {IndexUnavailable}
+        assert len(set(map(id, found))) == 40
+        assert len({len(traceback.extract_tb(one.__traceback__)) for one in found}) <= 2
 
 
 def test_what_takes_long_or_writes_goes_alone() -> None:

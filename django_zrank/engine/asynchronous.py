@@ -12,7 +12,7 @@ from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError
 from ..conf import get_settings
 from ..requests.request import Request
 from .loops import Loop, running_loop
-from .pipelines import send_all, send_once
+from .pipelines import fresh, send_all, send_once
 from .steps import Blocking, Once, Step, Steps
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def _take(step: Step, executor: Executor, loop: Loop) -> Any:
 
 
 async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
-    """Take the steps, or wait for the coroutine that is taking them, and raise what it raises. If that one was
+    """Take the steps, or wait for the coroutine that is taking them, and raise an error like its own. If that one was
     cancelled, another one takes them."""
     if not step.is_due(loop):
         return
@@ -58,7 +58,7 @@ async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
         if error is None:
             return
         if not isinstance(error, asyncio.CancelledError):
-            raise error
+            raise fresh(error)
     future = loop.together[step.key] = asyncio.get_running_loop().create_future()
     error = None
     try:

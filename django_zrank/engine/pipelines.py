@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from redis.exceptions import NoScriptError
 from ..requests.request import Call
 from .sending import words
 
-__all__ = ["Pipelines", "send_all", "send_once"]
+__all__ = ["Pipelines", "fresh", "send_all", "send_once"]
 
 _CALLS: Final = 16
 """The most light requests that are sent together: the server answers them in one go, in 2 ms at most."""
@@ -79,7 +80,7 @@ class Pipelines:
     async def _replies(self, calls: Sequence[Call]) -> list[Any]:
         try:
             return await _replies(self._redis, calls)
-        except Exception as error:  # noqa: BLE001 - which each of them raises
+        except Exception as error:  # noqa: BLE001 - each of them raises one like it
             return [error] * len(calls)
 
 
@@ -87,9 +88,19 @@ def _settle(future: asyncio.Future[list[Any]], replies: list[Any]) -> None:
     if future.done():  # its coroutine was cancelled
         return
     if errors := [reply for reply in replies if isinstance(reply, Exception)]:
-        future.set_exception(errors[0])
+        future.set_exception(fresh(errors[0]).with_traceback(errors[0].__traceback__))
     else:
         future.set_result(replies)
+
+
+def fresh(error: BaseException) -> BaseException:
+    """A copy of what another coroutine raises, too: each notes in its exception where it was raised."""
+    try:
+        copied = copy(error)
+    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+        return error
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 async def send_once(client: Redis, call: Call) -> Any:
