@@ -7,6 +7,7 @@ percent-encoded, so that commas and colons only separate them; null is a bare ``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -17,6 +18,7 @@ from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
 from .codec.fields import follow, value_field
+from .codec.spelling import spelling_of
 
 __all__ = ["Facet", "Facets"]
 
@@ -60,7 +62,7 @@ class Facet:
 
     def ranking(self, values: Iterable[Any]) -> str:
         """The name of the ranking of the members with these values, one for each path."""
-        return f"{self.name}:{','.join(map(_encode, values))}"
+        return f"{self.name}:{','.join(map(_encode, self.fields, values))}"
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
         """The names of the rankings that a member stands in; ``row``: its values at each path."""
@@ -86,9 +88,13 @@ class Facet:
         if value is None:
             return None
         try:
-            return field.to_python(value)
+            value = field.to_python(value)
+            if isinstance(field, models.GenericIPAddressField):  # to_python() takes any text
+                value = spelling_of(field).parse(value)
+                field.run_validators(value)
         except (ValidationError, OverflowError, TypeError, ValueError):
             raise ValueError(f"{path}: {value!r} is not a value of {field}") from None
+        return value
 
 
 @dataclass(frozen=True)
@@ -138,8 +144,14 @@ class Facets:
         return next((facet for facet in self.all if frozenset(facet.paths) == wanted), None)
 
 
-def _encode(value: Any) -> str:
-    return _NULL if value is None else quote(str(value), safe="")
+def _encode(field: Any, value: Any) -> str:
+    if value is None:
+        return _NULL
+    if isinstance(field, models.GenericIPAddressField):
+        # Where a column of addresses is text, another program may have spelled one in its own way, or written nonsense.
+        with suppress(ValidationError):
+            value = field.to_python(value)
+    return quote(str(value), safe="")
 
 
 def _value_field(path: str, field: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,8 @@ VALUES: list[tuple[Any, str, Any]] = [
     (Competitor, "guild", 12),
     (Competitor, "guild__slug", "the guild"),
     (Account, "club__is_open", False),
-    (Host, "address", "2001:db8::1"),
+    (Host, "address", "10.0.0.1"),
+    (Host, "zone", "2001:db8::1"),
     (Player, "bio", "two\nlines"),
 ]
 
@@ -61,6 +63,30 @@ def test_values_keep_their_types(model: Any, path: str, value: Any) -> None:
 def test_every_kind_of_facet_is_tested() -> None:
     fields = [Facet.parse(model, path).field(path) for model, path, _ in VALUES]
     assert [kind for kind in _PLAIN if not any(isinstance(field, kind) for field in fields)] == []
+
+
+@pytest.mark.parametrize("text", ["2001:DB8::1", "2001:db8:0:0::1", " 2001:db8::1 "])
+def test_an_address_has_one_name(text: str) -> None:
+    """A column that is text, as on SQLite, may hold any."""
+    facet = Facet.parse(Host, "address")
+    assert facet.ranking([text]) == facet.ranking(["2001:db8::1"])
+    assert facet.parse_value("address", text) == "2001:db8::1"
+
+
+@pytest.mark.parametrize("text", ["", "banana", "::banana", "10.0.0", "10.0.0.0/24", "7"])
+def test_what_is_no_address(text: str) -> None:
+    facet = Facet.parse(Host, "address")
+    with pytest.raises(ValueError, match="is not a value of"):
+        facet.parse_value("address", text)
+    assert facet.ranking([text]) != facet.ranking([None])  # such a row has a ranking nevertheless
+
+
+def test_an_address_of_another_protocol() -> None:
+    field = models.GenericIPAddressField(protocol="IPv4")
+    facet = Facet(("address",), (field,), many=False)
+    assert facet.parse_value("address", "10.0.0.1") == "10.0.0.1"
+    with pytest.raises(ValueError, match="is not a value of"):
+        facet.parse_value("address", "2001:db8::1")
 
 
 def test_an_instance_stands_for_its_primary_key() -> None:

@@ -53,6 +53,9 @@ _TYPES: Final[tuple[tuple[type[models.Field[Any, Any]], Schema], ...]] = (
 def field_schema(field: Any) -> Schema:
     """The schema of a model field's values, as REST framework's encoder writes them."""
     field = value_field(field)  # The primary key of a child model is a relation, for one
+    if isinstance(field, models.GenericIPAddressField):
+        protocols = [field.protocol.lower()] if field.protocol.lower() != "both" else ["ipv4", "ipv6"]
+        return one_of({"type": "string", "format": one, "maxLength": field.max_length} for one in protocols)
     return dict(next(schema for kind, schema in _TYPES if isinstance(field, kind)))
 
 

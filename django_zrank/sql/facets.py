@@ -26,7 +26,10 @@ def size(rows: Rows, view: View, question: Size) -> int:
 def count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, int]:
     """Count the members of each value of a facet, by the names of the values' rankings."""
     facet = question.facet
-    return {facet.ranking(values).encode(): count for values, count in _counts(rows, facet).items()}
+    counts: Counter[bytes] = Counter()
+    for values, count in _counts(rows, facet).items():
+        counts[facet.ranking(values).encode()] += count
+    return counts
 
 
 def _counts(rows: Rows, facet: Facet) -> Counter[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
+from django_zrank import RankIndex
 from django_zrank.rest_framework.bands import BandParameter, RanksParameter, StepsParameter
 from django_zrank.rest_framework.filters import GroupParameter, NullParameter, ValuesParameter
 from django_zrank.rest_framework.parameters import (
@@ -20,7 +21,15 @@ from django_zrank.rest_framework.parameters import (
     Parameter,
 )
 from tests.rest_framework.urls import Regional
+from tests.testapp.models import Host
 from tests.testapp.zrank import ByDay, ByMoment, BySpan, NicknameRank
+
+
+class ByAddress(RankIndex):
+    model = Host
+    order = ("-load",)
+    facets = ("address",)
+
 
 NICKNAMES, REGIONAL = NicknameRank.instance(), Regional.instance()
 
@@ -66,6 +75,15 @@ def test_what_the_pattern_allows_is_taken(name: str, data: st.DataObject) -> Non
 def test_what_is_taken_is_what_the_pattern_allows(name: str, text: str) -> None:
     parameter, _strictness = TEXTS[name]
     assert takes(parameter, [text]) is bool(re.search(pattern(parameter).replace("$", r"\Z"), text))
+
+
+@given(text=st.ip_addresses().map(str) | st.text("0123456789abcdef:./ ", max_size=12))
+def test_addresses(text: str) -> None:
+    parameter = ValuesParameter(ByAddress.instance(), "address")
+    schema = jsonschema.Draft202012Validator(
+        parameter.get_schema()["items"], format_checker=jsonschema.FormatChecker()
+    )
+    assert takes(parameter, [text]) is schema.is_valid(text.strip())
 
 
 @given(text=st.text("0123456789+-. _e\u0663", max_size=6))
