@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shlex
 from argparse import Action
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
 from django.apps import apps
+from django.contrib.admin import ModelAdmin
 from django.core.management import CommandError, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandParser
 
+import django_zrank
 from django_zrank.conf import Settings
 from django_zrank.sync.health import Verdict
 from django_zrank.testing import EmbeddedServer
@@ -106,6 +113,55 @@ def test_blocks_that_are_tests_are_known() -> None:
         ("docs/testing.md", "players/tests.py"),
         ("docs/testing.md", "conftest.py"),
     }
+
+
+# The reference
+
+REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(), re.MULTILINE)
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """What the reference names: of a module, what it exports."""
+    for name in REFERENCE:
+        named = resolve_name(name)
+        if isinstance(named, ModuleType):
+            yield from ((f"{name}.{one}", getattr(named, one)) for one in named.__all__)
+        else:
+            yield name, named
+
+
+def test_what_pages_import_is_in_the_reference() -> None:
+    imported = {
+        f"{node.module}.{one.name}"
+        for page in PAGES
+        for block in blocks(page)
+        for node in ast.walk(ast.parse(block.code))
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "django_zrank"
+        for one in node.names
+    }
+    assert len(imported) > 12
+    public = imported | {f"django_zrank.{name}" for name in django_zrank.__all__}
+    known = [each for _, each in documented()]
+    for name in public:
+        named = resolve_name(name)
+        assert any(one in (named, type(named)) for one in known), name
+
+
+def test_what_is_in_the_reference_has_a_docstring() -> None:
+    """Or is documented elsewhere: methods that override Django's, and hooks (``get_band()``) by what they return."""
+    for name, named in documented():
+        ours = [base for base in getattr(named, "__mro__", ()) if base.__module__.startswith("django_zrank.")]
+        known = {f"get_{attribute}" for base in ours for attribute in inspect.get_annotations(base)}
+        known |= {*dir(ModelAdmin), "list", "retrieve"}  # of REST views: OpenAPI would show a docstring
+        undocumented = [
+            attribute
+            for base in ours
+            for attribute, value in vars(base).items()
+            if inspect.isfunction(value) and not attribute.startswith("_") and attribute not in known
+            if not inspect.getdoc(getattr(named, attribute))
+        ]
+        assert not undocumented, name
+        assert named.__doc__, name
 
 
 # Commands

@@ -53,6 +53,7 @@ class RankedAdminMixin(_Base):
 
     @admin.display(description="rank", empty_value="-")
     def zrank_rank(self, row: Any) -> str | None:
+        """The column of ranks, as one of ``list_display``."""
         rank = getattr(row, "_zrank_rank", None)
         return None if rank is None else f"{rank:,}"
 
