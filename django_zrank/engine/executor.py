@@ -1,4 +1,4 @@
-"""The one place that runs requests: what Redis refuses becomes an error of ours."""
+"""The one place that runs requests, and translates Redis's errors into the app's."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Executor:
 
     @property
     def believed(self) -> Keys | None:
-        """Those keys; None before they were first asked for."""
+        """Those keys; None until they have been read."""
         return _live.get(self.keys)
 
     def learn(self) -> Keys:
@@ -83,7 +83,7 @@ class Executor:
         return self.believe(found.decode() if found else "")
 
     def believe(self, generation: str) -> Keys:
-        """Take a generation for the live one, and return its keys."""
+        """Note that a generation is the live one, and return its keys."""
         keys = self.keys
         live = _live[keys] = keys.at(generation)
         return live
@@ -126,7 +126,7 @@ class Executor:
         )
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
-        """Return ``use(client, *given)``, with Redis's errors as ours.
+        """Return ``use(client, *given)``, with Redis's errors translated.
 
         Retries once if another server has taken over: after a planned failover behind one address, open connections
         lead to the former primary, which is a replica now; the nodes of a cluster replace each other.
@@ -160,7 +160,7 @@ class Executor:
             raise self.translated(error) from error
 
     def translated(self, error: Exception) -> Exception:
-        """An error of Redis as one of ours."""
+        """Return an error of Redis as one of the app's."""
         if not isinstance(error, ResponseError):
             return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
         match str(error).split():

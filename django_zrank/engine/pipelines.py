@@ -1,4 +1,4 @@
-"""Calls of coroutines on their way to a server, those of several coroutines together."""
+"""Pipelines that send the calls of several coroutines together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers out of Redis, as long as it can be believed."""
+"""Reads from Redis, as long as it is healthy."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ class Reader(Executor):
         return question.request(view, live)
 
     def _may_ask_replica(self, view: View) -> bool:
-        """Return True unless what is asked is about groups, or scores that were changed in Redis: the position of a
-        replica says nothing about these."""
+        """Return False for groups, and for scores that are changed in Redis: the position of a replica says nothing
+        about these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
     def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
-        """The steps to the answer of a replica, though the primary may be away for a moment; else of the primary,
-        unless that was away: to ask it again could take one timeout more."""
+        """The steps to the answer of a replica, even if the primary can't be reached; otherwise of the primary,
+        unless it couldn't be reached a moment ago: to ask it again could take another timeout."""
         away = None
         with suppress(Elsewhere):
             now = monotonic()
@@ -163,7 +163,7 @@ class Reader(Executor):
         )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:
-        """The answer that steps lead to, in a coroutine."""
+        """Take steps in a coroutine, and return the answer."""
         return await adrive(steps, self)
 
     def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""Reads from replicas: which of their answers are new enough."""
+"""Reads from replicas, as far as they are up to date."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wrote(keys: Keys, position: Position) -> None:
 
 
 class Elsewhere(Exception):
-    """A replica can't answer: the primary is to be asked."""
+    """No replica can answer: ask the primary."""
 
 
 class Replicas:
@@ -58,13 +58,13 @@ class Replicas:
         """Positions of the primary, and the times at which it had them."""
 
         self.generation = ""
-        """The one that was live then."""
+        """The generation that was live then."""
 
         self.looked = float("-inf")
         """The time of the last look at the primary, with success or without."""
 
         self.until = 0.0
-        """The time up to which no replica is asked."""
+        """The time until which no replica is asked."""
 
     def note(self, at: float, generation: str, position: Position) -> None:
         """Note the position that the primary had, or had passed, at a time. A replica with another generation has all

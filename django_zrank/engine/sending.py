@@ -1,4 +1,4 @@
-"""Calls on their way to a server: scripts by their digests, several calls in one round trip."""
+"""Sending calls: scripts by their digests, several calls in one round trip."""
 
 from __future__ import annotations
 

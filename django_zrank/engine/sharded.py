@@ -1,4 +1,4 @@
-"""Answers out of several shards: their health, and the generations that are live."""
+"""Reads from several shards: their health, and their live generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a database for so long and no longer, and from one state of it where it can be had."""
+"""Reads of a database under a time limit and, if the database supports it, from one snapshot."""
 
 from __future__ import annotations
 

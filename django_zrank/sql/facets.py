@@ -1,4 +1,4 @@
-"""Numbers of members, in all and by the values of a facet."""
+"""Counts of members, of all and by the values of a facet."""
 
 from __future__ import annotations
 

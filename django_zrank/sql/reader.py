@@ -1,4 +1,4 @@
-"""Answers by SQL, where Redis can't be trusted: the same contract, slower, and bounded in time."""
+"""SQL fallback: the same answers from the database, slower, and with a time limit."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Answer = TypeVar("Answer")
 
 _LOGGED_EVERY: Final = 60.0
 _logged = Recent[bool]()
-"""By the name of an index: True if the log has just said that its answers lack what is pending."""
+"""By the name of an index: True if it was just logged that its answers lack what is pending."""
 
 
 class SqlReader:
-    """SQL fallback: answers the questions that Redis is asked, by the ranked rows of the database.
+    """Answers questions from the ranked rows of the database.
 
     A seed draws the same members each time, but not those that it draws from Redis. The cost grows with the rows: one
     scan counts all of them, and those that are numbered are sorted, in the database. An answer is computed from one
@@ -51,8 +51,8 @@ class SqlReader:
         self.rows = Rows(index, conditions)
 
     def answer(self, question: Question[Answer], view: View) -> Answer:
-        """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` where it takes longer than
-        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or what is asked about is in Redis alone."""
+        """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than
+        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or the answer is in Redis only."""
         name = self.rows.index.name
         if (self.rows.index.rule or self.rows.index.awake) and not _logged.get(name):
             _logged.keep(name, True, _LOGGED_EVERY)

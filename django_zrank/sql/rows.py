@@ -1,4 +1,4 @@
-"""The ranked rows as the database has them: in the order of Redis, each of them once."""
+"""The ranked rows of the database, each once, in the order of Redis."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NOBODY: Final = Q(pk__in=[])
 
 
 class Row(NamedTuple):
-    """A ranked row, as the database and as Redis compare it with others."""
+    """A ranked row, with what the database and Redis compare it by."""
 
     pk: Any
     values: tuple[Any, ...]
-    """Of all criteria, as they are stored."""
+    """The values of all criteria, as they are stored."""
 
     score: float
     tie: bytes
@@ -63,7 +63,7 @@ class Rows:
 
     @cached_property
     def ranked(self) -> models.QuerySet[Any]:
-        """The rows that have a place in the order, each of them once."""
+        """The rows that can be ranked, each once."""
         ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
         names = {
             f"zrank_{at}": self._expression(criterion) for at, criterion in enumerate(self.order.criteria)
@@ -80,7 +80,7 @@ class Rows:
 
     @cached_property
     def passing(self) -> models.QuerySet[Any]:
-        """Those of them that pass the conditions."""
+        """The ranked rows that pass the conditions."""
         rows = self.ranked
         for query in as_query(self.conditions, self.exactly):
             rows = rows.filter(query)
@@ -173,7 +173,7 @@ class Rows:
 
     @cached_property
     def _edges(self) -> tuple[Number, Number]:
-        """The lowest and the highest key that there is a value for."""
+        """The lowest and the highest key that has a value."""
         return self.kind.limits(as_score=True) or (self.kind.lowest, self.kind.highest)
 
     def beyond(self, bound: Bound, comparison: str) -> Q:
@@ -182,7 +182,7 @@ class Rows:
     # Texts
 
     def exactly(self, path: str, value: Any) -> Any:
-        """A value that a column is compared with, so that no two texts are one."""
+        """An expression for a value, under which different texts are never equal."""
         collation = self.collation(path)
         return Collate(Value(value), collation) if collation and value is not None else value
 
@@ -195,7 +195,7 @@ class Rows:
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
-    """Return true if a row may come up several times, or belong to groups that a condition would change."""
+    """Return True if a row may be repeated, or belong to a GROUP BY that a condition would change."""
     query = queryset.query
     fields = [getattr(join, "join_field", None) for join in query.alias_map.values()]
     many = any(field and (field.one_to_many or field.many_to_many) for field in fields)

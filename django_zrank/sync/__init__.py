@@ -1,1 +1,1 @@
-"""Keeping the mirror right: what is pushed after a commit, and what is rebuilt."""
+"""The mirror: capture, pushes after commits, drains, rebuilds and verification."""

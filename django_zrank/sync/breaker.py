@@ -45,7 +45,7 @@ class Breaker:
         return self.is_open or any(other.is_open for other in list(self._others.values()))
 
     def trip(self, error: IndexUnavailable) -> None:
-        """A push has failed. Warns once for each outage."""
+        """Note that a push failed. Warns once for each outage."""
         seconds = get_settings().retry_after
         self._closes_at = monotonic() + seconds
         if not self._failing:
@@ -53,7 +53,7 @@ class Breaker:
             logger.warning("Pushes are suspended, the next is tried in %g s. %s", seconds, error)
 
     def reset(self) -> None:
-        """A push has succeeded."""
+        """Note that a push succeeded."""
         self._closes_at = 0.0
         if self._failing:
             self._failing = False

@@ -1,4 +1,4 @@
-"""The tables of a database that have to be watched, and for which indexes."""
+"""The tables of a database that are watched, and the indexes that they are watched for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def captured(using: str) -> list[RankIndex]:
 
 
 def sharing(using: str) -> list[RankIndex]:
-    """The registered indexes that live in the same database under another alias: by way of a pooler, say."""
+    """The registered indexes whose models live in the same database under another alias, through a pooler, say."""
     own, found = connections[using], []
     # Settings for a single service may leave out the database of an index that it has nothing to do with.
     for alias in {index.get_using() for index in registry.all()}.intersection(connections) - {using}:

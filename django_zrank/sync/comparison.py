@@ -161,7 +161,7 @@ class Comparison:
                 yield name, found
 
     def note_strays(self, name: str, stored: list[bytes]) -> None:
-        """Find those that stand where their membership doesn't tell."""
+        """Find the members that stand in rankings which their membership doesn't name."""
         locations, strays = [(name, each) for each in stored], self.suspects.strays
         for location, score in zip(locations, self.sides.find_strays(locations), strict=True):
             if score is not None:

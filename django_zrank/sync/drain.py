@@ -1,4 +1,4 @@
-"""Working off marks: whatever was committed and not pushed, or pushed and lost."""
+"""Working off marks: changes that were committed and not pushed, or pushed and lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 5000
 
 _SHARE: Final = 1000
-"""The most marks that a process looks at after a push, and members that it writes: a request waits for it."""
+"""The most marks that a process reads, and members that it writes, after a push: a request waits for it."""
 
 _REST: Final = 20
 """Back-off: 20 times the last drain's duration, at most 60 s."""
@@ -117,7 +117,7 @@ class _Drain:
         _purge(part, store)
 
     def work_off(self, marks: list[Seen]) -> int:
-        """One batch. Where it fails for a reason of its own it is halved, until the mark at fault is alone."""
+        """Work off one batch. If it fails by itself, it is halved until the mark at fault is alone."""
         try:
             return self.apply(marks)
         except DataError as error:
@@ -195,7 +195,7 @@ class _Drain:
 
 
 _WALKED: Final = 60.0
-"""Seconds after which a process begins with the first mark again."""
+"""Seconds after which a process starts over with the first mark."""
 
 _walked: Recent[int] = Recent()
 """By the index: the last of the marks that a process looked at, where some wait on: for a part that is away."""

@@ -1,4 +1,4 @@
-"""The statement of a flush, in each database's own words."""
+"""The SQL statement of a flush, for each database."""
 
 from __future__ import annotations
 

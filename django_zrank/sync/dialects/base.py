@@ -81,7 +81,7 @@ class Unit:
 
 
 class Dialect(ABC):
-    """One database's way to write triggers. ``tables`` are those that will be spoken of."""
+    """The triggers of one database. ``tables``: the ones that it will be asked about."""
 
     operations: ClassVar[Sequence[str]] = ("insert", "update", "delete")
     transactional: ClassVar[bool] = True
@@ -109,11 +109,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def installed(self) -> dict[Trigger, bool]:
-        """Return every trigger of ours, True where it is in force."""
+        """Return all triggers of the app, and True for each that is in force."""
 
     @abstractmethod
     def texts(self) -> dict[Trigger, str]:
-        """Return the SQL text of every trigger of ours."""
+        """Return the SQL text of all triggers of the app."""
 
     @abstractmethod
     def drop(self, trigger: Trigger) -> str:
@@ -129,7 +129,7 @@ class Dialect(ABC):
         yield
 
     def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:
-        """The names of each table's columns, none for a table that isn't there."""
+        """The names of the columns of each table; none for a table that doesn't exist."""
         introspection = self.connection.introspection
         with self.connection.cursor() as cursor:
             present = {name.lower(): name for name in introspection.table_names(cursor)}
