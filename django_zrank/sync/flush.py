@@ -88,7 +88,7 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
         if not row.update(flushed=flight.number, flushed_term=term):
             raise _Superseded
         # As a batch of marks: a server that lacks the taking lets them wait again.
-        marks = [[None, member] for member in flight.changes]
+        marks = [(None, member) for member in flight.changes]
         Batch.objects.using(using).create(
             index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
         )

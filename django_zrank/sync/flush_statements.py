@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, models
@@ -42,10 +42,10 @@ def add_to_column(index: RankIndex, rule: str, changes: Mapping[str, int]) -> No
     names = quote(index.model._meta.db_table), quote(column.field.column), quote(pk.column), joined
     unit = index.ordering.first.kind.value
     prepare, from_text = pk.get_db_prep_value, index.from_text
-    pairs = sorted(
-        (prepare(from_text(member), connection, prepared=False), unit(change))
-        for member, change in changes.items()
+    key_of: Callable[[str], Any] = (
+        int if index.has_integer_pk else lambda member: prepare(from_text(member), connection, prepared=False)
     )
+    pairs = sorted((key_of(member), unit(change)) for member, change in changes.items())
     write = {"postgresql": _postgresql, "mysql": _mysql}.get(connection.vendor, _sqlite)
     write(index, connection, names, pairs)
 
@@ -60,12 +60,18 @@ def _postgresql(
         f"FROM unnest(%s::{key_type}[], %s::{_change_type(index)}[]) AS x(pk, change) "
         f"WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
     )
-    keys, changes = (list(part) for part in zip(*pairs, strict=True))
+    keys, changes = zip(*pairs, strict=True)
+    keys = _array(keys) if index.has_integer_pk else list(keys)
     with connection.cursor() as cursor:
         # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. And where to look up each key
         # is said to cost four sequential pages, the whole table is read in its place.
         cursor.execute("SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1")
-        cursor.execute(sql, [keys, changes])
+        cursor.execute(sql, [keys, _array(changes)])
+
+
+def _array(numbers: Iterable[Any]) -> str:
+    """An array as text: the driver would look at the type of each number."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _change_type(index: RankIndex) -> str:
