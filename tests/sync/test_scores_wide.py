@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
+from django.db import connections
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
@@ -109,6 +111,8 @@ def test_a_rebuild_takes_what_comes_meanwhile(
         done = load(store, building, rows)
         totals.scores.increment(dict.fromkeys((video.pk for video in videos), 5))
         totals.scores.increment(videos[1].pk)
+        if current_thread() is not main_thread():
+            connections.close_all()
         return done
 
     monkeypatch.setattr(Store, "load_rows", load_between)
