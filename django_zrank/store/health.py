@@ -20,7 +20,7 @@ class Health(NamedTuple):
     building: str
 
     behind: str
-    """The term of a replay that is not finished, or "rebuild" where only a rebuild will do."""
+    """The term of a replay that is not finished, or "rebuild" if only a rebuild will do."""
 
     applied: str
     """The version up to which writes have been applied."""
@@ -38,10 +38,10 @@ class Health(NamedTuple):
     """The identity of the server that answers: its process and its replication history."""
 
     is_first: str
-    """"1" where its history has no predecessor: it was never promoted, nor fully resynchronised with another."""
+    """"1" if its history has no predecessor: it was never promoted, nor fully resynchronised with another."""
 
     intact: str
-    """"0" where keys are missing that nobody removed: they were evicted."""
+    """"0" if keys are missing that nobody removed: they were evicted."""
 
     @property
     def is_accepted(self) -> bool:

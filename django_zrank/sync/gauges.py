@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_WAITING", "Gauges", "read_gauges"]
 
 MOST_WAITING: Final = 100_000
-"""No more marks are counted: a long outage leaves millions, and metrics are asked every few seconds."""
+"""The most marks that are counted: a long outage leaves millions, and metrics are read every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,19 @@ class Gauges:
     """Marks that wait to be worked off, counted up to :data:`MOST_WAITING`."""
 
     oldest: float
-    """Seconds since the oldest of them was left, by the database's clock; 0 where none waits."""
+    """Seconds since the oldest of them was left, by the database's clock; 0 if none waits."""
 
     members: int | None
-    """Members in Redis; None where it can't be reached."""
+    """Members in Redis; None if it can't be reached."""
 
     verdict: Verdict | None
-    """The health of the index, the worst of its shards; None where Redis, or one of them, can't be reached."""
+    """The health of the index, the worst of its shards; None if Redis, or one of them, can't be reached."""
 
     pending: int | None = 0
-    """Members whose scores have changed in Redis and not in their column yet; None where Redis can't be reached."""
+    """Members whose scores have changed in Redis, but not yet in their column; None if Redis can't be reached."""
 
     lag: float = 0.0
-    """Seconds for which something has been pending, by Redis's clock; 0 where nothing is."""
+    """Seconds for which something has been pending, by Redis's clock; 0 if nothing is."""
 
     generation: str = field(default="", compare=False)
     """The build in force, as the database notes it."""

@@ -33,13 +33,13 @@ __all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
 logger = logging.getLogger("django_zrank.sync")
 
 LEASE: Final = timedelta(seconds=20)
-"""After so long without a sign of life, another process may take a job."""
+"""The time without a sign of life after which another process may take a job."""
 
 _PULSE: Final = 1.0
 """Seconds between two signs of life."""
 
 _LOOK: Final = 1.0
-"""Seconds between two looks at the jobs that wait."""
+"""Seconds between two polls for jobs that wait."""
 
 _LONGEST_PAUSE: Final = 30.0
 

@@ -1,4 +1,4 @@
-"""Removal of what indexes have left in the databases and in Redis that are not registered any more."""
+"""Removal of the remains, in the databases and in Redis, of indexes that are no longer registered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TABLES: Final[dict[str, Any]] = {
     "jobs": Job,
     "generations": Generation,
 }
-"""Generations come last: they tell that there was such an index."""
+"""Generations come last: by them, the index is found."""
 
 _ROWS: Final = 500
 """Rows that one statement deletes."""

@@ -18,7 +18,7 @@ _EXAMPLES: Final = 5
 
 
 class Example(NamedTuple):
-    """A member with its score on either side, None where it has none; or what else is wrong, with its counts."""
+    """A member with its score on either side, None if it has none; or what else is wrong, with its counts."""
 
     member: str
     database: Number | None
@@ -60,7 +60,7 @@ class CaptureState:
     """Triggers of ours in the index's database for indexes that aren't registered: another project's, or removed."""
 
     error: str | None = None
-    """The reason why the database can't have triggers at all."""
+    """The reason why the database can't have triggers."""
 
     @property
     def works(self) -> bool:
@@ -78,7 +78,7 @@ class Report:
     """Marks that waited at the beginning."""
 
     oldest: float
-    """Seconds since the oldest of them was left, by the database's clock; 0 where none waited."""
+    """Seconds since the oldest of them was left, by the database's clock; 0 if none waited."""
 
     warnings: Sequence[str]
     """Settings of Redis that endanger the index."""
@@ -115,7 +115,7 @@ class Report:
     """The number of these that have been repaired."""
 
     unsettled: int = 0
-    """Members that were changing whenever they were looked at: not known to be right, nor to be wrong."""
+    """Members that changed each time they were compared: not known to be right, nor to be wrong."""
 
     @property
     def drifts(self) -> dict[str, Drift]:

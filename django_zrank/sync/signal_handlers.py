@@ -112,7 +112,7 @@ def _saved(
 
 
 def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Once a related row is gone, nothing tells any more who led to it."""
+    """Note the members that lead to a related row before it is deleted."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
         if route.related is not None and route.key is not None:

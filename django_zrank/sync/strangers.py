@@ -1,4 +1,4 @@
-"""Members in a shard that isn't theirs."""
+"""Members in a shard that they don't belong to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Strangers:
         return self.found.setdefault((side, member), set())
 
     def settle(self, report: Report, *, repair: bool) -> None:
-        """Report them, and remove them where that is wanted."""
+        """Report them, and remove them if that is wanted."""
         by_side: dict[Side, dict[bytes, Collection[Any]]] = {}
         for (side, member), locations in self.found.items():
             by_side.setdefault(side, {})[member] = locations

@@ -1,4 +1,4 @@
-"""Subqueries of a queryset: those that only look at the row itself, and those that look at others."""
+"""Subqueries of a queryset: those that read only the row itself, and those that read others."""
 
 from __future__ import annotations
 

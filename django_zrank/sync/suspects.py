@@ -1,4 +1,4 @@
-"""Members that look wrong: looked at again until it is certain, reported, and repaired where that is wanted."""
+"""Members that look wrong: checked again until that is certain, reported, and repaired if that is wanted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Suspects:
         self.repairs = repair
 
         self.members: dict[bytes, Any] = {}
-        """Member as Redis stores it -> its primary key, None where no row can have it."""
+        """Member as Redis stores it -> its primary key, None if no row can have it."""
 
         self.strays: dict[bytes, set[Location]] = {}
         """Member -> where it stands against its membership."""
@@ -107,7 +107,7 @@ class Suspects:
         return wrong, moving
 
     def report_confirmed(self, confirmed: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
-        """Report what is wrong, and repair it where that is wanted."""
+        """Report what is wrong, and repair it if that is wanted."""
         for member in confirmed:
             self.report.add(examples[member])
         if confirmed and self.repairs:

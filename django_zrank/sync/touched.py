@@ -153,6 +153,6 @@ class Touched:
 
 
 def _member(index: RankIndex, instance: models.Model) -> Any:
-    """The member that ``instance``, perhaps of a child model, is."""
+    """The primary key of the member that ``instance`` is, which may be of a child model."""
     # A child out of a fixture knows nothing of its parents but the key that it shares with them.
     return getattr(instance, index.model._meta.pk.attname) or instance.pk

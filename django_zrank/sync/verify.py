@@ -1,4 +1,4 @@
-"""Comparing Redis with the database, member by member, while both go on changing."""
+"""Comparison of Redis with the database, member by member, while both change."""
 
 from __future__ import annotations
 

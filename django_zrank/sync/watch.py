@@ -1,4 +1,4 @@
-"""Draining for as long as the process lives."""
+"""The watcher: drains, repairs and flushes until the process ends."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class WatchedTable:
     """True if the path leads to a parent of the model, by multi-table inheritance."""
 
     fields: frozenset[models.Field[Any, Any]] | None
-    """The columns read, or None where they can't be told: then every one counts."""
+    """The columns read; None if they are unknown, so that every one counts."""
 
     column: models.Field[Any, Any]
     """The column of a row that says whose it is: it holds a member's primary key, or what ``via`` holds."""
@@ -193,7 +193,7 @@ def _is_opaque(node: Any) -> bool:
 
 
 def _kind_column(relation: Any) -> models.Field[Any, Any] | None:
-    """The column that tells which model the rows behind a generic relation lead to, None for another relation."""
+    """The column that holds the content type of a generic relation; None for other relations."""
     name = getattr(relation, "content_type_field_name", None)
     return None if name is None else relation.related_model._meta.get_field(name)
 
