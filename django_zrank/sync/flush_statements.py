@@ -61,12 +61,11 @@ def _postgresql(
         f"WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
     )
     keys, changes = zip(*pairs, strict=True)
-    keys = _array(keys) if index.has_integer_pk else list(keys)
     with connection.cursor() as cursor:
         # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. And where to look up each key
         # is said to cost four sequential pages, the whole table is read in its place.
         cursor.execute("SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1")
-        cursor.execute(sql, [keys, _array(changes)])
+        cursor.execute(sql, [_array(keys) if index.has_integer_pk else list(keys), _array(changes)])
 
 
 def _array(numbers: Iterable[Any]) -> str:
