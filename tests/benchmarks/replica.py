@@ -3,7 +3,7 @@
 ``python -m tests.benchmarks.replica [--members N] [--rounds N] [--clients N] [--seconds N]``: ``recommend(10)`` of both
 in turn, by one client; then by several client processes at once. The server's microseconds are those of INFO
 commandstats, with whatever else is sent for a read. Servers and clients share the machine's cores: with as few as two,
-the clients are the limit, and what shows is the time of the busiest server for each read of all.
+the clients are the limit, and what shows is the processor time of the busiest server for each read of all.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from operator import sub
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -29,13 +30,11 @@ from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import PATIENT
 from tests.servers import RedisServer
 
-ASKED = ("cmdstat_evalsha", "cmdstat_hmget")
-
 
 def used(server: RedisServer) -> float:
-    """Microseconds that a server has spent on reads."""
-    stats = server.ask("INFO", "commandstats")
-    return float(sum(stats[each]["usec"] for each in ASKED if each in stats))
+    """Microseconds that a server has used its processor for: a busy machine doesn't stretch them."""
+    found = server.ask("INFO", "cpu")
+    return 1e6 * sum(float(found[f"used_cpu_{kind}_main_thread"]) for kind in ("user", "sys"))
 
 
 def count(ask: Callable[[], Any], clients: int, seconds: float) -> int:
@@ -114,32 +113,36 @@ def main() -> int:
         ask("primary"), ask("replica")
         for server in (primary, replicas[0]):
             server.ask("CONFIG", "RESETSTAT")
-        seconds = compare({name: lambda name=name: ask(name) for name in server_us}, options.rounds)
+        seconds = compare({name: partial(ask, name) for name in server_us}, options.rounds)
         for name, server in (("primary", primary), ("replica", replicas[0])):
-            server_us[name] = used(server) / server.ask("INFO", "commandstats")["cmdstat_evalsha"]["calls"]
+            stats = server.ask("INFO", "commandstats")
+            sent = ("cmdstat_evalsha", "cmdstat_hmget")
+            spent = sum(stats[each]["usec"] for each in sent if each in stats)
+            server_us[name] = spent / stats["cmdstat_evalsha"]["calls"]
 
-        rates: dict[int, list[float]] = defaultdict(list)
+        done: dict[int, list[int]] = defaultdict(list)
         busiest: dict[int, list[float]] = defaultdict(list)
         for _ in range(5):
             for number in range(3):
                 use(number)
                 before = [used(server) for server in servers]
                 read = partial(ask, "replica" if number else "primary")
-                reads = count(read, options.clients, options.seconds)
-                spent = [used(server) - one for server, one in zip(servers, before, strict=True)]
-                rates[number].append(reads / options.seconds)
-                busiest[number].append(max(spent) / reads)
+                done[number].append(count(read, options.clients, options.seconds))
+                after = [used(server) for server in servers]
+                busiest[number].append(max(map(sub, after, before)))
     report(seconds, "primary")
     ratio = server_us["replica"] / server_us["primary"]
     print(f"server: {server_us['primary']:.1f} and {server_us['replica']:.1f} µs a call, {ratio:.3f}")
     many: dict[str, Any] = {}
     print(
-        f"{options.clients} clients, replicas: reads a second, µs of the busiest server for each (least to most)"
+        f"{options.clients} clients; replicas: reads a second (least, most), processor of the busiest server"
     )
-    for number, found in rates.items():
-        rate, of_server = statistics.median(found), statistics.median(busiest[number])
-        spread = f"{min(busiest[number]):.1f} to {max(busiest[number]):.1f}"
-        print(f"{number}: {rate:,.0f}, {of_server:.1f} ({spread})")
+    for number, reads in done.items():
+        low, rate, high = (
+            each / options.seconds for each in (min(reads), statistics.median(reads), max(reads))
+        )
+        of_server = sum(busiest[number]) / sum(reads)
+        print(f"{number}: {rate:,.0f} ({low:,.0f}, {high:,.0f}), {of_server:.1f} µs")
         many[str(number)] = {"reads": rate, "busiest_us": of_server}
     if options.json:
         save(options.json, seconds=figures(seconds, "primary"), server_us=server_us, many=many)

@@ -1,4 +1,5 @@
-"""Reads of an index with shards over reads of the same index without: time of the servers, and latency of a call.
+"""Reads of an index with shards over reads of the same index without: time of the servers in their commands and of
+their processors, which a busy machine doesn't stretch, and latency of a call.
 
 ``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16,64] [--rounds N] [--json FILE]``
 
@@ -14,6 +15,7 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from operator import sub
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,11 +24,12 @@ import django
 from redis import Redis
 
 
-def spent(client: Redis) -> float:
-    """Microseconds that the server has spent on commands of indexes."""
-    found: Any = client.info("commandstats")
+def spent(client: Redis) -> tuple[float, float]:
+    """Seconds that the server has spent on commands of indexes, and that it has used its processor for."""
+    found: Any = client.info("commandstats", "cpu")
     names = ("evalsha", "zrevrank")
-    return float(sum(found.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in names))
+    commands = sum(found.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in names)
+    return commands / 1e6, found["used_cpu_user_main_thread"] + found["used_cpu_sys_main_thread"]
 
 
 def main() -> None:
@@ -82,29 +85,31 @@ def main() -> None:
         for count, index in indexes.items():
             fill(index, people)
             asked += [(count, name, verb) for name, verb in verbs(index.ranking).items()]
-        latencies: dict[tuple[str, str], list[float]] = defaultdict(list)
-        server_times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        measured: dict[str, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
         for number in range(-1, max(1, options.rounds // 10)):
             rng.shuffle(asked)
             for count, name, verb in asked:
-                before = spent(client)
+                before, began = spent(client), perf_counter()
                 for _ in range(10):
-                    began = perf_counter()
                     verb()
-                    if number >= 0:
-                        latencies[name, count].append(perf_counter() - began)
+                took, after = perf_counter() - began, spent(client)
                 if number >= 0:
-                    server_times[name, count].append((spent(client) - before) / 10e6)
-        print(f"{server}, {options.members:,} members; medians, ratio to no shards in brackets")
-        print(f"{'':24}{'shards':>7}{'servers':>18}{'latency':>18}")
+                    measured[name][count].append((*map(sub, after, before), took))
+        print(f"{server}, {options.members:,} members; medians of ten calls, ratio to no shards in brackets")
+        print(
+            f"{'':24}{'shards':>7}" + "".join(f"{what:>18}" for what in ("commands", "processor", "latency"))
+        )
         found: dict[str, Any] = {}
-        for name in verbs(Whole.ranking):
-            for count in indexes:
-                taken = [statistics.median(times[name, count]) for times in (server_times, latencies)]
-                base = [statistics.median(times[name, "none"]) for times in (server_times, latencies)]
-                shown = [f"{one * 1e6:,.0f} µs ({one / of:.1f})" for one, of in zip(taken, base, strict=True)]
-                print(f"{name:24}{count:>7}{shown[0]:>18}{shown[1]:>18}")
-                found[f"{name}, {count}"] = {"server": taken[0], "latency": taken[1]}
+        for name, blocks in measured.items():
+            medians = {
+                count: [statistics.median(each) / 10 for each in zip(*blocks[count], strict=True)]
+                for count in indexes
+            }
+            for count, taken in medians.items():
+                ratios = zip(taken, medians["none"], strict=True)
+                shown = [f"{one * 1e6:,.0f} µs ({one / of:.1f})" for one, of in ratios]
+                print(f"{name:24}{count:>7}" + "".join(f"{one:>18}" for one in shown))
+            found[name] = medians
     if options.json:
         save(options.json, members=options.members, figures=found)
 
