@@ -65,12 +65,19 @@ def main() -> None:
     askers = [pk for pk, level in people.items() if 11 <= level <= 20][:5000]
     rng = random.Random(1)
 
+    def row() -> Player:
+        pk = rng.choice(askers)
+        return Player(pk=pk, level=people[pk])
+
     def verbs(ranking: Any) -> dict[str, Callable[[], Any]]:
         competition = ranking.by("competition")
         return {
-            "recommend(10)": lambda: ranking.recommend(rng.choice(askers), 10),
-            "recommend(10), ranks": lambda: list(map(tuple, ranking.recommend(rng.choice(askers), 10))),
-            "recommend(3)": lambda: ranking.recommend(rng.choice(askers), 3),
+            "recommend(pk, 10)": lambda: ranking.recommend(rng.choice(askers), 10),
+            "recommend(row, 10)": lambda: ranking.recommend(row(), 10),
+            "… few": lambda: ranking.recommend(row(), 10, reach="few"),
+            "… few, ranks": lambda: list(map(tuple, ranking.recommend(row(), 10, reach="few"))),
+            "recommend(row, 3)": lambda: ranking.recommend(row(), 3),
+            "… few (3)": lambda: ranking.recommend(row(), 3, reach="few"),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),
             "top(10)": lambda: ranking.top(10),
