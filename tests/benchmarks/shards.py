@@ -1,7 +1,7 @@
 """Reads of an index with shards over reads of the same index without: time of the servers in their commands and of
 their processors, which a busy machine doesn't stretch, and latency of a call.
 
-``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16,64] [--rounds N] [--json FILE]``
+``python -m tests.benchmarks.shards [--members N] [--shards 1,3,16,64] [--rounds N] [--only WORD] [--json FILE]``
 
 All shards are on one server: its time is the sum of what several would take, and latency gains nothing from
 parallelism.
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--shards", default="1,3,16,64", help="Numbers of shards, beside none.")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
+    parser.add_argument("--only", default="", metavar="WORD", help="Only those reads whose names have it.")
     options = parser.parse_args()
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -71,19 +72,22 @@ def main() -> None:
 
     def verbs(ranking: Any) -> dict[str, Callable[[], Any]]:
         competition = ranking.by("competition")
-        return {
+        reads: dict[str, Callable[[], Any]] = {
             "recommend(pk, 10)": lambda: ranking.recommend(rng.choice(askers), 10),
             "recommend(row, 10)": lambda: ranking.recommend(row(), 10),
-            "… few": lambda: ranking.recommend(row(), 10, reach="few"),
-            "… few, ranks": lambda: list(map(tuple, ranking.recommend(row(), 10, reach="few"))),
+            "recommend(row, 10), few": lambda: ranking.recommend(row(), 10, reach="few"),
+            "recommend(row, 10), few, ranks": lambda: list(
+                map(tuple, ranking.recommend(row(), 10, reach="few"))
+            ),
             "recommend(row, 3)": lambda: ranking.recommend(row(), 3),
-            "… few (3)": lambda: ranking.recommend(row(), 3, reach="few"),
+            "recommend(row, 3), few": lambda: ranking.recommend(row(), 3, reach="few"),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),
             "top(10)": lambda: ranking.top(10),
             "around(10)": lambda: ranking.around(rng.choice(askers), 10),
             "at_rank(), the middle": lambda: ranking.at_rank(options.members // 2),
         }
+        return {name: read for name, read in reads.items() if options.only in name}
 
     with redis_server() as (client, server):
         indexes: dict[str, type[RankIndex]] = {"none": Whole}
@@ -103,19 +107,18 @@ def main() -> None:
                 if number >= 0:
                     measured[name][count].append((*map(sub, after, before), took))
         print(f"{server}, {options.members:,} members; medians of ten calls, ratio to no shards in brackets")
-        print(
-            f"{'':24}{'shards':>7}" + "".join(f"{what:>18}" for what in ("commands", "processor", "latency"))
-        )
+        heads = "".join(f"{what:>20}" for what in ("commands", "processor", "latency"))
+        print(f"{'':30}{'shards':>7}{heads}")
         found: dict[str, Any] = {}
-        for name, blocks in measured.items():
+        for name in verbs(Whole.ranking):
             medians = {
-                count: [statistics.median(each) / 10 for each in zip(*blocks[count], strict=True)]
+                count: [statistics.median(each) / 10 for each in zip(*measured[name][count], strict=True)]
                 for count in indexes
             }
             for count, taken in medians.items():
                 ratios = zip(taken, medians["none"], strict=True)
                 shown = [f"{one * 1e6:,.0f} µs ({one / of:.1f})" for one, of in ratios]
-                print(f"{name:24}{count:>7}" + "".join(f"{one:>18}" for one in shown))
+                print(f"{name:30}{count:>7}" + "".join(f"{one:>20}" for one in shown))
             found[name] = medians
     if options.json:
         save(options.json, members=options.members, figures=found)
