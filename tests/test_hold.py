@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.engine.pace import MOST, Pace
+from django_zrank.requests.pace import MOST, Pace
 from django_zrank.requests.scores import LIMIT, Touch
 from django_zrank.store import Change, Store
 from tests.builds import start

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from django_zrank.engine.pace import LEAST, MOST, TARGET, Pace
+from django_zrank.requests.pace import LEAST, MOST, TARGET, Pace
 
 
 def learnt(seconds: float) -> Pace:
@@ -60,30 +61,30 @@ def test_calls_of_next_to_nothing_tell_nothing() -> None:
 
 def test_calls_tell_what_they_took() -> None:
     pace = Pace()
-    pieces = [len(piece) for piece in pace.run(lambda piece: (piece, TARGET / 4), range(10 * LEAST))]
+    pieces = [
+        sum(map(len, piece))
+        for piece in pace.run(lambda piece: (piece, TARGET / 4), [(1, range(10 * LEAST))])
+    ]
     assert pieces[0] == LEAST < pieces[1] < pieces[2]
 
 
 @pytest.mark.parametrize("number", [0, 1, LEAST - 1, LEAST, LEAST + 1, 5 * LEAST])
-@pytest.mark.parametrize("constant", [True, False])
-def test_every_item_is_in_one_piece_in_its_turn(number: int, constant: bool) -> None:
-    pieces = list(Pace().run(untimed([]), range(number), 1 if constant else lambda item: 1))
-    assert [item for piece in pieces for item in piece] == list(range(number))
+@pytest.mark.parametrize("groups", [1, 7])
+def test_every_item_is_in_one_piece_in_its_turn(number: int, groups: int) -> None:
+    items = [(1, range(number * part // groups, number * (part + 1) // groups)) for part in range(groups)]
+    pieces = [list(chain.from_iterable(piece)) for piece in Pace().run(untimed([]), items)]
+    assert list(chain.from_iterable(pieces)) == list(range(number))
     assert all(0 < len(piece) <= LEAST for piece in pieces[: max(1, number)] if number)
     assert len(pieces) == max(1, -(-number // LEAST))
 
 
 def test_pieces_are_cut_by_cost() -> None:
     few = LEAST * 2 // 5
-    prices = [few, few, few, LEAST + 1, 1, LEAST, 1]
-    pieces = list(Pace().run(untimed([]), prices, lambda price: price))
-    assert pieces == [[few, few], [few], [LEAST + 1], [1], [LEAST], [1]]
-    assert all(len(piece) == 1 for piece in Pace().run(untimed([]), range(3), LEAST + 1))
+    groups = [(few, "abc"), (LEAST + 1, "de"), (1, "f"), (LEAST, "g"), (1, "hi")]
+    pieces = list(Pace().run(untimed([]), groups))
+    assert pieces == [["ab"], ["c"], ["d"], ["e"], ["f"], ["g"], ["hi"]]
 
 
-def test_a_piece_is_sent_when_it_is_asked_for() -> None:
-    """A consumer that stops in the middle has sent no more."""
-    calls: list[list[int]] = []
-    replies = Pace().run(untimed(calls), range(10 * LEAST))
-    next(replies)
-    assert len(calls) == 1
+def test_a_group_is_cut_where_the_piece_is_full() -> None:
+    pieces = list(Pace(4, 4).run(untimed([]), [(1, "abc"), (2, "def"), (1, "")]))
+    assert pieces == [["abc"], ["de"], ["f"]]

@@ -109,7 +109,6 @@ LAYERS = [
     "codec facets filters members shards",
     "requests",
     "engine.steps engine.sending engine.fanout engine.replicas engine.loops engine.pipelines engine.executor",
-    "engine.pace",
     "store",
     "notes",
     "engine sql",

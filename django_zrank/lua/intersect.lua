@@ -1,4 +1,4 @@
--- uses: clock, built, tests, slices, scan, changes, progress
+-- uses: clock, built, tests, slices, scan, changes, progress, server
 -- Materialise the ranking of the members that pass several tests, or their numbers by a facet: one piece of it a call. It
 -- is filled under another name, and takes its own when it is complete. From then on it follows what changes: a call
 -- applies what has changed since the one before. Those with distinct values, and those of a band, are made again instead.
@@ -24,8 +24,9 @@
 --       seconds        for which it is read as it is; one second where all changes fit into one piece
 --       work           look-ups of a piece at most
 --       step           the one that the last piece answered; nothing for the first
--- Returns {'made', number of members}; {'going', step} if more is to be made; {'wait'} if another client makes
---         it; the error TOOLARGE with the size of the smallest test; the errors of lib/built.lua.
+-- Returns {'made', number of members}; {'going', step, look-ups, microseconds of the processor that these took} if more
+--         is to be made; {'wait'} if another client makes it; the error TOOLARGE with the size of the smallest test;
+--         the errors of lib/built.lua.
 -- Cost  O(work * log(size)).
 
 local intersection, making, intersections, live, recent, meta, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -53,6 +54,7 @@ end
 
 -- Libraries come here.
 
+local began = used()
 local elsewhere = not_live(meta, generation)
 if elsewhere then
   return elsewhere
@@ -66,7 +68,7 @@ local layout = {width = tonumber(width), memberships = memberships == '1'}
 local made = {
   key = intersection, making = making, registry = intersections, live = live, layout = layout, now = now, lease = lease,
   facet = facet, names_of = names_reader(facet, layout), low = low, high = high, is_numbered = dense == '1' and facet == '',
-  limit = tonumber(limit), seconds = tonumber(seconds), work = tonumber(work),
+  limit = tonumber(limit), seconds = tonumber(seconds), work = tonumber(work), spent = 0,
 }
 made.checks, made.groups = checks_and_groups(parse_tests(tests, KEYS, FIRST_TEST))
 resume(made, meta, recent, pending)
@@ -94,4 +96,4 @@ if is_complete then
 end
 state.step, state.lease = state.step + 1, integer(now + LEASE * SECOND)
 save(made)
-return {'going', state.step}
+return {'going', state.step, made.spent, used() - began}

@@ -11,6 +11,7 @@ from .. import scripts
 from ..codec.layout import PLAIN, Layout
 from ..filters import Scope
 from ..keys import Keys
+from .pace import Pace
 from .request import Call, Question, Request, Swapped
 
 __all__ = ["ALL", "METHODS", "View"]
@@ -40,8 +41,8 @@ class View:
     LIMIT: ClassVar[int] = 5_000_000
     """The most members that the smallest of several filters may have."""
 
-    WORK: ClassVar[int] = 1500
-    """Look-ups of one piece of an intersection, at most: each is a call of its own."""
+    PACE: ClassVar[Pace] = Pace()
+    """The look-ups of one piece of an intersection, each a call of its own: as many as the last ones allow."""
 
     layout: Layout
     scope: Scope = ALL
@@ -161,7 +162,9 @@ class View:
     def _going_on(self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str]) -> Request[int]:
         if reply[0] == b"wait":
             return self.make(keys, facet, scores, delay=_WAIT)
-        return self.make(keys, facet, scores, step=reply[1])
+        _, step, spent, microseconds = reply
+        self.PACE.note(spent, microseconds / 1e6)
+        return self.make(keys, facet, scores, step=step)
 
     def _intersect(self, keys: Keys, facet: str, scores: tuple[str, str], step: bytes = b"") -> Call:
         made = self.intersection(keys, facet, scores)
@@ -183,7 +186,7 @@ class View:
             *scores,
             self.LIMIT,
             _KEPT,
-            self.WORK,
+            self.PACE.budget,
         )
         return Call(scripts.INTERSECT, where, (*how, step))
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .. import scripts
 from ..codec.units import Number
-from ..engine.pace import Pace
 from ..engine.replicas import wrote
+from ..requests.pace import Pace
 from ..scripts import Script
 from .base import Base
 
@@ -98,19 +99,19 @@ class Writing(Base):
             script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
             ends = (self.rule, "" if self.flushed is None else self.flushed)
 
-        def apply(piece: list[tuple[str | bytes, Number | None, bytes]]) -> tuple[list[Any], float]:
+        def apply(piece: Sequence[Sequence[_Written]]) -> tuple[list[Any], float]:
             texts: Iterable[tuple[Any, ...]]
+            members = chain.from_iterable(piece)
             if self.layout.memberships:
-                texts = ((member, _text(score), membership) for member, score, membership in piece)
+                texts = ((member, _text(score), membership) for member, score, membership in members)
             else:
-                texts = ((member, _text(score)) for member, score, _ in piece)
+                texts = ((member, _text(score)) for member, score, _ in members)
             reply = self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
             return reply, reply[2] / 1e6 if len(reply) > 2 else 0
 
         refused: list[bytes] = []
-        for reply in _pace(self.name, "apply").run(
-            apply, self._grouped(first.values()), self._cost(*(5, 6) if epoch.building else (3, 3))
-        ):
+        groups = self._grouped(first.values(), *(5, 6) if epoch.building else (3, 3))
+        for reply in _pace(self.name, "apply").run(apply, groups):
             if reply == [b"superseded"]:
                 return None
             _, version, _, *others = reply
@@ -118,24 +119,26 @@ class Writing(Base):
             refused += others
         return Applied(int(version), refused)
 
-    def _grouped(self, changes: Collection[_Written]) -> Collection[_Written]:
-        """Those who stand in the same facet rankings one after the other: a piece writes few of these, with one command
-        each."""
-        return sorted(changes, key=self._names) if self.layout.memberships else changes
+    def _grouped(
+        self, changes: Collection[_Written], fixed: int, each: int
+    ) -> list[tuple[int, Sequence[_Written]]]:
+        """Those who stand in the same facet rankings together: a piece writes few of these, with one command each.
 
-    def _names(self, change: tuple[Any, Any, bytes]) -> bytes:
-        """The names of its facet rankings; tie bytes come first where other members have none."""
-        return change[2][self.layout.width :]
-
-    def _cost(self, fixed: int, each: int) -> int | Callable[[tuple[Any, Any, bytes]], int]:
-        """The look-ups and writes that one member takes: so many of its own, and ``each`` for a ranking it stands in.
-        Those that one leaves are unknown here, and are learnt as time."""
+        With the look-ups and writes that a member of each group takes: ``fixed`` of its own, and ``each`` for a ranking
+        that it stands in. Those that one leaves are unknown here, and are learnt as time.
+        """
         each += 2 * each * self.layout.dense
         if not self.layout.memberships:
-            return fixed if not self.layout.dense else fixed + each
+            return [(fixed + each * self.layout.dense, list(changes))]
+        groups: defaultdict[bytes, list[_Written]] = defaultdict(list)
         width = self.layout.width
-        # One that is removed, with an empty membership, leaves rankings that nobody has counted.
-        return lambda change: fixed + each * (2 + (change[2].count(b"\0", width) if change[2] else _LEFT))
+        for change in changes:
+            # The names of its facet rankings; tie bytes come first where other members have none.
+            groups[change[2][width:]].append(change)
+        costs = {names: fixed + each * (2 + names.count(b"\0")) for names in groups}
+        if not all(change[2] for change in groups.get(b"", ())):
+            costs[b""] += each * _LEFT  # those that are removed leave rankings that nobody has counted
+        return [(costs[names], groups[names]) for names in sorted(groups)]
 
     # Rebuilding
 
@@ -159,24 +162,22 @@ class Writing(Base):
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
 
-        width, has_memberships = self.layout.width, self.layout.memberships
-
-        def load(piece: list[tuple[str, Number, bytes]]) -> tuple[bool, float]:
+        def load(piece: Sequence[Sequence[tuple[str, Number, bytes]]]) -> tuple[bool, float]:
             groups, ties = [], []
-            for same, group in groupby(piece, self._names) if has_memberships else ((b"", piece),):
-                tied = width or len(self.layout.split(same)[0])
-                alike = list(group)
-                texts: list[str | int] = [same[tied - width :].decode(), tied]
-                texts += [text for member, score, _ in alike for text in (repr(score), member)]
-                groups.append(texts)
+            for alike in piece:
+                members, scores, memberships = zip(*alike, strict=True)
+                first = memberships[0]
+                tied = len(self.layout.split(first)[0])
+                texts = chain.from_iterable(zip(map(repr, scores), members, strict=True))
+                groups.append([first[tied:].decode(), tied, *texts])
                 if tied:
-                    ties += [membership[:tied] for _, _, membership in alike]
+                    ties += [membership[:tied] for membership in memberships]
             packed = json.dumps(groups, separators=(",", ":"))
             arguments = (building, *self._layout, packed, b"".join(ties), *ends)
             verdict, *spent = self._call(script, touched, arguments)
             return verdict == b"done", sum(spent) / 1e6
 
-        return all(_pace(self.name, "load").run(load, self._grouped(rows), self._cost(2, each=2)))
+        return all(_pace(self.name, "load").run(load, self._grouped(rows, fixed=2, each=2)))
 
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.

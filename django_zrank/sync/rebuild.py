@@ -59,7 +59,7 @@ def rebuild(
 ) -> int:
     """Rebuild ``index`` beside the live one and swap the two. Returns the number of members.
 
-    Rows come from one query in the order of their scores, which is how a sorted set takes them fastest, and
+    Rows come from one query in the order of their positions, which is how a sorted set takes them fastest, and
     pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
     ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
     as pushed. Marks that waited when it began are taken away. Of two rebuilds the older gives way, unless the newer
@@ -193,7 +193,7 @@ def _batches(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
 ) -> Generator[list[tuple[str, Number, bytes]]]:
     """The rows of the parts that are built, ``size`` for each of them if that is not too many."""
-    queryset, to_text = select(index, index.ordering.first.path), index.to_text
+    queryset, to_text = select(index, *index.ordering.ascending()), index.to_text
     stores = [
         builds[part].store if part in builds else Store(part.name, part.layout, part.rule)
         for part in index.parts

@@ -24,6 +24,7 @@ from django.db.models import (
     QuerySet,
     Subquery,
 )
+from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow
 from ..exceptions import Unrankable
@@ -65,6 +66,9 @@ class _Microseconds(Func):
     template = "(EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint"
     output_field = BigIntegerField()
 
+    convert_value = staticmethod(Func._convert_value_noop)
+    """None: Django would call int() of what is one, for each row."""
+
 
 class _AnyOf(Lookup):
     """``IN`` with all values in one parameter: to bind thousands of them takes longer than to find the rows."""
@@ -90,7 +94,7 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     return ("pk__in", pks)
 
 
-def select(index: RankIndex, *order_by: str) -> QuerySet[Any]:
+def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
     """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values.
 
     Where a facet may have several values, a member has a row for each combination of them, one after the other. They

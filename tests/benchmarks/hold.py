@@ -82,7 +82,8 @@ def main() -> int:
     if options.json:
         save(options.json, server=name, sizes=measured)
     if options.plot:
-        plot(options.plot, f"{name}, {connection.display_name}", measured)
+        panels = {f"{size:,} members": spans for size, spans in measured.items()}
+        plot(options.plot, f"{name}, {connection.display_name}", panels)
     return 0
 
 
@@ -285,7 +286,8 @@ class Measurement:
     def during(self, name: str, operation: Operation) -> None:
         """Run an operation, and keep when it began and ended."""
         self.redis.slowlog_reset()
-        time.sleep(0.1)  # It frees what it has: others wait for that.
+        time.sleep(0.1)  # It frees what it has, and the calls that come next take longer for that.
+        self.redis.slowlog_reset()
         self.refused = 0
         began = time.monotonic()
         told = operation()
@@ -347,12 +349,12 @@ def at_share(found: list[float], share: float) -> float:
     return sorted(found)[min(len(found) - 1, int(len(found) * share))]
 
 
-def plot(path: Path, name: str, measured: dict[int, dict[str, Any]]) -> None:
-    """Draw the longest call of each operation, and what a PING waits while it runs."""
+def plot(path: Path, name: str, measured: dict[str, dict[str, Any]]) -> None:
+    """Draw the longest call of each operation, and what a PING waits while it runs: a panel for each title."""
     figure, panels = pyplot().subplots(
         1, len(measured), figsize=(7 * len(measured), 7), layout="constrained", sharey=True, squeeze=False
     )
-    for panel, (size, spans) in zip(panels[0], measured.items(), strict=True):
+    for panel, (title, spans) in zip(panels[0], measured.items(), strict=True):
         names = list(spans)[::-1]
         places = range(len(names))
         figures = {
@@ -360,10 +362,10 @@ def plot(path: Path, name: str, measured: dict[int, dict[str, Any]]) -> None:
             "PING, p99": [spans[name]["PING"]["p99"] for name in names],
             "PING, longest wait": [spans[name]["PING"]["max"] for name in names],
         }
-        for (title, seconds), marker in zip(figures.items(), "so|", strict=True):
-            panel.plot([1000 * value for value in seconds], places, marker, label=title, markersize=9)
+        for (label, seconds), marker in zip(figures.items(), "so|", strict=True):
+            panel.plot([1000 * value for value in seconds], places, marker, label=label, markersize=9)
         panel.axvline(CEILING, color="grey", linestyle="--", label=f"{CEILING} ms")
-        panel.set(xscale="log", xlabel="ms", title=f"{size:,} members")
+        panel.set(xscale="log", xlabel="ms", title=title)
         panel.set_yticks(places, names)
         panel.grid(True, alpha=0.3)
         panel.xaxis.set_major_formatter("{x:,g}")

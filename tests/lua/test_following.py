@@ -18,6 +18,7 @@ from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
 from django_zrank.requests import groups
 from django_zrank.requests.counts import CountFacet, Size
+from django_zrank.requests.pace import Pace
 from django_zrank.requests.pages import PageAt
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
@@ -102,11 +103,11 @@ class World:
 
 @pytest.mark.parametrize("index", [Pieces, PiecesTied, PiecesDense])
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=list(SCOPES))
-@pytest.mark.parametrize("work", [View.WORK, 40])
+@pytest.mark.parametrize("work", [1500, 40])
 def test_it_is_what_it_would_be_if_it_were_made_anew(
     zrank: Redis, index: type[RankIndex], scope: Scope, work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(View, "WORK", work)
+    monkeypatch.setattr(View, "PACE", Pace(work, work))
     world = World(zrank, index, f"{index.name} {scope} {work}")
     for _ in range(15):
         for _ in range(world.rng.randrange(4)):
@@ -192,7 +193,7 @@ def test_writers_who_never_rest_are_not_followed_for_ever(
     zrank: Redis, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round trip finds more changes than it applies."""
-    monkeypatch.setattr(View, "WORK", 30)
+    monkeypatch.setattr(View, "PACE", Pace(30, 30))
     send, sends = Executor.send, 0
 
     def sending(self: Executor, request: Any) -> list[Any]:

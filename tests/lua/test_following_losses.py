@@ -10,6 +10,7 @@ from redis import Redis
 from django_zrank.filters import Clause, Scope
 from django_zrank.requests import groups
 from django_zrank.requests.counts import Size
+from django_zrank.requests.pace import Pace
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 
@@ -61,7 +62,7 @@ def test_nobody_waits_by_a_clock_that_was_set_back(zrank: Redis, world: World) -
 def test_keys_that_are_evicted_while_it_is_made(
     zrank: Redis, world: World, lost: str, phase: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(View, "WORK", 40)
+    monkeypatch.setattr(View, "PACE", Pace(40, 40))
     scope, store = SCOPES["in a region"], world.store
     request: Any = Size().request(View(store.layout, scope), store.learn())
     at, pieces = b"", 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.engine.pace import Pace
+from django_zrank.requests.pace import Pace
 from django_zrank.store import Change, Standing, Store
 from tests.builds import TERM, shadow, start
 from tests.keyspace import beneath, everything, expected, membership_of, score_text

@@ -11,7 +11,7 @@ from django.db import connections
 from redis import Redis
 
 from django_zrank.engine import executor
-from django_zrank.engine.pace import Pace
+from django_zrank.requests.pace import Pace
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.store import Store

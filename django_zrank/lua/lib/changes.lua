@@ -61,27 +61,27 @@ local function follow(made)
   local look_ups = look_ups_of(made.checks) + cost_to_read(made) + 2 * cost_to_put(made) + 3
   state.pieces = state.patience and state.pieces + 1 or 1
   state.patience = (state.patience or 2 * math.ceil(backlog(made) * look_ups / made.work) + 50) - 1
-  local spent, all = 0, true
+  local all = true
   for _, group in ipairs(made.groups) do
-    local most = count_of(made, look_ups, spent)
+    local most = count_of(made, look_ups, made.spent)
     local expired = forget_expired(group, integer(now), most)
     all = all and expired < most
-    spent = spent + 1 + 3 * expired
+    made.spent = made.spent + 1 + 3 * expired
   end
   for i, source in ipairs(sources) do
-    local count = count_of(made, look_ups, spent)
+    local count = count_of(made, look_ups, made.spent)
     local members, versions = read_on(source, state['version' .. i], state['member' .. i], count)
     if members[1] then
       put(made, members, nil, nil, nil, true)
     end
-    spent = spent + 3 + #members * look_ups
+    made.spent = made.spent + 3 + #members * look_ups
     if #members == count then
       all = false
       set_cursor(made, i, versions[count], members[count])
     else
       skip_to_end(made, i)
       if i > 1 then
-        spent = spent + 2 + 2 * shorten(source, now - 2 * made.kept * 1000000, count_of(made, 2, spent))
+        made.spent = made.spent + 2 + 2 * shorten(source, now - 2 * made.kept * 1000000, count_of(made, 2, made.spent))
       end
     end
   end

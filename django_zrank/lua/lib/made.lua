@@ -2,7 +2,7 @@
 -- Contents of an intersection: members that pass tests, in a sorted set, or their numbers by a facet, in a hash. 'made' is
 -- a table: 'base', the key that is filled, and 'noted', the hash beside it; 'live', the sorted set of the index, its 'layout',
 -- and 'checks', which members must pass; 'facet', or the scores 'low' to 'high' that belong to it; 'now'; 'work', look-ups
--- of a piece. lib/progress.lua has the others of its fields.
+-- of a piece, and 'spent', those that it has taken so far. lib/progress.lua has the others of its fields.
 
 -- Beside what is made: how its members are stored in it, where with tie bytes; or the names that they are counted by.
 local function noted_key(key)

@@ -103,7 +103,7 @@ local function number_values(made)
       last = value
     end
   end
-  state.at = state.at + count
+  state.at, made.spent = state.at + count, 3 * #members
   return #members < 2 * count
 end
 

@@ -46,9 +46,9 @@ end
 
 -- A piece of the sets of the smallest test: of thousands of small ones, many.
 local function scan(made)
-  local skipped, spent = made.checks[tonumber(made.state.driver)], 0
+  local skipped = made.checks[tonumber(made.state.driver)]
   local driver = skipped or {keys = {made.live}}
   repeat
-    spent = spent + scan_set(made, driver, skipped, spent)
-  until made.state.phase ~= 'scan' or spent >= 0.9 * made.work
+    made.spent = made.spent + scan_set(made, driver, skipped, made.spent)
+  until made.state.phase ~= 'scan' or made.spent >= 0.9 * made.work
 end

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 __all__ = ["LEAST", "MOST", "TARGET", "Pace"]
@@ -31,55 +30,53 @@ class Pace:
     smaller pieces would only make more of them.
     """
 
-    def __init__(self) -> None:
-        self._rate = LEAST / TARGET
+    def __init__(self, least: int = LEAST, most: int = MOST) -> None:
+        self._least, self._most = least, most
+        self._rate = least / TARGET
         """Cost a second. The first call is a small one."""
 
     @property
     def budget(self) -> int:
         """The most that one call may cost now."""
-        return max(LEAST, min(MOST, int(self._rate * TARGET)))
+        return max(self._least, min(self._most, int(self._rate * TARGET)))
 
     def note(self, cost: float, seconds: float) -> None:
         """Learn from a call. A small one is ignored: its time is that of what each call begins and ends with."""
-        if cost >= LEAST / 2 and seconds > 0:
+        if cost >= self._least / 2 and seconds > 0:
             self._rate += _SHARE * (cost / seconds - self._rate)
 
     def run(
         self,
-        call: Callable[[list[Item]], tuple[Reply, float]],
-        items: Iterable[Item],
-        cost: int | Callable[[Item], int] = 1,
+        call: Callable[[list[Sequence[Item]]], tuple[Reply, float]],
+        groups: Iterable[tuple[int, Sequence[Item]]],
     ) -> Iterator[Reply]:
-        """Make one call for each piece of ``items``, with the piece as its argument, and yield the replies. The call
-        also returns the seconds that it has taken of the server, 0 where that isn't known.
+        """Make one call for each piece, and yield the replies. The call also returns the seconds that it has taken of
+        the server, 0 where that isn't known.
 
-        ``cost``: of an item. An item that costs more than the budget makes a piece of its own. Without items, one call
-        is made with an empty piece.
+        ``groups``: items, with what each of them costs. A piece is a list of slices of groups. An item that costs more
+        than the budget makes a piece of its own. Without items, one call is made with an empty piece.
         """
-        for number, (piece, spent) in enumerate(self._pieces(iter(items), cost)):
+        for number, (piece, spent) in enumerate(self._pieces(groups)):
             if piece or not number:
                 reply, seconds = call(piece)
                 self.note(spent, seconds)
                 yield reply
 
     def _pieces(
-        self, items: Iterator[Item], cost: int | Callable[[Item], int]
-    ) -> Iterator[tuple[list[Item], int]]:
+        self, groups: Iterable[tuple[int, Sequence[Item]]]
+    ) -> Iterator[tuple[list[Sequence[Item]], int]]:
         """Pieces with their costs; the last one may be empty."""
-        if isinstance(cost, int):
-            more = True
-            while more:
-                piece = list(islice(items, max(1, self.budget // cost)))
-                yield piece, len(piece) * cost
-                more = bool(piece)
-            return
-        piece, spent = [], 0
-        for item in items:
-            price = cost(item)
-            if piece and spent + price > self.budget:
-                yield piece, spent
-                piece, spent = [], 0
-            piece.append(item)
-            spent += price
+        piece: list[Sequence[Item]] = []
+        spent = 0
+        for price, items in groups:
+            at = 0
+            while at < len(items):
+                count = max((self.budget - spent) // price, not piece)
+                if count > 0:
+                    piece.append(items[at : at + count])
+                    spent += price * len(piece[-1])
+                    at += count
+                else:
+                    yield piece, spent
+                    piece, spent = [], 0
         yield piece, spent
