@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F
 
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..models import Generation
@@ -193,7 +194,8 @@ def _batches(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
 ) -> Generator[list[tuple[str, Number, bytes]]]:
     """The rows of the parts that are built, ``size`` for each of them if that is not too many."""
-    queryset, to_text = select(index, *index.ordering.ascending()), index.to_text
+    order, to_text = index.ordering.ascending(map(F, index.ordering.paths)), index.to_text
+    queryset = select(index, *order)
     stores = [
         builds[part].store if part in builds else Store(part.name, part.layout, part.rule)
         for part in index.parts

@@ -66,8 +66,9 @@ class _Microseconds(Func):
     template = "(EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint"
     output_field = BigIntegerField()
 
-    convert_value = staticmethod(Func._convert_value_noop)
-    """None: Django would call int() of what is one, for each row."""
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        """None: Django would call int() of what is one, for each row."""
+        return []
 
 
 class _AnyOf(Lookup):

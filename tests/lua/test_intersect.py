@@ -239,6 +239,22 @@ def test_what_there_is_of_it_stays_as_long_as_it_is_made(
     assert pieces > 5
 
 
+@pytest.mark.parametrize("facet", ["", "region"])
+def test_its_pieces_say_what_they_took(zrank: Redis, facet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the next ones are as large as the server allows."""
+    noted: list[tuple[float, float]] = []
+    monkeypatch.setattr(View, "PACE", Pace(30, 30))
+    monkeypatch.setattr(Pace, "note", lambda pace, cost, seconds: noted.append((cost, seconds)))
+    rng = random.Random(3)
+    store = populate(Pieces, {pk: person(rng) for pk in range(1, 61)})
+    noted.clear()  # what it took to write them
+    add(store, "live", *map(str, range(1, 61)))
+    question: Any = CountFacet(Facet(("region",), (), many=False)) if facet else Size()
+    pieces = len(list(steps(store, question, View(store.layout, SCOPES["a group"]))))
+    assert len(noted) >= pieces - 2 > 2
+    assert all(0 < cost <= 60 and 0 < seconds < 1 for cost, seconds in noted)
+
+
 @pytest.mark.parametrize("index", [PiecesTied, PiecesDense])
 def test_the_index_is_rebuilt_between_any_two_pieces(
     zrank: Redis, index: type[RankIndex], monkeypatch: pytest.MonkeyPatch

@@ -12,8 +12,8 @@ Run = Callable[..., Any]
 
 MADE = """
   local made = {base = 'part', noted = 'part:noted', live = 'live', layout = {width = 0}, facet = '', low = '-inf',
-    high = '+inf', now = clock(), work = tonumber(ARGV[1]), kept = 60, applied = 5, forgotten = 0, state = {},
-    checks = {}, groups = {}, sources = {'recent', 'log'}}
+    high = '+inf', now = clock(), work = tonumber(ARGV[1]), spent = 0, kept = 60, applied = 5, forgotten = 0,
+    state = {}, checks = {}, groups = {}, sources = {'recent', 'log'}}
   for i = 2, #ARGV, 2 do made.state[ARGV[i]] = ARGV[i + 1] end
   """
 TELL = """

@@ -51,6 +51,7 @@ def test_a_piece_reads_as_many_sets_as_its_work_allows(
         state = {driver = 1, set = 1, score = '', member = '', phase = 'scan'}}
       local pieces = 0
       repeat
+        made.spent = 0
         scan(made)
         pieces = pieces + 1
       until made.state.phase ~= 'scan'
