@@ -182,7 +182,7 @@ def _declare(paths: Iterable[str]) -> str:
 
 
 def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
-    """The composite facet that would cover ``conditions``, and of the members who meet them, the values that are
+    """The composite facet that would cover ``conditions`` and, of the members that meet them, the values that are
     ``counted``: as it is declared. None if none would."""
     if counted:
         given = _given(conditions)

@@ -16,6 +16,6 @@ else:
     from typing import TypeVar
 
     Member = TypeVar("Member", bound=models.Model)
-    """The model of an index: ``RankIndex[Player]``. Python 3.13 has defaults for those who leave it out."""
+    """The model of an index: ``RankIndex[Player]``. Python 3.13 has a default, for declarations that leave it out."""
 
 __all__ = ["Member"]

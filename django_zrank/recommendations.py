@@ -34,7 +34,7 @@ def parse_draw(
     reach: str = "all",
     place: tuple[float, bytes] | None = None,
 ) -> Draw:
-    """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, excluding nobody yet.
+    """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, without exclusions.
     Raises ``ValueError``, naming the parameter."""
     ceiling = get_settings().max_n
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= ceiling:

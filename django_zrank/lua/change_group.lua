@@ -1,12 +1,12 @@
 -- uses: clock, logs
--- Add members to a group or remove some, and forget some of those whose time is over.
+-- Add members to a group, or remove some, and forget some whose time is over.
 --
 -- KEYS  group  sorted set, primary key -> until when it belongs to the group, in microseconds
 -- ARGV  now    in microseconds
---       till   until when members are added, in microseconds; nothing to remove them
---       limit  how many whose time is over are forgotten at most
+--       till   the time until which members are added, in microseconds; nothing to remove them
+--       limit  the most members to forget because their time is over
 --       …      then members, each once
--- Returns how many did not belong to it before, or, of those removed, how many did.
+-- Returns the number of members added that did not belong to it before, or of those removed that did.
 -- Cost  O((members + limit) * log(size)).
 
 local group = KEYS[1]

@@ -6,8 +6,8 @@
 -- ARGV  generation that the client believes to be live
 --       facet      its name and a colon, as rankings of its values are called; also more of a name
 --       after      the last name of the call before; nothing for the first
---       limit      how many values at most
--- Returns name of a value's ranking, number of members, of each; those that nobody has are left out; the errors of
+--       limit      the most values to count
+-- Returns name of a value's ranking, number of members, of each; those without members are left out; the errors of
 --         lib/built.lua.
 -- Cost  O(limit + log(values)).
 

@@ -5,7 +5,7 @@
 -- KEYS  seen      sorted set of members shown to this one -> until when, in microseconds
 -- ARGV  remember  microseconds for which members are remembered
 --       …         then primary keys
--- Returns those who were remembered before, the one shown longest ago first.
+-- Returns the members that were remembered before, the one shown longest ago first.
 -- Cost  O(remembered), up to 10,000.
 
 local seen = KEYS[1]

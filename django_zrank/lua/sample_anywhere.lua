@@ -7,10 +7,10 @@
 --       live      sorted set of the whole index, in which the member must stand
 --       meta      hash of the index
 --       seen      sorted set of members shown to this one -> until when, in microseconds; only where 'remember' is given
---       intersection of all who pass the tests, where there are tests
+--       intersection of all members that pass the tests, if there are tests
 --       …         the sorted sets that 'tests' are about
--- ARGV  member    whose neighbours are wanted, as stored
---       wanted    how many, at least 1
+-- ARGV  member    the one to draw for: primary key as text
+--       wanted    number of members to draw, at least 1
 --       reverse   '1' if a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
 --                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
@@ -23,8 +23,8 @@
 --       method    'ordinal', 'competition' or 'dense'
 --       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
 --                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'; or nothing
---       patience  how many members that fail the tests are looked up before giving up
---       remember  microseconds for which those drawn are not drawn again, unless nobody else is left; or nothing
+--       patience  number of members that may fail the tests before giving up
+--       remember  microseconds for which those drawn are not drawn again, unless no others are left; or nothing
 --       since     the score that the member had before, as text; nothing for the first call
 --       …         then members that the calls before have drawn from the first band, as stored
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,

@@ -5,8 +5,8 @@
 --
 -- KEYS  live      sorted set of the index, primary key -> score
 --       meta      hash of the index
--- ARGV  member    whose neighbours are wanted
---       wanted    how many, at least 1
+-- ARGV  member    the one to draw for
+--       wanted    number of members to draw, at least 1
 --       reverse   '1' if a higher score ranks better
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing

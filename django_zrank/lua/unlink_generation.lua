@@ -5,7 +5,7 @@
 --       meta        hash of the index
 --       doomed      set of the generations whose keys are to be unlinked
 -- ARGV  generation  its name
---       limit       how many facet rankings are unlinked at most
+--       limit       the most facet rankings to unlink
 -- Returns 'more' while facet rankings are left; 'done' when all of its keys are gone, or it is one of these two.
 -- Cost  O(limit).
 

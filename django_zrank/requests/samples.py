@@ -27,7 +27,7 @@ class Sample(NamedTuple):
     """Members in the ranking; None if several filters were tested one by one, which finds no ranks."""
 
     position: int
-    """The number of members below the one who asked."""
+    """The number of members below the one drawn for."""
 
     band: int
     """The number of the band that was used, from 0."""

@@ -113,11 +113,11 @@ class Draw(NamedTuple):
         return parse_sample(replies[0], view, first)
 
     def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
-        """Members of the smallest ranking that holds all who pass several filters, tested one by one: some of them a
-        round trip, and those found are carried on. Where it takes many, from the intersection.
+        """Draw from the smallest ranking that holds all members that pass several filters, testing some of them in each
+        round trip, with those found carried on. If it takes too many, draw from the intersection.
 
-        Each round deals from all those who were not found yet, so that those found are in an order in which none is
-        favoured, however many rounds it takes and whatever is tested again.
+        Each round deals from all members that were not found yet, so that those found are in an order that favours
+        none, however many rounds it takes and whatever is tested again.
         """
         patience = self._patience(view, is_first=not progress.tested)
 
@@ -142,7 +142,7 @@ class Draw(NamedTuple):
     def _from_intersection(
         self, view: View, keys: Keys, progress: Progress | None = None, *, narrow: bool = False
     ) -> Request[Sample | None]:
-        """From all who pass several filters; ``narrow``: only of those in the bands that are left."""
+        """Draw from the intersection of several filters; ``narrow``: made only for the bands that are left."""
         progress = (progress or Progress(self.numbers()))._replace(found=())
         scores = span(self.bands, progress) if narrow else EVERY
         if not narrow:
@@ -187,7 +187,7 @@ class Draw(NamedTuple):
             def parse(replies: list[int]) -> Sample | None:
                 if sample is None or replies[0]:
                     return sample
-                # It was gone before its time: who was drawn since may be one of those that it held.
+                # It was evicted: members drawn since then may be among those that it held.
                 split, out = view.layout.split, set(members)
                 chosen = [split(stored)[1].decode() not in out for _, stored, _ in sample.drawn]
                 before = sample.before and list(compress(sample.before, chosen))
@@ -296,5 +296,5 @@ class Draw(NamedTuple):
 
 
 def _without(view: View, group: str) -> View:
-    """Those who are in no such group."""
+    """The members that are not in a group."""
     return replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (group,)))))

@@ -18,7 +18,7 @@ local function put_back(draw, before, after)
   function draw.is_barred(stored)
     return carried[stored] or is_barred(stored)
   end
-  -- The next band is dealt from its beginning, to those who were carried too.
+  -- The next band is dealt from its beginning, with the members that were carried.
   function draw.put_back()
     draw.is_barred, draw.put_back = is_barred, nil
     return 0

@@ -4,12 +4,12 @@
 -- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
 -- position, stored member and score of each that is chosen are added, and 'chosen', how many were; 'most', how many
 -- members of a side may be read at once. Optional are functions of a stored member: 'is_barred', true if it
--- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those who don't, up to 'patience'.
+-- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those that don't, up to 'patience'.
 -- 'put_back' chooses again those of the calls before (see lib/carried.lua). 'gave_up' is true where patience ran out, or
 -- a side that is too large to be read seems to be mostly excluded.
 -- A side is a deck (see lib/cards.lua). Once 'cards' holds those of its 'members' that are offered, these are the deck.
 
--- Makes those of a side who are offered, and not chosen yet, its deck.
+-- Make a deck of the members of a side that are offered and not chosen yet.
 local function read(draw, side)
   local members, cards, dealt = redis.call('ZRANGE', draw.ranking, side.first, side.last, 'WITHSCORES'), {}, {}
   for i = 7, #draw.reply, 3 do
@@ -25,7 +25,7 @@ local function read(draw, side)
   side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
 end
 
--- Chooses members of a side until there are 'goal' in all. Many look-ups cost more than one range of a small side, and
+-- Choose members of a side until there are 'goal' in all. Many look-ups cost more than one range of a small side, and
 -- with many misses most of the side is excluded: then it is read.
 local function take(draw, side, goal)
   local call = redis.call

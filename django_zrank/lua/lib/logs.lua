@@ -1,9 +1,9 @@
 -- uses: clock
 -- Logs of members that changed: sorted sets, member -> version of its newest change. intersect.lua keeps them while it
--- follows the changes; nobody else begins one. One member more, a NUL byte, has the version up to which changes are
+-- follows the changes; nothing else begins one. One member more, a NUL byte, has the version up to which changes are
 -- forgotten.
 
--- The log of a group: who joined it, left it, or is forgotten because its time is over.
+-- The log of a group: members that joined it, left it, or are forgotten because their time is over.
 local function log_of(group)
   return group .. ':changed'
 end

@@ -1,7 +1,7 @@
 -- uses: clock, positions
 -- Members shown to a member, not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
 
--- A table of those who are remembered now, by their primary keys.
+-- A table of the members that are remembered now, by their primary keys.
 local function recall(seen, now)
   redis.call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
   local shown = {}
@@ -11,7 +11,7 @@ local function recall(seen, now)
   return shown
 end
 
--- Add to a draw (see lib/deck.lua) those shown longest ago, where nobody new is left between two positions.
+-- Add to a draw (see lib/deck.lua) members shown longest ago, if no new ones are left between two positions.
 local function offer_again(draw, seen, live, layout, low, high, is_offered)
   for _, who in ipairs(draw.chosen < draw.wanted and redis.call('ZRANGE', seen, 0, -1) or {}) do
     if draw.chosen < draw.wanted and is_offered(who) then

@@ -15,7 +15,7 @@ local function parse_tests(text, keys, first)
   return tests
 end
 
--- The smallest ranking that holds all of those who pass.
+-- The smallest ranking that holds all members that pass.
 local function smallest_ranking(tests, ranking)
   local smallest, least = ranking, redis.call('ZCARD', ranking)
   for _, test in ipairs(tests) do
