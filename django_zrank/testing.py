@@ -194,9 +194,11 @@ def reset() -> None:
     isolation.require_redis()
     breaker.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
+    servers: dict[str, str] = {}  # by the node of a cluster
     for index in (part for whole in registry.all() for part in whole.parts):
         store, building = Store(index.name, index.layout), index.new_generation()
-        server = store.check_health().server
+        node = store.node()
+        server = servers[node] = servers.get(node) or store.check_health().server
         store.start_rebuild(building, owner=TESTS, server=server, term=_TERM)
         store.swap_rebuilt(building)
         store.unlink_doomed()

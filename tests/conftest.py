@@ -17,6 +17,7 @@ import django_zrank
 from django_zrank.testing import EmbeddedServer
 from tests import settings as environment
 from tests.clusters import Cluster
+from tests.flushing import quick_flush
 from tests.servers import RedisServer
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
@@ -77,6 +78,12 @@ def django_db_modify_db_settings(
     for alias, database in settings.DATABASES.items():
         if database["ENGINE"] == "django.db.backends.sqlite3":
             database.setdefault("TEST", {})["NAME"] = str(folder / f"{alias}.sqlite3")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def flushed() -> Iterator[None]:
+    with quick_flush():
+        yield
 
 
 @pytest.fixture(scope="session")
