@@ -123,7 +123,7 @@ def spread(size: int, share: int) -> dict[int, Row]:
     [{"region": "kansai"}, {"region": "kansai", "tags": 1}, {"tags__in": [1, 2], "platform": "ps"}],
     ids=["one facet", "two facets", "one of two"],
 )
-@pytest.mark.parametrize("index", [Filtered, FilteredTied])
+@pytest.mark.parametrize("index", [Filtered, pytest.param(FilteredTied, marks=pytest.mark.slow)])
 def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any], share: int) -> None:
     size = 24 * share
     populate(index, spread(size, share))

@@ -82,6 +82,7 @@ DRAWS = 6_000
 """Members drawn in every case: fewer than from Redis, for a draw by SQL costs milliseconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_every_set_is_equally_likely() -> None:
     """One case is enough: test_dealing.py has them all."""

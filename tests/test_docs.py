@@ -77,7 +77,7 @@ OWN_PROJECT = "docs/tutorial.md"
 """Run from an empty folder by ``tests/test_tutorial.py``."""
 
 
-FIRST = {"README.md", "docs/leaderboards.md"}
+FIRST = {"README.md"}
 """Each page takes a project, a second or more: the others are left to the lane of slow tests."""
 
 

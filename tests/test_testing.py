@@ -221,6 +221,7 @@ def test_a_saved_player_is_first(zrank, zrank_server, level):
 """
 
 
+@pytest.mark.slow
 def test_the_plugin_in_the_tests_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_zrank.pytest_plugin"]\n')
     (tmp_path / "test_project.py").write_text(PROJECT)

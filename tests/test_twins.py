@@ -125,6 +125,7 @@ def test_every_verb_has_its_twin(cls: type) -> None:
             assert "Steps" not in str(inspect.signature(other))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("zrank")
 @pytest.mark.parametrize("index", [INDEXES[13]], ids=lambda index: index.name)
 def test_twins_agree_with_the_same_sorted_lists(index: type[RankIndex]) -> None:

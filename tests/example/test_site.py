@@ -231,6 +231,7 @@ def test_an_outage(serve):
         client.post("/outage/", action="kill")
 
 
+@pytest.mark.slow
 def test_no_play_as_without_debug(serve):
     with serve(ARENA_DEBUG="0") as site:
         # The superuser whose password is known, left by a run with DEBUG.

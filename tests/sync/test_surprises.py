@@ -131,6 +131,7 @@ class TestClock:
 
         return move
 
+    @pytest.mark.slow
     def test_batches_are_purged(self, was_ahead: Callable[[str], None], settings: Any) -> None:
         """By another clock. A process of its own purges at its first drain."""
         was_ahead("ascending")

@@ -201,6 +201,7 @@ def test_at_rest() -> None:
     assert_mirrors(CompetitorRank)
 
 
+@pytest.mark.slow
 def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
     populate(1500)
     faults = Faults(zrank)
