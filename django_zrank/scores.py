@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from django.db import Error
+
 from .codec.units import EXACT, EXACT_LOW
 from .engine import reader_of
 from .engine.steps import Blocking, Steps
-from .exceptions import NotRanked
+from .exceptions import IndexUnavailable, NotRanked
 from .requests.scores import CHANGES, LIMIT, ChangeScores, Touch
 from .signals import unranked
 from .verbs import twin, verb
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from .index import RankIndex
 
 __all__ = ["Scores", "ScoresAccessor"]
+
+logger = logging.getLogger("django_zrank")
 
 _KEPT: Final = 24 * 60 * 60
 """Seconds for which the key of a call is remembered."""
@@ -169,7 +174,14 @@ class Scores:
                 f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )
         if index.seen_field:
-            yield from self._touch(list(changes))
+            try:
+                yield from self._touch(list(changes))
+            except (
+                NotRanked,
+                IndexUnavailable,
+                Error,
+            ) as error:  # whoever is told so would make the change again
+                logger.warning("Index %r: a change is made, but not noted as a touch. %s", index.name, error)
         decode = index.ordering.first.kind.decode
         return list(map(decode, found.results))
 

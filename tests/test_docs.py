@@ -214,8 +214,8 @@ def test_commands_exist_with_these_options(page: str) -> None:
             pytest.fail(f"{page}: {line}: {error}")
 
 
-EXAMPLES = {"demo", "load_atp", "spectacular"}
-"""Commands of the example project, whose own tests run them, and of drf-spectacular."""
+EXAMPLES = {"demo", "drf_create_token", "load_atp", "spectacular"}
+"""Commands of the example project, whose own tests run them, and of what it installs."""
 
 
 def test_the_readme_names_every_option() -> None:

@@ -91,7 +91,7 @@ class IndexAutoSchema(AutoSchema):
                 int,
                 OpenApiParameter.HEADER,
                 description=str(_("Seconds after which to try again.")),
-                response=["503"],
+                response=["429", "503"],
             ),
         ]
 
@@ -178,7 +178,8 @@ class IndexAutoSchema(AutoSchema):
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
         failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-        failures = (*_FAILURES, *(_OF_CHANGES if self.viewset.action == "change" else ()))
+        failures = [*_FAILURES, *(_OF_CHANGES if self.viewset.action == "change" else ())]
+        failures += [_THROTTLED] if self.viewset.throttle_classes else []
         return {
             "200": OpenApiResponse(schema, examples=[example]),
             "400": self._get_error(
@@ -291,6 +292,8 @@ _FAILURES: Final = (
     ("404", _("No such ranked member, page or index."), "This member is not in the ranking."),
     ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
 )
+
+_THROTTLED: Final = ("429", _("Too many requests."), "Request was throttled. Expected available in 1 second.")
 
 _OF_CHANGES: Final = (
     ("415", _("The body is not JSON."), 'Unsupported media type "text/plain" in request.'),

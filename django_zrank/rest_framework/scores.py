@@ -86,7 +86,8 @@ class ScoreViewSet(IndexViewSet):
             raise ValidationError(
                 {IDEMPOTENCY_KEY: [message.format(max_length=LONGEST_KEY)]}, code="max_length"
             )
-        return f"{self.request.user.pk or ''}:{key}" if key else ""
+        user = getattr(self.request.user, "pk", None)  # UNAUTHENTICATED_USER may be None
+        return f"{user or ''}:{key}" if key else ""
 
     def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change the score of one member."""

@@ -65,6 +65,15 @@ class Pending(Base):
         taken, settled = self._call("HMGET", (self.keys.meta,), ("taken", "settled"))
         return int(taken or 0), int(settled or 0)
 
+    def noted_rule(self) -> str:
+        """The rule by which scores change in Redis, as it was declared when the first of them did; "" for none."""
+        found = self._call("HGET", (self.keys.meta,), ("rule",))
+        return found.decode() if found else ""
+
+    def close(self) -> None:
+        """Let no score change any more, and nothing be read: there is no live generation from now on."""
+        self._call("HDEL", (self.keys.meta,), ("generation", "building"))
+
     def took(self) -> int:
         """The version of the write that took the last flush out of what was pending."""
         return int(self._call("HGET", (self.keys.meta,), ("took",)) or 0)

@@ -6,9 +6,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from django.core.exceptions import FieldError
 from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models import Q
 
+from ..codec.column import Column
 from ..conf import get_settings
 from ..exceptions import Busy, IndexUnavailable
 from ..models import Batch, Generation, Mark
@@ -24,7 +26,7 @@ from .transactions import refuse_transaction
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile"]
+__all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile", "write_scores"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -33,6 +35,10 @@ BATCH_SIZE: Final = 1500
 
 _SHARE: Final = 1000
 """The most members that a process flushes after a push: a request waits for it."""
+
+
+_KINDS: Final = {"sum": "increment", "max": "best", "min": "best", "last": "latest"}
+"""The ``write_behind`` that a rule comes from."""
 
 
 class _Superseded(Exception):
@@ -56,9 +62,15 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
 def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:
     """Flush one part."""
     done = write_touches(index, limit=limit, patience=patience)
-    if index.column is None:
-        return done
-    store = Store(index.name, index.layout, index.rule)
+    return done + write_scores(index, limit=None if limit is None else limit - done, patience=patience)
+
+
+def write_scores(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+    """Flush the scores of one part, or about ``limit`` of them. Returns how many."""
+    done, store = 0, Store(index.name, index.layout, index.rule)
+    declared = index if index.column else _declared_before(index, store)
+    if declared is None:
+        return 0
     row = noted(index)
     flushed = row.flushed
     while limit is None or done < limit:
@@ -66,12 +78,39 @@ def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:
         flight = store.take_pending(row.term, flushed, size)
         if flight is None:
             break
-        if not _carry(index, flight, row.term, patience):
+        if not _carry(declared, flight, row.term, patience):
             raise store.not_accepted()
         flushed = flight.number
         store.settle_flush(row.term, flushed)
         done += len(flight.changes)
+    if done and declared is not index:
+        logger.warning(
+            "Index %r: %d scores that began in Redis, as a release before declared", index.name, done
+        )
     return done
+
+
+def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
+    """A part as a release declared it whose ``write_behind`` has been removed since. None where nothing is pending by
+    that, or no column can take it."""
+    rule = store.noted_rule()
+    if not rule:
+        return None
+    part = index.whole.called(index.name)
+    try:
+        part.column = Column.parse(index.model, index.ordering, _KINDS[rule])
+    except FieldError as error:
+        pending, _ = store.waiting()
+        if pending:
+            logger.error(
+                "Index %r: the scores of %d members are pending by a write_behind that is not declared any more, and "
+                "no column can take them: %s. Run sync_zrank with the release that declared it.",
+                index.name,
+                pending,
+                error,
+            )
+        return None
+    return part
 
 
 def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool:
@@ -173,7 +212,7 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     flush took all that was pending of a member: so where this server lacks a flush, what is pending here of its members
     is part of what that has written. ``everything``: drop all that is pending: more was lost than is kept.
     """
-    if index.column is None:
+    if index.column is None and not store.noted_rule():
         return
     row, (term, version) = noted(index), health.position
     flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)

@@ -62,9 +62,11 @@ def _postgresql(
     )
     keys, changes = zip(*pairs, strict=True)
     with connection.cursor() as cursor:
-        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. And where to look up each key
-        # is said to cost four sequential pages, the whole table is read in its place.
-        cursor.execute("SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1")
+        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. Where to look up each key is
+        # said to cost four sequential pages, the whole table is read in its place. And what a deferred constraint
+        # refuses is to be known here, not by the commit, which would fail again and again.
+        limits = "SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1"
+        cursor.execute(f"{limits}; SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(sql, [_array(keys) if index.has_integer_pk else list(keys), _array(changes)])
 
 

@@ -45,6 +45,9 @@ class Leftover:
     foreign: bool = False
     """Redis holds a build of that name that no database here knows: perhaps another project's. Its keys are left."""
 
+    pending: int = 0
+    """The number of members whose scores in Redis are in no column yet. All is left."""
+
 
 def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str]]:
     """The names that rows are left of and no registered index has, with the aliases of the databases that have them.
@@ -67,7 +70,8 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     """Remove what an index called ``name`` has left: its keys in Redis, its triggers and rows in every database.
 
     Keys of a build that no database here knows are left, unless ``foreign``: another project may share the server
-    and the prefix. ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
+    and the prefix. Where scores that began in Redis are in no column yet, all is left, unless ``foreign``. ``dry_run``:
+    only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
     anywhere, it can be run again: the generations that tell of the index go last.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError``
@@ -78,6 +82,10 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
     builds = set(store.builds())
     left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
+    if not (foreign or left.foreign):
+        left.pending, _ = store.waiting()
+    if left.pending:
+        return left
     if foreign or not left.foreign:
         for keys in store.scan_keys(_KEYS):
             left.keys += len(keys) if dry_run else store.unlink(keys)

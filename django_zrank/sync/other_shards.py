@@ -13,7 +13,7 @@ from ..exceptions import Busy, IndexUnavailable
 from ..models import Batch, Generation
 from ..notes import RETIRED, is_accepted, noted
 from ..store import Store
-from .flush import flush
+from .flush import flush, write_scores
 from .terms import accept_server
 
 if TYPE_CHECKING:
@@ -59,12 +59,17 @@ def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
 
 def _unlink(part: RankIndex) -> None:
     store = Store(part.name, part.layout, part.rule)
-    if store.builds() and not connections[part.get_using()].in_atomic_block:
-        health, row = store.check_health(), noted(part)
-        # Its server may have restarted, or failed over.
-        if health.generation == row.building and not is_accepted(health, row):
-            accept_server(part, store, health, row)
-        flush(part)
+    if not connections[part.get_using()].in_atomic_block:
+        if store.builds():
+            health, row = store.check_health(), noted(part)
+            # Its server may have restarted, or failed over.
+            if health.generation == row.building and not is_accepted(health, row):
+                accept_server(part, store, health, row)
+            flush(part)
+        # Processes of the release before may change scores until then.
+        store.close()
+        if store.waiting()[0]:
+            write_scores(part)
     for keys in store.scan_keys(_KEYS):
         store.unlink(keys)
     for model in (Batch, Generation):

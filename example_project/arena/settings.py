@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "players",  # before REST framework: its page of the API says how to sign in
     "rest_framework",
+    "rest_framework.authtoken",  # for match servers, which report what players have gained
     "django_zrank",
     "tennis",
     *(["drf_spectacular"] if OPENAPI else []),

@@ -1,17 +1,22 @@
-"""The arena's own endpoints: recommendations and a leaderboard with the fields that a game client shows."""
+"""The arena's own endpoints: recommendations and a leaderboard with the fields that a game client shows, and the path
+by which a match server reports what players have gained."""
 
 from __future__ import annotations
 
 from django.urls import include, path
+from rest_framework.authentication import TokenAuthentication
+from rest_framework.permissions import IsAdminUser
 from rest_framework.routers import SimpleRouter
 from rest_framework.serializers import ModelSerializer
+from rest_framework.throttling import UserRateThrottle
 
+from django_zrank.rest_framework import ScoreViewSet
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
 
 from .models import Player
 from .zrank import PlayerRank
 
-__all__ = ["Opponents", "PlayerSerializer", "Players", "urlpatterns"]
+__all__ = ["Opponents", "PlayerScores", "PlayerSerializer", "Players", "urlpatterns"]
 
 
 class PlayerSerializer(ModelSerializer):
@@ -42,8 +47,30 @@ class Players(LeaderboardViewSet):
         return Player.objects.all()
 
 
+class ReportRate(UserRateThrottle):
+    """The most reports of one match server."""
+
+    rate = "500/second"
+
+
+class PlayerScores(ScoreViewSet):
+    """Add to the level of a player, who is ranked by it at once: for match servers.
+
+    Give each report an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
+    lost answer or a 503, it counts once.
+    """
+
+    index = PlayerRank
+    authentication_classes = [TokenAuthentication]
+    permission_classes = [IsAdminUser]
+    throttle_classes = [ReportRate]
+
+
 router = SimpleRouter(use_regex_path=False)  # A key with a dot is looked for, too
 router.register("opponents", Opponents, basename="opponents")
 router.register("players", Players, basename="players")
 
-urlpatterns = [path("", include(router.urls))]
+urlpatterns = [
+    path("player/scores/<pk>/", PlayerScores.as_view({"post": "change"})),
+    path("", include(router.urls)),
+]

@@ -14,6 +14,7 @@ class PlayerRank(RankIndex):
     band = 10
     facets = ("region",)
     owner = "user"
+    write_behind = "increment"
 
     def get_queryset(self):
         return Player.objects.filter(is_active=True)

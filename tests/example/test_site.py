@@ -190,6 +190,39 @@ def test_the_api(client, site):
     assert client.get("/api/recommendations/")[0] == 200  # The browsable one.
 
 
+def test_a_match_server_reports_what_a_player_has_gained(client, site):
+    site.arena.manage("drf_create_token", "middle")
+    made = site.arena.manage("drf_create_token", "admin")
+    token = re.search("Generated token ([0-9a-f]{40}) for user admin", made.stdout)[1]
+    pk, level = min(site.arena.levels().items())
+
+    def report(body, *, pk=pk, **headers):
+        headers = {"Content-Type": "application/json", "Authorization": f"Token {token}", **headers}
+        url = f"{site.url}/api/player/scores/{pk}/"
+        status, _, body = client._open(urllib.request.Request(url, body.encode(), headers))
+        return status, json.loads(body)
+
+    once = {"Idempotency-Key": "match-17:4"}
+    assert report('{"by": 3}', **once) == (200, {"pk": pk, "score": level + 3})
+    assert report('{"by": 3}', **once) == (200, {"pk": pk, "score": level + 3})
+    assert report('{"by": 4}', **once)[0] == 422
+    assert report("{}") == (200, {"pk": pk, "score": level + 4})
+    assert report('{"by": 1.5}') == (400, {"by": ["A valid integer is required."]})
+    assert report(f'{{"by": -{level + 5}}}')[0] == 400
+    assert report("{}", pk=10**6)[0] == 404
+    assert report("{}", **{"Content-Type": "text/plain"})[0] == 415
+    assert report("{}", Authorization="Token nobody's")[0] == 401
+    # Its user is no staff.
+    ((other,),) = site.arena.query(
+        "SELECT key FROM authtoken_token JOIN auth_user u ON u.id = user_id WHERE username = 'middle'"
+    )
+    assert report("{}", Authorization=f"Token {other}")[0] == 403
+
+    synced = site.arena.manage("sync_zrank", "player")
+    assert synced.returncode == 0, synced.stderr
+    assert site.arena.levels()[pk] == level + 4
+
+
 def test_assets_and_admin_are_there(client):
     _, _, body = client.get("/")
     for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', body):

@@ -173,6 +173,13 @@ def test_a_throttle(staff: APIClient, video: Video) -> None:
     assert VideoRank.ranking.score(video) == 12
 
 
+def test_nobody_may_be_no_user_at_all(anonymous: APIClient, video: Video, settings: Any) -> None:
+    settings.REST_FRAMEWORK = {"UNAUTHENTICATED_USER": None}
+    url, once = f"/open/video/scores/{video.pk}/", {"Idempotency-Key": "a"}
+    answers = [anonymous.post(url, {}, format="json", headers=once).json() for _ in range(2)]
+    assert [answer["score"] for answer in answers] == [11, 11]
+
+
 def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any) -> None:
     assert extensions.IndexViewExtension
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
@@ -189,6 +196,9 @@ def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any
         answer = post(staff, video, {"by": 1} if index == "video" else {"value": 3}, index)
         of = operation["responses"]["200"]["content"]["application/json"]["schema"]
         jsonschema.validate(answer.json(), {**of, "components": schema["components"]})
+    throttled = schema["paths"]["/throttled/{id}/"]["post"]["responses"]
+    assert set(throttled) == statuses | {"429"}
+    assert set(throttled["429"]["headers"]) == {"Retry-After"}
     change = schema["components"]["schemas"]["VideoChange"]["properties"]["by"]
     assert (change["type"], change["default"], change["maximum"]) == ("integer", 1, 2**53)
     assert schema["components"]["schemas"]["PricesChange"]["required"] == ["value"]

@@ -12,17 +12,18 @@ from unittest import mock
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from redis import Redis
 
-from django_zrank import NotRanked, RankIndex
+from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.codec.awake import Awake
 from django_zrank.models import Generation, Mark
 from django_zrank.requests.counts import Size
 from django_zrank.requests.view import View
+from django_zrank.scores import Scores
 from django_zrank.sql.reader import SqlReader
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
@@ -338,6 +339,18 @@ def test_an_increment_wakes_and_counts_as_a_touch(declare: Declare) -> None:
         assert ranked(index) == {sleeping.pk, watched.pk}
     assert contents(index) == {str(sleeping.pk): 5, str(watched.pk): 8}
     assert dict(Video.objects.values_list("pk", "views")) == {sleeping.pk: 5, watched.pk: 8}
+
+
+@pytest.mark.parametrize("error", [NotRanked, IndexUnavailable, DatabaseError])
+def test_a_change_that_is_made_does_not_fail_by_its_touch(
+    videos: type[RankIndex], error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever is told that it failed makes it again."""
+    (video,) = make(20)
+    with mock.patch.object(Scores, "_touch", side_effect=error):
+        assert videos.scores.increment(video, 5) == 5
+    assert "not noted as a touch" in caplog.text
+    assert contents(videos) == {str(video.pk): 5}
 
 
 # Touches

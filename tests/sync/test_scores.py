@@ -365,6 +365,25 @@ def test_what_the_database_refuses_is_given_up_alone(
     assert "refuses the change 5" in caplog.text
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="has no constraints that wait for the commit")
+def test_what_a_deferred_constraint_refuses_is_given_up_alone(
+    videos: list[Video], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = videos
+    table = connection.ops.quote_name(Video._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT one UNIQUE (views) DEFERRABLE INITIALLY DEFERRED")
+    try:
+        VideoRank.scores.increment({first: 1, second: 10})
+        flush(INDEX)
+        drain(INDEX)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT one")
+    assert column() == {str(first.pk): 11, str(second.pk): 20, str(third.pk): 30} == contents(VideoRank)
+    assert "refuses the change 10" in caplog.text
+
+
 def test_a_member_takes_its_change_along(videos: list[Video]) -> None:
     """Deleted, nothing is left; outside of the queryset, the column has it."""
     first, second, third = videos

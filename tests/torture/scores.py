@@ -2,11 +2,12 @@
 
 Processes increment, submit and save, and log what they are about to do and what was acknowledged. Flushers, watchers,
 rebuilds, the database and Redis are killed meanwhile. A change whose reply was lost is sent again under its own key, by
-the successor of its process. In the end, with ``--redis always`` (``appendfsync always``), each column and score is
-compared with what was acknowledged, to the unit. With ``--redis dump`` Redis comes back with what it held earlier:
-nothing may be counted twice, and nothing be lost but what was changed since the last dump. With ``everysec`` the end of
-its file is cut off, as when the power fails: nothing may be lost but what was changed within that second. With ``pair``
-a replica takes over, which may be behind.
+the successor of its process; half of the members are changed without keys, and only once. In the end, with ``--redis
+always`` (``appendfsync always``), each column and score is compared with what was acknowledged, to the unit; changes
+without a key that nobody answered may have been made or not. With ``--redis dump`` Redis comes back with what it held
+earlier: nothing may be counted twice, and nothing be lost but what was changed since the last dump. With ``everysec``
+the end of its file is cut off, as when the power fails: nothing may be lost but what was changed within that second.
+With ``pair`` a replica takes over, which may be behind.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def unanswered(path: Path) -> dict[str, list[str]]:
     for what, key, *words in log_lines(path):
         if what == "begin":
             begun[key] = words
-        elif what == "done":
+        elif what != "again":
             del begun[key]
     return begun
 
@@ -168,8 +169,18 @@ def acknowledged_changes(path: Path) -> Iterator[Acknowledged]:
             begun[key] = words
         elif what == "again":
             again.add(key)
-        else:
+        elif what == "done":
             yield Acknowledged(key, begun[key], float(words[0]), key in again)
+
+
+def unknown_changes(path: Path) -> Iterator[list[str]]:
+    """The changes, as words, that were made or not: they had no key, and no answer came."""
+    begun: dict[str, list[str]] = {}
+    for what, key, *words in log_lines(path):
+        if what == "begin":
+            begun[key] = words
+        elif what == "unknown":
+            yield begun[key]
 
 
 def begun_at(key: str) -> float:
@@ -189,8 +200,7 @@ def change(path: Path, seed: int, choose: Callable[[random.Random], list[str]], 
         os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
 
     for key, words in unanswered(path).items():
-        write("again", key)
-        send(key, words, write)
+        end(key, words, write, send)
     while True:
         key = f"{path.stem}-{os.getpid()}-{time.time():.6f}"
         words = choose(chance)
@@ -200,12 +210,22 @@ def change(path: Path, seed: int, choose: Callable[[random.Random], list[str]], 
             time.sleep(0.05 * chance.random())
 
 
+def end(key: str, words: list[str], write: Callable[..., None], send: Send) -> None:
+    """End a change whose process was killed: send it again, if it has a key."""
+    if words[0] == "once":
+        write("unknown", key)
+    else:
+        write("again", key)
+        send(key, words, write)
+
+
 def add_or_submit(members: list[int], chance: random.Random) -> list[str]:
     """A change, as words."""
     if chance.random() < 0.2:
         return ["best", str(chance.choice(members)), str(chance.randint(1, 10**6))]
-    chosen = chance.sample(members, chance.choice((1, 1, 1, 3)))
-    return ["add", *(f"{member}:{chance.randint(1, 9)}" for member in chosen)]
+    kind, first = chance.choice((("add", 0), ("once", 1)))
+    chosen = chance.sample(members[first::2], chance.choice((1, 1, 1, 3)))
+    return [kind, *(f"{member}:{chance.randint(1, 9)}" for member in chosen)]
 
 
 def make(key: str, words: list[str]) -> None:
@@ -215,8 +235,13 @@ def make(key: str, words: list[str]) -> None:
     if words[0] == "best":
         VideoPrice.scores.submit(int(words[1]), int(words[2]), key=key)
     else:
-        pairs = (word.split(":") for word in words[1:])
-        VideoRank.scores.increment({int(member): int(by) for member, by in pairs}, key=key)
+        changes = dict(map(int, word.split(":")) for word in words[1:])
+        if words[0] == "add":
+            VideoRank.scores.increment(changes, key=key)
+        elif len(changes) > 1:
+            VideoRank.scores.increment(changes)
+        else:
+            VideoRank.scores.increment(*changes.popitem())
 
 
 def send(
@@ -229,9 +254,12 @@ def send(
         try:
             make(key, words)
         except (IndexUnavailable, DatabaseError, InterfaceError):
-            write("again", key)
             connections.close_all()
             time.sleep(0.02)
+            if words[0] == "once":
+                write("unknown", key)
+                return
+            write("again", key)
         else:
             write("done", key, time.time())
             return
@@ -442,7 +470,7 @@ class Driver:
         for number in range(TASKS["change"]):
             with self.log(number).open("a") as file:
                 for key, words in unanswered(self.log(number)).items():
-                    self.send(key, words, lambda *words: print(*words, file=file))
+                    end(key, words, lambda *words: print(*words, file=file), self.send)
         self.settle()
         self.settle()
 
@@ -452,17 +480,18 @@ class Driver:
         from tests.testapp.zrank import VideoPrice, VideoRank
 
         self.end_changes()
-        added, best, lost, again, changes = self.acknowledged()
+        added, best, lost, more, changes = self.acknowledged()
         wrong = 0
         rows = {video.pk: video for video in Video.objects.all()}
         views, prices = contents(VideoRank), contents(VideoPrice)
         for pk, video in rows.items():
             must, mine = added[pk] + video.total, (video.views, views[str(pk)], prices[str(pk)] / 100)
-            right = must - lost[pk] <= video.views <= must + again[pk] and mine[1] == video.views
+            right = must - lost[pk] <= video.views <= must + more[pk] and mine[1] == video.views
             if not right or mine[2] != video.price or (not self.server.lost and video.price != best[pk]):
                 wrong += 1
                 print(
-                    f"member {pk}: {must} (of it {video.total} saved, {lost[pk]} may be lost), {best[pk]}: {mine}"
+                    f"member {pk}: {must} (of it {video.total} saved, {lost[pk]} may be lost, {more[pk]} come to it), "
+                    f"{best[pk]}: {mine}"
                 )
         self.report(f"{changes} acknowledged, {sum(lost.values())} units may have been lost", wrong)
         return not wrong
@@ -500,14 +529,17 @@ class Driver:
         return change.is_again and (isinstance(self.server, PairedRedis) or self.may_be_lost(change))
 
     def acknowledged(self) -> tuple[dict[int, int], dict[int, int], dict[int, int], dict[int, int], int]:
-        """Return by member what was added, the best price, what may have been lost, and what may have been made twice
-        because a key was lost; and the number of changes."""
+        """Return by member what was added, the best price, what may have been lost, and what may have been made beyond
+        that: twice, because a key was lost, or without an answer; and the number of changes."""
         added: dict[int, int] = defaultdict(int)
         best: dict[int, int] = defaultdict(int)
         lost: dict[int, int] = defaultdict(int)
-        twice: dict[int, int] = defaultdict(int)
+        more: dict[int, int] = defaultdict(int)
         changes = 0
         for number in range(TASKS["change"]):
+            for _, *parts in unknown_changes(self.log(number)):
+                for member, by in (map(int, part.split(":")) for part in parts):
+                    more[member] += by
             for change in acknowledged_changes(self.log(number)):
                 changes += 1
                 kind, *parts = change.words
@@ -517,10 +549,10 @@ class Driver:
                 for member, by in (map(int, part.split(":")) for part in parts):
                     added[member] += by
                     if self.may_be_twice(change):
-                        twice[member] += by
+                        more[member] += by
                     if self.may_be_lost(change):
                         lost[member] += by
-        return added, best, lost, twice, changes
+        return added, best, lost, more, changes
 
 
 def main(

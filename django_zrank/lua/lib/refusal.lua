@@ -28,5 +28,9 @@ local function refusal(meta, generation, rule)
   if rule and not noted then
     redis.call('HSET', meta, 'rule', rule)
   end
+  -- One of another declaration stores members otherwise: it is told by the flush, which marks them.
+  if building and string.match(building, '^(.-)%-') ~= string.match(live, '^(.-)%-') then
+    building = nil
+  end
   return nil, building, followed
 end

@@ -43,6 +43,12 @@ class Command(ZRankCommand):
             self.report(left, "would be removed" if dry_run else "removed", named=bool(named))
 
     def report(self, left: Leftover, done: str, *, named: bool) -> None:
+        if left.pending:
+            self.say(
+                f"{left.index}: left as it is: scores of {left.pending} members are in no column yet. The release that "
+                f"declared it writes them by sync_zrank. To give them up: prune_zrank {left.index}"
+            )
+            return
         if left.foreign and not named:
             self.say(
                 f"{left.index}: its keys in Redis are kept, as no database here knows of their build. "

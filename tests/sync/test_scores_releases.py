@@ -1,0 +1,184 @@
+"""Scores that begin in Redis, while a release with another declaration takes over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from redis import Redis
+
+from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.models import Generation
+from django_zrank.registry import registry
+from django_zrank.store import Store
+from django_zrank.sync import other_shards
+from django_zrank.sync.drain import drain
+from django_zrank.sync.flush import flush, is_due
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
+from tests.testapp.models import Video
+
+from .mirror import assert_mirrors, contents
+from .test_scores import Declare, column, dump, restore
+from .test_shards import split
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
+
+
+def released(index: type[RankIndex], **attributes: Any) -> type[RankIndex]:
+    """The same index, as another release declares it."""
+    given = {"model": Video, "order": index.order, "name": index.name, "facets": index.facets, **attributes}
+    return type("Released", (RankIndex,), given)
+
+
+@pytest.fixture
+def counted(declare: Declare) -> type[RankIndex]:
+    """An index of the total, in which three videos stand."""
+    index = declare(Video, "-total", write_behind="increment")
+    Video.objects.bulk_create(Video(total=n, region="ab"[n % 2]) for n in range(3))
+    sync(index)
+    return index
+
+
+def pks() -> list[int]:
+    return list(Video.objects.order_by("pk").values_list("pk", flat=True))
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_is_pending_when_write_behind_is_removed_is_flushed(
+    counted: type[RankIndex], caplog: pytest.LogCaptureFixture, watched: bool
+) -> None:
+    first, second, third = pks()
+    counted.scores.increment({first: 5, second: 7})
+    new = released(counted)
+    due = {"due": is_due} if watched else {}
+    assert sync(new, **due).flushed == 2
+    assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
+    assert "2 scores that began in Redis" in caplog.text
+    # Of a process that still runs the release before: it would be flushed by nobody, one day.
+    with pytest.raises(IndexUnavailable, match="another write_behind"):
+        counted.scores.increment(third)
+    assert sync(new, **due).flushed == 0
+    # And when it is declared again.
+    sync(counted)
+    assert counted.scores.increment(third, 2) == 4
+
+
+def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_nothing_again(
+    counted: type[RankIndex], zrank: Redis
+) -> None:
+    first, *_ = pks()
+    counted.scores.increment(first, 5)
+    image = dump(zrank)
+    new = released(counted)
+    flush(new.instance())
+    restore(zrank, image)
+    store = Store(counted.name)
+    store.client.hset(store.keys.meta, "server", "old/history")
+    Generation.objects.filter(index=counted.name).update(server="old/history")
+    sync(new)
+    assert column(new)[str(first)] == 5 == contents(new)[str(first)]
+
+
+def test_an_order_that_can_not_take_them_is_named(
+    counted: type[RankIndex], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *_ = pks()
+    counted.scores.increment(first, 5)
+    flush(released(counted, order=("-total", "views")).instance())
+    assert "the scores of 1 members are pending" in caplog.text
+    assert flush(counted.instance()) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"ranking_method": "dense", "facets": ("region",)}),
+        ({"ranking_method": "dense", "facets": ("region",)}, {}),
+    ],
+)
+def test_changes_by_the_release_before_while_another_declaration_is_built(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """They are not written to a build whose members are stored otherwise, which its counts would not survive."""
+    old = declare(Video, "-total", write_behind="increment", **before)
+    Video.objects.bulk_create(Video(total=n // 2, region="ab"[n % 2]) for n in range(6))
+    sync(old)
+    new = released(old, write_behind="increment", **{"facets": (), **after})
+    swap = Store.swap_rebuilt
+    members = pks()
+
+    def change_first(store: Store, *args: Any) -> Any:
+        for key in ("", "a"):
+            old.scores.increment({members[0]: 1, members[3]: 2}, key=key)
+        return swap(store, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "swap_rebuilt", change_first)
+        rebuild(new.instance())
+    flush(new.instance())
+    drain(new.instance())
+    assert Video.objects.get(pk=members[3]).total == 5
+    assert_mirrors(new)
+
+
+def test_changes_in_former_shards_until_they_are_closed(
+    counted: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of the release before goes on between their last flush and the end of their keys."""
+    first, *_ = pks()
+    old = released(counted, write_behind="increment")
+    acknowledged = 0
+    written = other_shards.flush
+
+    def increment() -> None:
+        nonlocal acknowledged
+        old.scores.increment(first)
+        acknowledged += 1
+
+    def change_after(index: RankIndex) -> int:
+        done = written(index)
+        increment()
+        return done
+
+    scan = Store.scan_keys
+
+    def change_before(store: Store, *args: Any) -> Any:
+        with pytest.raises(IndexUnavailable):
+            increment()
+        return scan(store, *args)
+
+    monkeypatch.setattr(other_shards, "flush", change_after)
+    monkeypatch.setattr(Store, "scan_keys", change_before)
+    increment()
+    split(counted, 2)
+    sync(counted)
+    assert acknowledged == 2
+    assert Video.objects.get(pk=first).total == acknowledged
+    sync(counted)
+    assert_mirrors(counted)
+
+
+def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
+    counted: type[RankIndex], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *_ = pks()
+    counted.scores.increment(first, 5)
+    registry.unregister(counted)
+    try:
+        call_command("prune_zrank")
+        assert "scores of 1 members are in no column yet" in capsys.readouterr().out
+        registry.register(counted)
+        assert sync(counted).flushed == 1
+        assert column(counted)[str(first)] == 5
+        sync(counted)
+        counted.scores.increment(first)
+        registry.unregister(counted)
+        call_command("prune_zrank", counted.name)
+        assert not Store(counted.name).builds()
+    finally:
+        registry.register(counted)
