@@ -176,11 +176,8 @@ class Scores:
         if index.seen_field:
             try:
                 yield from self._touch(list(changes))
-            except (
-                NotRanked,
-                IndexUnavailable,
-                Error,
-            ) as error:  # whoever is told so would make the change again
+            except (NotRanked, IndexUnavailable, Error) as error:
+                # Raised, it would say that the change failed, and the caller would make it again.
                 logger.warning("Index %r: a change is made, but not noted as a touch. %s", index.name, error)
         decode = index.ordering.first.kind.decode
         return list(map(decode, found.results))

@@ -157,9 +157,8 @@ class IndexAutoSchema(AutoSchema):
 
     def get_filter_backends(self) -> list[Any]:
         view = self.viewset
-        return (
-            list(view.filter_backends) if view.action in view.filtered_actions and view.shows_rows() else []
-        )
+        shows = view.action in view.filtered_actions and view.shows_rows()
+        return list(view.filter_backends) if shows else []
 
     # Requests and responses
 
@@ -178,8 +177,8 @@ class IndexAutoSchema(AutoSchema):
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
         failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-        failures = [*_FAILURES, *(_OF_CHANGES if self.viewset.action == "change" else ())]
-        failures += [_THROTTLED] if self.viewset.throttle_classes else []
+        is_change, is_throttled = self.viewset.action == "change", bool(self.viewset.throttle_classes)
+        failures = _FAILURES + is_change * _OF_CHANGES + is_throttled * _THROTTLED
         return {
             "200": OpenApiResponse(schema, examples=[example]),
             "400": self._get_error(
@@ -293,7 +292,7 @@ _FAILURES: Final = (
     ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
 )
 
-_THROTTLED: Final = ("429", _("Too many requests."), "Request was throttled. Expected available in 1 second.")
+_THROTTLED: Final = (("429", _("Too many requests."), "Request was throttled."),)
 
 _OF_CHANGES: Final = (
     ("415", _("The body is not JSON."), 'Unsupported media type "text/plain" in request.'),

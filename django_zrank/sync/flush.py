@@ -85,14 +85,16 @@ def write_scores(index: RankIndex, *, limit: int | None = None, patience: float 
         done += len(flight.changes)
     if done and declared is not index:
         logger.warning(
-            "Index %r: %d scores that began in Redis, as a release before declared", index.name, done
+            "Index %r: flushed %d scores that began in Redis; write_behind is not declared any more",
+            index.name,
+            done,
         )
     return done
 
 
 def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
-    """A part as a release declared it whose ``write_behind`` has been removed since. None where nothing is pending by
-    that, or no column can take it."""
+    """Return a part with the ``write_behind`` that an earlier release declared. None if no score has begun by it since the
+    last flush, or if no column can take them."""
     rule = store.noted_rule()
     if not rule:
         return None
