@@ -93,8 +93,8 @@ def write_scores(index: RankIndex, *, limit: int | None = None, patience: float 
 
 
 def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
-    """Return a part with the ``write_behind`` that an earlier release declared. None if no score has begun by it since the
-    last flush, or if no column can take them."""
+    """Return a part with the ``write_behind`` that an earlier release declared. None if all scores that began by it are
+    flushed, or if no column can take them."""
     rule = store.noted_rule()
     if not rule:
         return None
