@@ -1,8 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
-does a library. They are sent before its own text, each once; or where the script says ``-- Libraries come here.``:
-each call defines all functions again, unless it returns before that line.
+does a library. They are sent before its own text, each once; or where the script says ``-- Libraries come here.``, or
+``-- Libraries clock, tests come here.`` of some: each call defines functions again if it reaches that line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_HERE: Final = "\n-- Libraries come here.\n"
+_HERE: Final = re.compile(r"(?<=\n)-- Libraries (?:(.+) )?come here\.\n")
 
 
 class Script:
@@ -28,8 +28,12 @@ class Script:
         self.text = _read(name)
         before = _read(f"before/{name}") if pending else ""
         self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
-        first, here, rest = self.text.rpartition(_HERE)
-        parts = [first + here, *(_read(f"lib/{library}") for library in self.libraries), before, rest]
+        first, late, rest = "", self.libraries, self.text
+        if here := _HERE.search(self.text):
+            first, rest = self.text[: here.start()], self.text[here.end() :]
+            late = tuple(_with_their_own(here[1])) if here[1] else late
+        early = [library for library in self.libraries if library not in late]
+        parts = [*map(_library, early), first, *map(_library, late), before, rest]
         self.source = "\n".join(filter(None, parts))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -41,11 +45,20 @@ def _read(name: str) -> str:
     return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
+def _library(name: str) -> str:
+    return _read(f"lib/{name}")
+
+
 def _libraries(text: str) -> Iterator[str]:
     """The libraries that a script or a library names, each after those that it uses itself."""
     named = re.match(r"-- uses: (.+)\n", text)
-    for library in named[1].split(", ") if named else ():
-        yield from _libraries(_read(f"lib/{library}"))
+    if named:
+        yield from _with_their_own(named[1])
+
+
+def _with_their_own(names: str) -> Iterator[str]:
+    for library in names.split(", "):
+        yield from _libraries(_library(library))
         yield library
 
 

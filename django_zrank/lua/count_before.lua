@@ -1,4 +1,4 @@
--- uses: built, positions
+-- uses: built, places, positions
 -- Count what stands in a shard before the places of members, most of which belong to other shards.
 --
 -- KEYS  ranking  sorted set that is counted

@@ -1,9 +1,10 @@
--- uses: clock, built, cards, positions, tests, bands
--- Count the members of a band in a shard on either side of the asking one, and deal some of them at random. What each
--- shard deals is put together by the client.
+-- uses: built, cards, places, clock, tests
+-- Count the members of a band in a shard on either side of the asking one, and deal some of them at random. The client
+-- puts together what the shards deal.
 --
--- A side ends among those who have the score of the asking one. To find where takes a search, so it is dealt with all of
--- them, and the client passes over those of the other side; where they are more than a quarter of it, they are searched.
+-- A side ends among those who have the score of the asking one. Finding that place takes a search, so the side is dealt
+-- with all of them, and the client passes over those of the other side; if they are more than a quarter of it, the place
+-- is searched for.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole shard
@@ -14,9 +15,11 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       score    of the asking member
 --       stored   how that one is stored
---       own      '1' where it belongs to this shard; '2' where it also has to have that score still; '' where it doesn't
---       measure  'score', 'exact' (see sample_anywhere.lua) or 'places'
---       band     distance below and above the score, as sample_anywhere.lua takes one; of places nothing
+--       own      '1' if it belongs to this shard; '2' if it must also have that score still; else ''
+--       low      the score before which the band begins, '(' before one that is in it
+--       low_bytes   the bytes of the first one in it, of those who have the score 'low'; '' if it begins with a score
+--       high     the score up to which the band goes, '(' before one that is not in it
+--       high_bytes  the bytes of the first one after it, of those who have the score 'high'; '' if it ends with a score
 --       tests    what else a member must pass, as sample_anywhere.lua takes it; or nothing
 --       small    a side with no more members than this is dealt whole
 --       below    how many are wanted of those with lower scores
@@ -25,18 +28,16 @@
 --       above    the same of those with higher scores
 --       above_skipped
 --       above_numbers
---       …        then of places the first and the last member of the band, which may belong to other shards, each by its
---                score and as stored; '' and '' for no end
 -- Returns {members in the band without the asking one, then for either side {members that it is dealt from, the number of
---         them with all who have that score, 1 if it is dealt whole, stored member and score of each that is dealt: nil
---         and nil for who fails the tests, of a whole side left out}}. {'moved'} where the asking one must have that
---         score, and has not; the errors of lib/built.lua.
--- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups where these are many of a side.
+--         them with all who have that score, 1 if it is dealt whole, then stored member and score of each that is dealt:
+--         nil and nil for one that fails the tests, which of a whole side is left out}}. {'moved'} if the asking one must
+--         have that score, and has another; the errors of lib/built.lua.
+-- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups if these are many of a side.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, memberships, score, stored, own, measure, band, tests, small, below, below_skipped,
-  below_numbers, above, above_skipped, above_numbers = unpack(ARGV, 1, 16)
-local FIRST_TEST, FIRST = 4, 17
+local generation, width, memberships, score, stored, own, low, low_bytes, high, high_bytes, tests, small, below,
+  below_skipped, below_numbers, above, above_skipped, above_numbers = unpack(ARGV, 1, 18)
+local FIRST_TEST = 4
 local call = redis.call
 
 local elsewhere = not_live(meta, generation)
@@ -47,10 +48,11 @@ local among = own ~= '' and stands_at(live, stored, score) and 1 or 0
 if own == '2' and among == 0 then
   return {'moved'}
 end
-local layout = {width = tonumber(width), memberships = memberships == '1'}
 local passes
 if tests ~= '' then
+-- Libraries clock, tests come here.
   local checks = parse_tests(tests, KEYS, FIRST_TEST)
+  local layout = {width = tonumber(width), memberships = memberships == '1'}
   ranking, passes = smallest_ranking(checks, ranking), tester(checks, layout, live, clock())
 end
 if among == 1 and ranking ~= live and not stands_at(ranking, stored, score) then
@@ -58,23 +60,13 @@ if among == 1 and ranking ~= live and not stands_at(ranking, stored, score) then
 end
 small = tonumber(small)
 
-local from, to = call('ZCOUNT', ranking, '-inf', '(' .. score), call('ZCOUNT', ranking, '-inf', score)
-local low, high
-if measure == 'places' then
-  local low_score, low_stored, high_score, high_stored = unpack(ARGV, FIRST, FIRST + 3)
-  low, high = 0, call('ZCARD', ranking) - 1
-  if low_score ~= '' then
-    low = count_to_place(ranking, low_score, low_stored, false)
-  end
-  if high_score ~= '' then
-    local last, is_here = count_to_place(ranking, high_score, high_stored, false)
-    high = last + is_here - 1
-  end
-else
-  local ends = measure == 'exact' and ends_exactly or ends_of_asking
-  low, high = ends(ranking, {stored = stored, score = score}, band, 1, layout)
+local function count_to(limit, bytes)
+  local first = call('ZCOUNT', ranking, '-inf', bytes == '' and limit or '(' .. limit)
+  return bytes == '' and first or search(ranking, first, call('ZCOUNT', ranking, '-inf', limit), bytes, false)
 end
-local inside = math.max(0, high - low + 1)
+
+local from, to = call('ZCOUNT', ranking, '-inf', '(' .. score), call('ZCOUNT', ranking, '-inf', score)
+low, high = count_to(low, low_bytes), count_to(high, high_bytes) - 1
 
 -- The ends of both sides, each with all who have the score of the asking one.
 local last, first = math.min(to - 1, high), math.max(from, low)
@@ -90,33 +82,34 @@ if is_mostly_ties(below_span) or is_mostly_ties(above_span) then
 end
 
 local function dealt(first, last, span, wanted, skipped, numbers)
-  local side, cards, used = deck(first, last), {}, 0
-  local full = math.max(0, side.left)
+  local full = math.max(0, last - first + 1)
   if full <= small then
-    local members = full > 0 and call('ZRANGE', ranking, first, last, 'WITHSCORES') or {}
+    local reply, members = {full, span, 1}, full > 0 and call('ZRANGE', ranking, first, last, 'WITHSCORES') or {}
     for i = 1, #members, 2 do
       if not passes or passes(members[i]) then
-        cards[#cards + 1], cards[#cards + 2] = members[i], members[i + 1]
+        reply[#reply + 1], reply[#reply + 2] = members[i], members[i + 1]
       end
     end
-    return {full, span, 1, cards}
+    return reply
   end
+  local reply, at, used = {full, span, 0}, 3, 0
+  local side = wanted ~= '0' and deck(first, last)
   skipped = tonumber(skipped)
-  for n = 1, math.min(full, skipped + wanted) do
+  for n = 1, side and math.min(full, skipped + wanted) or 0 do
     local card
     card, used = deal(side, numbers, used)
     if n > skipped then
-      local at = first + card
-      local found = call('ZRANGE', ranking, at, at, 'WITHSCORES')
+      local found = call('ZRANGE', ranking, first + card, first + card, 'WITHSCORES')
       local is_in = not passes or passes(found[1])
-      cards[#cards + 1], cards[#cards + 2] = is_in and found[1], is_in and found[2]
+      reply[at + 1], reply[at + 2] = is_in and found[1], is_in and found[2]
+      at = at + 2
     end
   end
-  return {full, span, 0, cards}
+  return reply
 end
 
 return {
-  inside - among,
+  math.max(0, high - low + 1) - among,
   dealt(low, last, below_span, below, below_skipped, below_numbers),
   dealt(first, high, above_span, above, above_skipped, above_numbers),
 }

@@ -1,4 +1,4 @@
--- uses: keys, ties
+-- uses: keys, ties, places
 -- Positions in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
 
 -- A member as it is stored, and its score; nothing where it is not ranked.
@@ -17,46 +17,6 @@ local function find(live, member, layout)
   return stored, redis.call('ZSCORE', live, stored)
 end
 
--- True if one text comes before another by its bytes: Lua's own comparison depends on the server's locale. Six bytes at
--- a time make a number that is exact.
-local function is_less(one, other)
-  local unpack, at, shorter = struct.unpack, 1, math.min(#one, #other)
-  while at + 5 <= shorter do
-    local a, b = unpack('>I6', one, at), unpack('>I6', other, at)
-    if a ~= b then
-      return a < b
-    end
-    at = at + 6
-  end
-  for i = at, shorter do
-    local a, b = string.byte(one, i), string.byte(other, i)
-    if a ~= b then
-      return a < b
-    end
-  end
-  return #one < #other
-end
-
--- The position of the first one whose bytes don't come before 'bytes', of the members from position 'low' to before 'high',
--- which have one score; with 'past', of the first one whose leading bytes come after them. 'high' where there is none.
--- Looks up about log2(high - low) of them.
-local function search(ranking, low, high, bytes, past)
-  local call = redis.call
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local stored = call('ZRANGE', ranking, middle, middle)[1]
-    if past then
-      stored = string.sub(stored, 1, #bytes)
-    end
-    if is_less(stored, bytes) or (past and stored == bytes) then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return low
-end
-
 -- The number of members before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before the
 -- first one whose leading bytes come after them. Searches among the members of that score, if there are bytes.
 local function count_lower(ranking, score, bytes, past)
@@ -65,12 +25,6 @@ local function count_lower(ranking, score, bytes, past)
   end
   local low = redis.call('ZCOUNT', ranking, '-inf', '(' .. score)
   return search(ranking, low, redis.call('ZCOUNT', ranking, '-inf', score), bytes, past)
-end
-
--- True if a stored member stands in a ranking with that score.
-local function stands_at(ranking, stored, score)
-  local found = redis.call('ZSCORE', ranking, stored)
-  return found and tonumber(found) == tonumber(score)
 end
 
 -- The number of members before the place of a stored member that may belong to another shard, one by one, the best or the

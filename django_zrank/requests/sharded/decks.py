@@ -80,7 +80,7 @@ class Deck:
         if self.is_known and not count:
             return
         self.is_known = True
-        full, self.span, is_whole, flat = reply
+        full, self.span, is_whole, *flat = reply
         taken = self.dealt - len(self.cards)
         self.dealt += count
         found = [

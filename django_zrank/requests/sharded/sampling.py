@@ -9,8 +9,9 @@ from random import Random, SystemRandom
 from typing import Any, Final, NamedTuple
 
 from ... import scripts
+from ...codec.units import EXACT, HIGHEST, LOWEST, NUL, pack, unpack
 from ..request import Call, Request, merge
-from ..samples import Sample, packed_bands
+from ..samples import Sample
 from ..sampling import Draw
 from ..view import ALL, View
 from .decks import Walk
@@ -65,11 +66,8 @@ class _Band(NamedTuple):
     at: int
     """Its number."""
 
-    arguments: tuple[str, bytes | str]
-    """Its measure and distances, as the script takes them."""
-
-    ends: tuple[Any, ...] = ()
-    """The places of its first and last member, for a band of ranks."""
+    ends: tuple[str, bytes, str, bytes]
+    """The score and the bytes that it begins with, and those that it ends before, as the script takes them."""
 
 
 class _Drawing:
@@ -103,8 +101,13 @@ class _Drawing:
         """From the band of that number, or a later one."""
         band = self.question.bands[at]
         if self.question.measure == "ranks":
-            return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ("places", ""), ends)))
-        return self._deal(_Band(at, (self.question.measure, packed_bands((band,), self.question.measure))))
+            return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ends)))
+        if self.question.measure == "exact":
+            return self._deal(_Band(at, self._exact_ends(*map(int, band))))
+        below, above = band
+        return self._deal(
+            _Band(at, (f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b""))
+        )
 
     def _is_offered(self, card: Place, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
@@ -169,10 +172,9 @@ class _Drawing:
         arguments = (
             *(keys.generation, view.layout.width, int(view.layout.memberships)),
             *(repr(self.me.score), self.me.stored, ("2" if self._again else "1") if is_own else ""),
-            *band.arguments,
+            *band.ends,
             *(str(view.scope) if self.tests else "", _SMALL_TESTED if self.tests else _SMALL),
             *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
-            *band.ends,
         )
 
         def parse(reply: Any) -> bool:
@@ -199,25 +201,40 @@ class _Drawing:
         members = [self.view.layout.split(place.stored)[1] for place in drawn]
         return _remember(self.question, self.shards, members).then(lambda shown: sample)
 
-    def _ends(self, below: int, above: int) -> Request[tuple[Any, ...]]:
+    def _exact_ends(self, below: int, above: int) -> tuple[str, bytes, str, bytes]:
+        """The ends of a band of integers of 64 bits, of which a score need not be exact."""
+        width = self.view.layout.width
+        tie = self.view.layout.split(self.me.stored)[0]
+        mine = unpack(tie[-8:] if not width else tie[:8]) if tie else int(self.me.score)
+
+        def limit(units: int) -> tuple[str, bytes]:
+            units = min(max(units, LOWEST), HIGHEST)
+            if not width and -EXACT < units < EXACT:
+                return f"({units}", b""
+            return repr(float(units)), pack(units) if width else NUL + pack(units)
+
+        end = limit(mine + above + 1) if mine + above < HIGHEST else ("+inf", b"")
+        return *limit(mine - below), *end
+
+    def _ends(self, below: int, above: int) -> Request[tuple[str, bytes, str, bytes]]:
         """The places of the first and the last one of those up to so many positions below and above the asking one."""
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
 
-        def ends(found: list[Place]) -> tuple[Any, ...]:
+        def ends(found: list[Place]) -> tuple[str, bytes, str, bytes]:
             first, last = (found[0], found[-1]) if found else (self.me, self.me)
             low, high = (last, first) if view.reverse else (first, last)
-            return repr(low.score), low.stored, repr(high.score), high.stored
+            return repr(low.score), low.stored, repr(high.score), high.stored + NUL
 
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
 
-        def near(read: tuple[Around, list[Place]]) -> tuple[Any, ...]:
+        def near(read: tuple[Around, list[Place]]) -> tuple[str, bytes, str, bytes]:
             around, found = read
             last = min(back, around.position) + ahead + (self.me in found)
             return ends(found[:last])
 
-        def far(counted: Counted) -> tuple[Any, ...] | Request[tuple[Any, ...]]:
+        def far(counted: Counted) -> Any:
             (position,) = counted.before
             first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
             if first > last:
