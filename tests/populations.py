@@ -17,7 +17,7 @@ from tests.builds import accept, start
 def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
     """Make the index hold exactly ``scores``: primary key -> value of the first criterion."""
     instance = index.instance()
-    encode, to_text = instance.ordering.encoder(), instance.to_text
+    encode, to_text = instance.ordering.encode, instance.to_text
     return _build(instance, (Change(to_text(pk), encode((score,))[0]) for pk, score in scores.items()))
 
 
@@ -64,7 +64,7 @@ def _populate(instance: RankIndex, rows: Mapping[Any, Mapping[str, Any]]) -> Sto
     live = store.keys.at(generation).root
     if old := [*client.scan_iter(f"{glob.escape(store.keys.tag)}:*")]:
         client.delete(*old)
-    encode, pipeline = instance.ordering.encoder(), client.pipeline()
+    encode, pipeline = instance.ordering.encode, client.pipeline()
     for pk, row in rows.items():
         score, tie = encode([row[path] for path in instance.ordering.paths])
         text = instance.to_text(pk).encode()

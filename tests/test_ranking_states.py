@@ -32,7 +32,7 @@ def change(index: type[RankIndex], pk: int, row: Row | None) -> Change:
     instance = index.instance()
     if row is None:
         return Change(str(pk), None)
-    score, tie = instance.ordering.encoder()([row[path] for path in instance.ordering.paths])
+    score, tie = instance.ordering.encode([row[path] for path in instance.ordering.paths])
     many = {path: value if isinstance(value, frozenset) else [value] for path, value in row.items()}
     names = instance.faceting.rankings({path: many[path] or [None] for path in instance.faceting.paths})
     return Change(str(pk), score, tie + "\0".join(names).encode())

@@ -104,7 +104,7 @@ class Order:
         """The criterion whose value is the score."""
         return self.criteria[0]
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """The lookup path of every criterion, as ``values_list()`` takes them."""
         return tuple(criterion.path for criterion in self.criteria)
@@ -123,7 +123,8 @@ class Order:
             return 0
         return 8 * self.is_wide + sum(8 + criterion.nullable for criterion in self.criteria[1:])
 
-    def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
+    @cached_property
+    def encode(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
         """A function from the criteria's values to the score and the tie bytes, or ``Unrankable``."""
         kind, codes = self.first.kind, [code.encode for code in self._codes]
         if not codes:

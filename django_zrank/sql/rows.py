@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -116,12 +116,8 @@ class Rows:
         ascending: list[Any] = [criterion.copy() for criterion in self.ascending]
         return [criterion.reverse_ordering() for criterion in ascending] if reverse else ascending
 
-    @cached_property
-    def _encode(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        return self.order.encoder()
-
     def row(self, pk: Any, values: Sequence[Any], text: Any = None) -> Row:
-        score, tie = self._encode(values)
+        score, tie = self.order.encode(values)
         stored = self.order.decode(float(score), tie)
         return Row(pk, stored, float(score), tie, self.index.to_text(pk).encode(), text)
 

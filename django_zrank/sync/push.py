@@ -103,7 +103,7 @@ class _Push:
         self.astray: set[RankIndex] = set()
 
         self.gone: dict[RankIndex, set[str]] = {}
-        """Members of one batch that aren't ranked, of an index whose members may sleep."""
+        """Members of one batch that aren't ranked, of an index whose members can be touched."""
 
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
         """Write one batch."""
@@ -146,39 +146,35 @@ class _Push:
         index, stores = self.index, self.stores
         pks = list(chain.from_iterable(todo.values()))
         changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
+        again: dict[RankIndex, list[Any]] = {}
+
+        def write(part: RankIndex) -> None:
+            own = changes.get(part, [])
+            epoch = self.epochs.get(part)
+            result = epoch and stores[part].apply_changes(epoch, own)
+            if (
+                epoch is None or result is None
+            ):  # no token was taken before, or another generation is live by now
+                self.epochs.pop(part, None)
+                refusals[part] = 0
+                again[part] = [index.from_text(text) for text, *_ in own]
+                return
+            first = self.written.get(part, epoch)
+            self.written[part] = Written(first.generation, int(first.term or 0), result.version)
+            self.epochs[part] = epoch._replace(token=str(result.version))
+            refusals[part] += 1
+            if index.seen_field and (absent := {text for text, score, _ in own if score is None}):
+                self.gone.setdefault(part, set()).update(absent)
+            if result.refused and refusals[part] < _REFUSALS:
+                again[part] = list(map(index.from_bytes, result.refused))
+
+        self.reach.each({**todo, **changes}, write)
         if len(index.parts) > 1:
             asked = set(map(index.to_text, pks))
             self.astray.update(
                 part for part, own in changes.items() if not asked.issuperset(map(itemgetter(0), own))
             )
-        applied = self.reach.each(
-            [part for part in todo | changes if part in self.epochs],
-            lambda part: stores[part].apply_changes(self.epochs[part], changes.get(part, ())),
-        )
-        # Members of parts whose token was not taken before the rows were read.
-        again = {part: _pks_of(index, own) for part, own in changes.items() if part not in self.epochs}
-        for part, result in applied.items():
-            own = changes.get(part, [])
-            if result is None:  # another generation is live by now
-                del self.epochs[part]
-                refusals[part] = 0
-                again[part] = _pks_of(index, own)
-                continue
-            epoch = self.epochs[part]
-            first = self.written.get(part, epoch)
-            self.written[part] = Written(first.generation, int(first.term or 0), result.version)
-            self.epochs[part] = epoch._replace(token=str(result.version))
-            refusals[part] += 1
-            if index.awake:
-                absent = {text for text, score, _ in own if score is None}
-                self.gone.setdefault(part, set()).update(absent)
-            if result.refused and refusals[part] < _REFUSALS:
-                again[part] = list(map(index.from_bytes, result.refused))
         return again
-
-
-def _pks_of(index: RankIndex, changes: Iterable[tuple[str, Number | None, bytes]]) -> list[Any]:
-    return [index.from_text(text) for text, *_ in changes]
 
 
 def begin(index: RankIndex, store: Store) -> Epoch:

@@ -70,12 +70,12 @@ class Reach:
         self, parts: Iterable[RankIndex], work: Callable[[RankIndex], Result]
     ) -> dict[RankIndex, Result]:
         """Return ``work(part)`` of each of the parts that have not failed."""
-        done = {}
+        done, is_only = {}, len(self.index.parts) == 1  # else a failure concerns others on its server
         for part in parts:
             if part in self.failed:
                 continue
             try:
-                done[part] = self._try(part, work)
+                done[part] = work(part) if is_only else self._try(part, work)
             except IndexUnavailable as error:
                 self.failed[part] = error
         return done
@@ -91,11 +91,10 @@ class Reach:
         return done
 
     def _try(self, part: RankIndex, work: Callable[[RankIndex], Result]) -> Result:
-        has_others = len(self.index.parts) > 1
-        server = _server_of(part) if has_others else breaker
+        server = _server_of(part)
         if server in self._down:
             raise self._down[server]
-        if has_others and is_suspended(part) and not self._is_last_resort:
+        if is_suspended(part) and not self._is_last_resort:
             raise IndexUnavailable(f"Index {part.name!r}: its server did not answer a moment ago")
         try:
             done = work(part)

@@ -155,7 +155,7 @@ def forget(index: RankIndex) -> None:
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
     """Yield the key, score and membership of each of ``rows``. Those that can't be ranked are logged and left out."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
-    score_of, criteria = order.encoder(), _pick(columns, order.paths)
+    score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, may_lack_text = index.from_text, index.pk_type is None
     for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
         try:

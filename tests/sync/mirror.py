@@ -40,7 +40,7 @@ def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
         names = index.faceting.rankings({path: set(_walk(row, path)) for path in index.faceting.paths})
         if criteria[0] is not None:
             with suppress(Unrankable):
-                score, tie = index.ordering.encoder()(criteria)
+                score, tie = index.ordering.encode(criteria)
                 members[index.to_text(row.pk)] = (float(score), tie + "\0".join(names).encode())
     return members
 

@@ -54,7 +54,7 @@ BIG = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
 @given(values=st.lists(BIG, min_size=1, max_size=9), below=st.integers(0, 2**64), above=st.integers(0, 2**64))
 def test_exactly(run: Run, zrank: Redis, paths: list[str], values: list[int], below: int, above: int) -> None:
     order = Order.parse(Competitor, paths)
-    encode = order.encoder()
+    encode = order.encode
     zrank.delete("ranking")
     stored = []
     for at, value in enumerate(values):
