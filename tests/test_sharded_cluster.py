@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from redis.connection import AbstractConnection
 from redis.crc import key_slot
 from redis.exceptions import TimeoutError
@@ -15,11 +16,17 @@ from redis.exceptions import TimeoutError
 from django_zrank import RankIndex
 from django_zrank.engine import reader_of
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.models import Mark
+from django_zrank.registry import registry
 from django_zrank.store import Store
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import reset
 from tests.clusters import Cluster
 from tests.servers import RedisServer, wait_for
 from tests.test_cluster import use
 from tests.test_sharded import REGIONS, forget_trust, in_regions
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerRank
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +165,46 @@ def accept(part: RankIndex) -> None:
     store = Store(part.name)
     health = store.check_health()
     assert store.adopt_server(health, int(health.term), behind=False)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
+    """Without a replica its slots are given to another node, empty: the shards that were there are rebuilt."""
+    settings.ZRANK = {"CAPTURE": "signals"}  # no triggers are created for it
+    index = registry.register(type("Losing", (PlayerRank,), {"name": "losing", "shards": SHARDS}))
+    try:
+        with Cluster(redis_binary) as cluster:
+            use(settings, cluster, SOCKET_TIMEOUT=0.5)
+            reset()
+            Player.objects.bulk_create(Player(name=str(level), level=level) for level in range(60))
+            rebuild(index.instance())
+            Mark.objects.all().delete()
+            lost, *others = reversed(cluster.nodes)
+            parts = index.instance().parts
+            gone = {part for part in parts if cluster.owner(slot(part)) is lost}
+            built = {part: reader_of(part).learn().generation for part in parts}
+            name = lost.ask("CLUSTER", "MYID")
+            ((first, last),) = [
+                (first, last)
+                for first, last, primary, *_ in lost.ask("CLUSTER", "SLOTS")
+                if primary[1] == lost.port
+            ]
+            lost.kill()
+            with pytest.raises(IndexUnavailable):
+                index.ranking.count()
+            for node in others:
+                node.ask("CLUSTER", "FORGET", name)
+            others[0].ask("CLUSTER", "ADDSLOTSRANGE", first, last)
+            cluster.settle()
+            with pytest.raises(IndexUnavailable):
+                index.ranking.count()
+            call_command("sync_zrank", "losing")
+            assert [entry.score for entry in index.ranking.top(60)] == list(reversed(range(60)))
+            now = {part: reader_of(part).learn().generation for part in parts}
+            assert {part for part in parts if now[part] != built[part]} == gone
+            assert 0 < len(gone) < SHARDS
+    finally:
+        registry.unregister(index)
 
 
 def test_replicas_of_all_nodes_are_asked(redis_binary: str, settings: Any) -> None:
