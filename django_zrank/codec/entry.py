@@ -29,7 +29,8 @@ class Entry(NamedTuple):
 
     rank: int | None
     """1 is best. ``ranking_method`` decides for members that are equal in every criterion. None for recommendations
-    under filters that no facet covers, where each rank would cost a look-up."""
+    under filters that no facet covers, where each rank would cost a look-up. Over shards the ranks of
+    recommendations are fetched when the first of them is used."""
 
     values: tuple[Any, ...]
     """The values of all criteria, each in its field's own type."""
