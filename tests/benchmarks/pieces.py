@@ -134,14 +134,15 @@ class Measurement:
                 self.store.run(Touch(layout, self.some(MANY)).request)
 
         yield f"touch() of {MANY:,}", touch
+        limit = self.ranked.scores.limit
         for rule, by in (("sum", 1), ("max", 10**6)):
 
             def change(rule: str = rule, by: int = by) -> None:
                 for call in range(CALLS):
-                    changes = [(member, by + call) for member in self.some(MANY)]
+                    changes = [(member, by + call) for member in self.some(limit)]
                     self.store.send(ChangeScores(layout, rule, (-(2**53), 2**53), changes).request(live))
 
-            yield f"{'increment()' if rule == 'sum' else 'best'} of {MANY:,}", change
+            yield f"{'increment()' if rule == 'sum' else 'best'} of {limit}", change
         if layout.memberships:
             within = ranking.filter(group="live")
             yield "group and region: count()", lambda: within.filter(region="kantou").count()

@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.scores [--rows N] [--rounds N] [--clients N] [--sleepers N] [--json FILE]``, on the
 database that ``ZRANK_TEST_DATABASE`` names. ``--sleepers``: so many members more, all of which fall asleep and are
-removed.
+removed, and wake.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
+from unittest import mock
 
 import django
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.models import F
 from django.utils import timezone
+
+from django_zrank.engine.pace import Pace
+from django_zrank.members import batched
 
 
 def rate_of(clients: int, call: Callable[[], Any], seconds: float = 2.0) -> float:
@@ -48,11 +52,42 @@ def rate_of(clients: int, call: Callable[[], Any], seconds: float = 2.0) -> floa
     return sum(counts.get() for _ in processes) / seconds
 
 
+def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
+    """Members a second that are flushed, and that the statement of a flush changes by itself, interleaved."""
+    from django_zrank.sync.drain import drain
+    from django_zrank.sync.flush import BATCH_SIZE, flush
+    from django_zrank.sync.flush_statements import add_to_column
+    from tests.benchmarks.rounds import report_rates
+    from tests.testapp.zrank import VideoRank
+
+    index, scores = VideoRank.instance(), VideoRank.scores
+    rates: dict[str, list[float]] = {"its statement alone": [], "flush": []}
+    for _ in range(3):
+        began = perf_counter()
+        for batch in batched(map(str, pks), BATCH_SIZE):
+            with transaction.atomic():
+                add_to_column(index, "sum", dict.fromkeys(batch, 1))
+        rates["its statement alone"].append(len(pks) / (perf_counter() - began))
+        drain(index)
+        random.shuffle(pks)
+        for batch in batched(pks, scores.limit):
+            scores.increment(dict.fromkeys(batch, 1))
+        began, own = perf_counter(), process_time()
+        members = flush(index)
+        rates["flush"].append(members / (perf_counter() - began))
+        own = process_time() - own
+        drain(index)
+    report_rates(rates, "its statement alone", "members")
+    print(f"processor time of a member that is flushed: {1e6 * own / members:.1f} µs here")
+    return rates
+
+
 def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
-    """Let members fall asleep at once, and remove them. Returns how long that took, and the calls of the server that
-    took longer than 1 ms."""
+    """Let members fall asleep at once, and remove them; then let all wake. Returns the seconds that it took, and the
+    milliseconds that its calls took of the server's processor."""
     from django_zrank import RankIndex, registry
     from django_zrank.sync import signal_handlers
+    from django_zrank.sync.drain import drain
     from django_zrank.sync.idle import sweep
     from django_zrank.sync.watch import sync
     from tests.testapp.models import Video
@@ -64,22 +99,53 @@ def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
     began = timezone.now()
     rows = (Video(views=n % 4000, seen=began + timedelta(microseconds=n)) for n in range(members))
     Video.objects.bulk_create(rows, batch_size=2000)
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM ANALYZE")
     sync(index)
     # An update would leave marks, by which a drain would remove them, too: so the period ends.
     index.awake = index.awake._replace(period=timedelta(microseconds=1))
-    client.config_set("slowlog-log-slower-than", 1000)
-    client.config_set("slowlog-max-len", 10_000)
-    client.slowlog_reset()
-    start = perf_counter()
-    removed = sweep(index)
-    seconds = perf_counter() - start
-    slow = [entry["duration"] for entry in client.slowlog_get(10_000)]
-    longest, above = max(slow, default=1000) / 1000, sum(duration > 5000 for duration in slow)
-    rate = removed / seconds
+    measured = {"asleep": timed(client, "removed", lambda: sweep(index))}
+    index.awake = index.awake._replace(period=period)
+    Video.objects.filter(seen__gte=began).update(seen=timezone.now())
+    measured["woken"] = timed(client, "woken", lambda: drain(index))
+    return measured
+
+
+def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
+    """Measure one operation on many members."""
+    calls: list[float] = []
+    note = Pace.note
+
+    def listen(pace: Pace, cost: float, seconds: float) -> None:
+        calls.append(1000 * seconds)
+        note(pace, cost, seconds)
+
+    def used() -> float:
+        about = client.info("cpu")
+        return float(about["used_cpu_sys"] + about["used_cpu_user"])
+
+    with mock.patch.object(Pace, "note", listen):
+        own, server, start = process_time(), used(), perf_counter()
+        members = work()
+        seconds, own, server = perf_counter() - start, process_time() - own, used() - server
+    calls.sort()
+    found = {
+        "members": members,
+        "seconds": seconds,
+        "own": own,
+        "server": server,
+        "p50": calls[len(calls) // 2],
+        "p99": calls[len(calls) * 99 // 100],
+        "max": calls[-1],
+    }
     print(
-        f"swept {removed:,} sleepers, {rate:,.0f} a second; longest call {longest:.1f} ms, {above} over 5 ms"
+        f"{members:,} members {what}, {members / seconds:,.0f} a second; processor time of a member: "
+        f"{1e6 * own / members:.1f} µs here, {1e6 * server / members:.1f} µs of the server; of {len(calls):,} calls, "
+        f"in ms: p50 {found['p50']:.1f}, p99 {found['p99']:.1f}, longest {found['max']:.1f}",
+        flush=True,
     )
-    return {"members": removed, "seconds": seconds, "slow": slow}
+    return found
 
 
 def main() -> None:
@@ -96,7 +162,6 @@ def main() -> None:
     from django_zrank.scripts import INCREMENT_SCORES
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
-    from django_zrank.sync.flush import flush
     from django_zrank.sync.rebuild import rebuild
     from tests.benchmarks.rounds import compare, figures, report, save
     from tests.benchmarks.servers import redis_server
@@ -125,7 +190,7 @@ def main() -> None:
 
             def bare_pipeline() -> None:
                 pipeline = same.pipeline(transaction=False)
-                for pk in random.sample(pks, 1000):
+                for pk in random.sample(pks, scores.limit):
                     pipeline.zincrby("bare", 1, str(pk))
                 pipeline.execute()
 
@@ -133,10 +198,10 @@ def main() -> None:
                 {
                     "ZINCRBY": lambda: same.zincrby("bare", 1, str(random.choice(pks))),
                     "increment()": lambda: scores.increment(random.choice(pks)),
-                    "increment() of 1,000": lambda: scores.increment(
-                        dict.fromkeys(random.sample(pks, 1000), 1)
+                    f"increment() of {scores.limit}": lambda: scores.increment(
+                        dict.fromkeys(random.sample(pks, scores.limit), 1)
                     ),
-                    "ZINCRBY, 1,000 in a pipeline": bare_pipeline,
+                    f"ZINCRBY, {scores.limit} in a pipeline": bare_pipeline,
                     "F() and save()": save_one,
                 },
                 options.rounds,
@@ -149,8 +214,8 @@ def main() -> None:
                 rate = rate_of(clients, lambda: scores.increment(random.choice(pks)))
                 print(f"{clients} clients: {rate:,.0f} increments a second, ZINCRBY {bare_rate:,.0f}")
                 measured[f"clients_{clients}"] = {"increments": rate, "zincrby": bare_rate}
-            many = 1000 / statistics.median(seconds["increment() of 1,000"])
-            print(f"increments a second, 1,000 in a call: {many:,.0f}")
+            many = scores.limit / statistics.median(seconds[f"increment() of {scores.limit}"])
+            print(f"increments a second, {scores.limit} in a call: {many:,.0f}")
 
             def server_time(command: str, call: Any) -> float:
                 client.config_resetstat()
@@ -166,17 +231,7 @@ def main() -> None:
             )
             measured |= {"many": many, "server": {"zincrby": bare, "increment_scores": own}}
 
-            rates = []
-            for _ in range(3):
-                flush(index)
-                drain(index)
-                for start in range(0, min(len(pks), 60_000), 1000):
-                    scores.increment(dict.fromkeys(pks[start : start + 1000], 1))
-                began = perf_counter()
-                members = flush(index)
-                rates.append(members / (perf_counter() - began))
-            print(f"flushed members a second: median {statistics.median(rates):,.0f} of {members:,}")
-            measured["flushed"] = rates
+            measured["flushed"] = flush_rates(pks[:60_000])
             if options.sleepers:
                 measured["swept"] = sweep_sleepers(client, options.sleepers)
             if options.json:
