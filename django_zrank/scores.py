@@ -48,7 +48,7 @@ class Scores:
 
     @property
     def limit(self) -> int:
-        """The most members that one call of ``increment()`` changes: 300, and fewer where each of them stands in
+        """The most members that one call of ``increment()`` changes: 200, and fewer where each of them stands in
         several rankings, by facets and dense ranks. The server does nothing else meanwhile."""
         return _limit(self.index)
 

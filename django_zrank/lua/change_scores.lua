@@ -12,7 +12,7 @@
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
---       …           then pairs: member, change in units; 300 at most, each member once
+--       …           then pairs: member, change in units; 200 at most, each member once
 -- Returns {'done', score…}; {'missing', member…} with nothing changed if some aren't ranked; {'beyond', member…} with
 --         nothing changed where a score would leave the column's range; {'reused'} with nothing changed if another
 --         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, OTHERRULE

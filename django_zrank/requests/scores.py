@@ -16,7 +16,7 @@ __all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
 LIMIT = 1000
 """The most members that one call touches."""
 
-CHANGES = 300
+CHANGES = 200
 """The most scores that one call changes, counting each ranking that a member stands in: all are changed at once."""
 
 _TOUCHED = 400

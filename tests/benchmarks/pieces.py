@@ -138,6 +138,8 @@ class Measurement:
         for rule, by in (("sum", 1), ("max", 10**6)):
 
             def change(rule: str = rule, by: int = by) -> None:
+                self.store.client.delete(self.store.keys.pending)
+                self.store.client.hdel(self.store.keys.meta, "rule")
                 for call in range(CALLS):
                     changes = [(member, by + call) for member in self.some(limit)]
                     self.store.send(ChangeScores(layout, rule, (-(2**53), 2**53), changes).request(live))

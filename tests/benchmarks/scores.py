@@ -25,8 +25,8 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from django_zrank.engine.pace import Pace
 from django_zrank.members import batched
+from django_zrank.requests.pace import Pace
 
 
 def rate_of(clients: int, call: Callable[[], Any], seconds: float = 2.0) -> float:

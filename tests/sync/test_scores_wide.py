@@ -126,11 +126,11 @@ def test_a_rebuild_takes_what_comes_meanwhile(
 @pytest.mark.parametrize(
     ("model", "order", "attributes", "limit"),
     [
-        (Video, "-views", {}, 300),
-        (Video, "-total", {}, 300),
-        (Video, "-views", {"facets": ("region", "is_public", ("region", "is_public"))}, 75),
-        (Video, "-views", {"facets": ("region",), "ranking_method": "dense"}, 75),
-        (Competitor, "-points", {"facets": ("region", "tags")}, 60),
+        (Video, "-views", {}, 200),
+        (Video, "-total", {}, 200),
+        (Video, "-views", {"facets": ("region", "is_public", ("region", "is_public"))}, 50),
+        (Video, "-views", {"facets": ("region",), "ranking_method": "dense"}, 50),
+        (Competitor, "-points", {"facets": ("region", "tags")}, 40),
     ],
 )
 def test_so_many_change_at_once(
