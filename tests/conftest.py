@@ -1,4 +1,4 @@
-"""What every test runs against: the servers of ``tests/settings.py``, started here where they must be."""
+"""Fixtures of all tests: the servers of ``tests/settings.py``, started if needed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _touches(item: pytest.Item, what: str) -> bool:
-    """Whether a test uses it. Those that start processes of their own are not told by their fixtures."""
+    """Return True if a test uses it. Those that start processes of their own are not told by their fixtures."""
     if {"torture", "example", "benchmarks"} & set(item.path.parts):
         return True
     names = set(getattr(item, "fixturenames", ()))

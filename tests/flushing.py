@@ -18,7 +18,7 @@ from django_zrank.sync.dialects import DIALECTS
 __all__ = ["quick_flush"]
 
 _ROWS: Final = (ContentType, Permission)
-"""What ``migrate`` writes, in the order of its foreign keys."""
+"""The models whose rows ``migrate`` writes, in the order of their foreign keys."""
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layo
 
 
 def beneath(client: Redis, root: str) -> dict[str, Any]:
-    """What stands under a root, by what follows it in the names of keys."""
+    """The contents of the keys under a root, by the rest of their names."""
     return {key.removeprefix(root): held for key, held in everything(client, root).items()}
 
 
@@ -68,7 +68,7 @@ def everything(client: Redis, root: str) -> dict[str, Any]:
 
 
 def held(client: Redis, key: bytes) -> Any:
-    """What a key holds. DUMP tells of the same hash in one order or another."""
+    """The contents of a key. DUMP would show the same hash in different orders."""
     match client.type(key):
         case b"hash":
             return client.hgetall(key)

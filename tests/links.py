@@ -27,7 +27,7 @@ class Link(Startable):
 
     def __init__(self, target: int) -> None:
         self.port = 0
-        """Where to connect. Stays over :meth:`cut` and :meth:`restore`."""
+        """The port to connect to. It stays the same over :meth:`cut` and :meth:`restore`."""
 
         self._file = tempfile.NamedTemporaryFile("w", prefix="zrank-link-")  # noqa: SIM115 - closed by stop()
         self._process: subprocess.Popen[bytes] | None = None

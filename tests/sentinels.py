@@ -16,7 +16,7 @@ from tests.startable import Startable
 __all__ = ["NAME", "Sentinels", "client_options"]
 
 NAME: Final = "main"
-"""What the Sentinels call the primary."""
+"""The Sentinels' name of the primary."""
 
 
 class Sentinels(Startable):
@@ -49,7 +49,7 @@ class Sentinels(Startable):
         return bool(state) and int(state["num-other-sentinels"]) == 2 and int(state["num-slaves"]) >= 1
 
     def _ask(self, port: int, *command: str) -> Any:
-        """What a Sentinel answers; None where it doesn't."""
+        """The reply of a Sentinel; None if there is none."""
         try:
             with redis.Redis(port=port, socket_timeout=0.5, decode_responses=True, retry=ONCE) as client:
                 return client.execute_command(*command)

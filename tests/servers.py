@@ -39,7 +39,7 @@ class RedisServer(Startable):
         """More of its configuration."""
 
         self.password = ""
-        """What clients have to name, by ``settings["requirepass"]``."""
+        """The password of clients, from ``settings["requirepass"]``."""
 
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,7 +51,7 @@ class RedisServer(Startable):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and not ended since."""
+        """Return True if it was started, and not ended since."""
         return self._process is not None
 
     def start(self, dump: bytes | None = None, *, nodes: bytes | None = None) -> None:
@@ -122,7 +122,7 @@ class RedisServer(Startable):
         wait_for(self.is_in_step, self.timeout)
 
     def is_in_step(self) -> bool:
-        """Whether it is a replica that hears from its primary."""
+        """Return True if it is a replica that hears from its primary."""
         return bool(self.ask("INFO", "replication").get("master_link_status") == "up")
 
     def promote(self) -> None:
@@ -140,7 +140,7 @@ class RedisServer(Startable):
         self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
-        """Whether it answers PING before the time is up; False at once if it has ended."""
+        """Return True if it answers PING before the time is up; False at once if it has ended."""
         assert self._process is not None
         deadline = time.monotonic() + self.timeout
         with redis.Redis.from_url(

@@ -1,4 +1,4 @@
-"""What tests start and stop by a ``with`` statement."""
+"""A base of servers that tests start and stop by a ``with`` statement."""
 
 from __future__ import annotations
 

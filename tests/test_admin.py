@@ -72,7 +72,7 @@ def request_job(client: Client, kind: str) -> Any:
 
 
 def text(answer: Any) -> str:
-    """What a person reads."""
+    """The text of a page, as a person reads it."""
     return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode())))
 
 

@@ -35,7 +35,7 @@ def run_for_ever() -> None:
 
 
 def limits() -> list[Any]:
-    """What is set on the connection that could outlive a reading."""
+    """The settings of the connection that could outlive a reading."""
     match connection.vendor:
         case "sqlite":
             return [run("PRAGMA busy_timeout"), connection.connection.in_transaction]

@@ -121,7 +121,7 @@ REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(),
 
 
 def documented() -> Iterator[tuple[str, Any]]:
-    """What the reference names: of a module, what it exports."""
+    """The names in the reference: of a module, those that it exports."""
     for name in REFERENCE:
         named = resolve_name(name)
         if isinstance(named, ModuleType):

@@ -402,7 +402,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 Direction = tuple[bool, bool | None]
-"""Whether it descends, whether nulls are first; None where that isn't said."""
+"""Return True if it descends, whether nulls are first; None where that isn't said."""
 
 
 @st.composite

@@ -33,7 +33,7 @@ class Ascending(RankIndex):
 
 
 class Oracle:
-    """What may come back, by looking at everybody."""
+    """The possible results, computed from all members."""
 
     def __init__(
         self, index: type[RankIndex], scores: dict[int, int], me: int, excluded: Iterable[int]
@@ -55,7 +55,7 @@ class Oracle:
         )
 
     def split(self, n: int, below: int, above: int) -> tuple[int, int]:
-        """How many come from before me and from after me."""
+        """The numbers of members from before and from after the member."""
         before, after = map(len, self.sides(below, above))
         wanted = -(-n // 2)
         taken = min(before, max(wanted, n - after))
@@ -119,7 +119,7 @@ def assert_agrees(
     steps: list[tuple[int, int]],
     seed: int,
 ) -> None:
-    """What ``ranking`` says of ``scores`` is what the oracle allows."""
+    """Assert that recommendations among ``scores`` are among those that the oracle allows."""
     oracle = Oracle(type(ranking.index), scores, me, excluded)
     if me not in scores:
         with pytest.raises(NotRanked):

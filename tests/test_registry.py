@@ -1,4 +1,4 @@
-"""Which indexes there are, and which one is meant."""
+"""The registry of indexes, and the default one."""
 
 from __future__ import annotations
 

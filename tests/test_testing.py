@@ -1,4 +1,4 @@
-"""What a project gets for its own tests: a server, an index under control, and sync when it asks for it."""
+"""The test helpers for projects: a server, indexes under control, and sync on demand."""
 
 from __future__ import annotations
 

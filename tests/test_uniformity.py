@@ -33,7 +33,7 @@ class Side:
     drawn: int
 
     def deviation(self, draws: Iterable[tuple[int, ...]]) -> float:
-        """How many standard deviations the chi-square of the drawn sets lies above its mean.
+        """The standard deviations by which the chi-square of the drawn sets lies above its mean.
 
         Infinite where something came up that is no set of candidates of the right size.
         """

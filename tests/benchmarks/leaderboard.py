@@ -47,7 +47,7 @@ class Rival:
 
     title: str
     of_region: bool
-    """Whether it is asked about the region of the member or about all."""
+    """Return True if it is asked about the region of the member or about all."""
 
     rank: Callable[[Person], int]
     top: Callable[[Person], Any]
@@ -114,7 +114,7 @@ def _plain(rival: Rival, answer: Any) -> Any:
 
 
 def _is_cut(found: Any, expected: Any) -> bool:
-    """Whether a page is shorter at an end of the ranking, where only ours moves away from it."""
+    """Return True if a page is shorter at an end of the ranking, where only ours moves away from it."""
     return isinstance(found, list) and len(found) < PAGE and set(found) <= set(expected)
 
 

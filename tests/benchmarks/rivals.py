@@ -61,7 +61,7 @@ LIMIT = 8.0
 """Seconds for which a rival is asked, in each of the two ways to measure."""
 
 SPREAD = 100_000
-"""What E multiplies a level by."""
+"""The factor by which E multiplies a level."""
 
 FRIENDS = 1000
 AT_ONCE = 10_000
@@ -499,7 +499,7 @@ def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
 
 
 def check(client: Any, key: str, rivals: Mapping[str, Ask]) -> None:
-    """Whether each answers with members of the right levels, and ours with as many different ones as are wanted."""
+    """Return True if each answers with members of the right levels, and ours with as many different ones as wanted."""
     for name, ask in rivals.items():
         for _ in range(20 if name != OURS else 0):  # of the script's reply the API makes what WHOLE answers
             answer = ask()

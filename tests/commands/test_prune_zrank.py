@@ -67,7 +67,7 @@ def rows_of(name: str) -> list[int]:
 
 
 def prune(*args: Any, **options: Any) -> str:
-    """What the command prints."""
+    """Run the command, and return its output."""
     out = StringIO()
     call_command("prune_zrank", *args, stdout=out, **options)
     return out.getvalue()

@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _rows(zrank: Redis) -> None:
-    """What no index holds yet."""
+    """Rows that no index holds yet."""
     with disable_sync():
         Player.objects.bulk_create(Player(level=level, is_active=level > 3) for level in range(10))
         Nickname.objects.bulk_create(Nickname(nick=nick, score=1) for nick in "abc")
@@ -38,7 +38,7 @@ def _rows(zrank: Redis) -> None:
 
 
 def rebuild(*args: Any, **options: Any) -> str:
-    """What the command prints."""
+    """Run the command, and return its output."""
     out = StringIO()
     call_command("rebuild_zrank", *args, stdout=out, **options)
     return out.getvalue()

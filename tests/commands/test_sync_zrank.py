@@ -34,7 +34,7 @@ def _built(zrank: Any) -> None:
 
 
 def sync(*args: str) -> str:
-    """What the command prints."""
+    """Run the command, and return its output."""
     out = StringIO()
     call_command("sync_zrank", *args, stdout=out, stderr=StringIO())
     return out.getvalue()

@@ -57,7 +57,7 @@ def faults(zrank: Redis) -> list[int]:
 
 
 def printed(*args: Any, fails: str | None = None, **options: Any) -> str:
-    """What the command prints. ``fails``: what its error says, if it must fail."""
+    """Run the command, and return its output. ``fails``: the text of its error, if it must fail."""
     out = StringIO()
     if fails is None:
         call_command("verify_zrank", *args, stdout=out, **options)

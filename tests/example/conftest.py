@@ -51,7 +51,7 @@ class Arena:
             )
 
     def query(self, sql: str) -> list[Any]:
-        """What the example's database holds."""
+        """The rows that a query of the example's database returns."""
         with closing(sqlite3.connect(self.var / "arena.sqlite3")) as database:
             return database.execute(sql).fetchall()
 
@@ -60,7 +60,7 @@ class Arena:
         return dict(self.query("SELECT id, level FROM players_player"))
 
     def valkey_answers(self, port: int | str | None = None) -> bool:
-        """Whether a Valkey listens there, by default where the arena would have its own."""
+        """Return True if a Valkey listens there, by default where the arena would have its own."""
         with redis.Redis(port=int(port or self.environment["ARENA_VALKEY_PORT"]), retry=ONCE) as client:
             try:
                 return client.ping()

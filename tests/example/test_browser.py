@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 REQUIRED = os.environ.get("ZRANK_REQUIRE_BROWSER") == "1"
-"""Where a lane is there to run these tests, missing parts fail them."""
+"""True in the lane for these tests: missing parts fail them."""
 
 AXE = os.environ.get("ZRANK_AXE", "")
 """The file axe.min.js of axe-core."""

@@ -352,7 +352,7 @@ class TestPermissions:
 
 
 class TestIndexes:
-    """Which index is asked."""
+    """The index of a request."""
 
     def test_by_name(self, client: APIClient, me: Player) -> None:
         assert levels(ask(client, "/api/ascending/leaderboard/", page_size=2)["results"]) == [80, 81]
@@ -424,7 +424,7 @@ class TestNamesOfParameters:
         assert counts[0] == {"values": {"facet_band": "abba"}, "count": 2}
 
     def test_choices(self, client: APIClient, musicians: list[Musician]) -> None:
-        """What a field with choices may not have is refused, as the schema says; rows may have it."""
+        """A value that isn't among the choices of a field is refused, as the schema says; rows may have it."""
         for genre in ("", "jazz"):
             Musician.objects.create(level=5, genre=genre)
         sync_now(MusicianRank)

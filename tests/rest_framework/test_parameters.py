@@ -105,7 +105,7 @@ def test_unknown_parameters_are_refused(client: APIClient, me: Player) -> None:
 
 
 class TestCeilings:
-    """How far from me a client may ask."""
+    """The widest band and window of ranks that a client may ask for."""
 
     def test_ten_bands_of_the_index(self, client: APIClient, me: Player) -> None:
         assert ask(client, "band=50,100")["band"] == [50, 100]  # As the README shows it, with a band of 10

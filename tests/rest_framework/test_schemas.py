@@ -1,4 +1,4 @@
-"""What a parameter takes is what its schema says."""
+"""A parameter accepts what its schema allows."""
 
 from __future__ import annotations
 

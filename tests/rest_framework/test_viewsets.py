@@ -64,7 +64,7 @@ def test_queries(client: APIClient, me: Player, django_assert_num_queries: Any) 
 
 
 class TestTypes:
-    """What JSON makes of each type of score, and of a distance between two."""
+    """Each type of score, and of distances, in JSON."""
 
     COLUMNS = {
         "integer": (ByInteger, [2**53 - 1, 2**53 - 2], [2**53 - 1, 2**53 - 2], [10, 10]),
@@ -105,7 +105,7 @@ class TestTypes:
 
 
 class TestSerializer:
-    """What a project's own serializer adds."""
+    """A project's own serializer."""
 
     def test_adds_its_fields(self, client: APIClient, me: Player) -> None:
         results = client.get("/api/opponents/").json()["results"]
@@ -155,7 +155,7 @@ class TestSerializer:
 
 
 class TestProtocol:
-    """What comes from REST framework itself."""
+    """Features of REST framework itself."""
 
     def test_every_answer_is_uncacheable(self, client: APIClient, anonymous: APIClient, me: Player) -> None:
         for response in (client.get(URL), client.get(URL, {"n": 0}), anonymous.get(URL)):
@@ -297,7 +297,7 @@ class TestNotRanked:
 
 
 class TestIndexes:
-    """Which index is asked."""
+    """The index of a request."""
 
     def test_by_name(self, staff: APIClient, me: Player) -> None:
         for name, ranks in (("player", {101: 20, 99: 22}), ("ascending", {99: 20, 101: 22})):

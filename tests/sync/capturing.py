@@ -1,4 +1,4 @@
-"""What tests of capture look at: marks, triggers, and what migrations do to them."""
+"""Helpers for tests of capture: marks, triggers, and migrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sync tests watch and control: round trips, time, a second connection, a server of their own."""
+"""Fixtures of the sync tests: round trips, time, a second connection, a server of their own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """What is pushed from now on: the index, and its members with their scores."""
+    """The pushes from now on: the index, and its members with their scores."""
     pushed: list[tuple[str, dict[str, Any]]] = []
     apply_changes = Store.apply_changes
 
@@ -170,7 +170,7 @@ def use_redis(settings: Any, url: str, **options: Any) -> None:
 
 
 def refused_within(seconds: float, index: type[RankIndex], error: type[IndexUnavailable]) -> bool:
-    """Whether reads, tried again and again, are turned away before the time is up."""
+    """Return True if reads, tried again and again, are turned away before the time is up."""
     deadline = monotonic() + seconds
     while monotonic() < deadline:
         try:

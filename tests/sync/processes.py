@@ -42,7 +42,7 @@ def manage(*args: str, pause: bool = False, freeze: str = "", **options: Any) ->
 
 
 def on_terminal(*args: str) -> str:
-    """What a management command writes to a terminal of 120 columns."""
+    """The output of a management command in a terminal of 120 columns."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
     with manage(*args, stderr=theirs) as process:

@@ -193,7 +193,7 @@ def hanging(settings: Any, clock: Clock) -> Iterator[socket.socket]:
 
 
 def connections_to(server: socket.socket) -> int:
-    """How many clients have connected. Each must have hung up by itself: else this waits, and fails."""
+    """The number of clients that have connected. Each must have hung up by itself: else this waits, and fails."""
     server.setblocking(False)
     count = 0
     while True:

@@ -56,7 +56,7 @@ def own() -> set[Any]:
 
 
 def believed() -> bool:
-    """Whether it is promised to be right: healthy, and no mark waits."""
+    """Return True if it is promised to be right: healthy, and no mark waits."""
     return examine(INDEX) is Verdict.HEALTHY and not Mark.objects.filter(index=INDEX.name).exists()
 
 
@@ -365,7 +365,7 @@ def test_an_install_that_is_killed_anywhere(elsewhere: Callable[..., Any]) -> No
 
 
 def installs_before(last: int, others: Callable[[], None], elsewhere: Callable[..., Any]) -> bool:
-    """Whether it takes less than ``last`` statements of ours to install triggers, after each of which others act."""
+    """Return True if triggers are installed in less than ``last`` statements, after each of which others act."""
     drop_by_hand(*own())
     with connection.cursor() as cursor:
         cursor.execute("UPDATE testapp_player SET level = level + 1")

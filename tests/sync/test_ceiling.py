@@ -38,7 +38,7 @@ def low(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["triggers", "signals"])
 def capture(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
-    """How changes are captured."""
+    """The capture of changes."""
     if request.param == "triggers":
         yield
         return
@@ -60,7 +60,7 @@ def kept(touched: list[Touched]) -> int:
 
 @pytest.fixture
 def touched(monkeypatch: pytest.MonkeyPatch) -> list[Touched]:
-    """What was kept of each transaction at its push."""
+    """The state of each transaction when it was pushed."""
     seen: list[Touched] = []
     push = Touched.push
 

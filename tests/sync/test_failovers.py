@@ -80,7 +80,7 @@ def front(a: RedisServer, settings: Any) -> Iterator[Link]:
 
 @pytest.fixture
 def wire(a: RedisServer) -> Iterator[Link]:
-    """What a replica hears ``a`` through."""
+    """The link through which a replica follows ``a``."""
     with Link(a.port) as link:
         yield link
 

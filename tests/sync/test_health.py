@@ -279,7 +279,7 @@ def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str], redis_bin
 
 
 class Redeclared(PlayerAscending):
-    """What the next release says of the same index."""
+    """The declaration of the same index in the next release."""
 
     order = ("level", "-is_active")
 

@@ -70,7 +70,7 @@ class TestIsolation:
 
 
 def somebody_waits() -> bool:
-    """Whether a transaction waits for a lock."""
+    """Return True if a transaction waits for a lock."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")

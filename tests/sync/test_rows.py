@@ -1,4 +1,4 @@
-"""What rows make of members: several criteria, facets by every sort of path. And what moves a member between them."""
+"""Members made of rows: several criteria, facets by every sort of path, and moves between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is saved and deleted, by whatever road, and what stands in the index after the commit."""
+"""Saves and deletes of every sort, and the index after the commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Redis does by itself: it throws keys away when memory is short, and its clock may jump."""
+"""Redis's own doings: it evicts keys when memory is short, and its clock may jump."""
 
 from __future__ import annotations
 

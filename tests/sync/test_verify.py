@@ -1,4 +1,4 @@
-"""What is wrong is found, all of it and nothing else, whatever changes meanwhile."""
+"""Verification finds all that is wrong and nothing else, whatever changes meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables and columns an index reads, told from its queryset alone."""
+"""The tables and columns that an index reads, found from its queryset."""
 
 from __future__ import annotations
 

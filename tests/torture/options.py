@@ -40,7 +40,7 @@ KINDS: Final = {
 """The relative frequency of each strike. Those that a deployment can't have are left out."""
 
 REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
-"""What leads to a new build, which repairs what is wrong."""
+"""Operations that lead to a new build, which repairs what is wrong."""
 
 BREAKS: Final = (
     "token_after_read",

@@ -1,4 +1,4 @@
-"""What a run has done, and what it has found."""
+"""The work and the findings of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Outcome"]
 
 @dataclass
 class Outcome:
-    """What a run has done, and what it has found."""
+    """The work and the findings of a run."""
 
     title: str
     rounds: int = 0
