@@ -24,7 +24,7 @@ def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
         return None
     try:
         values = [_loaded(member, *follow(index.model, path)) for path in index.ordering.paths]
-        score, tie = index.ordering.encoder()(values)
+        score, tie = index.ordering.encode(values)
     except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError):
         return None
     return float(score), tie + index.to_text(member).encode()

@@ -13,7 +13,7 @@ from django_zrank.engine import sending
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
 from django_zrank.store import Health, Store
-from django_zrank.sync import drain, health, marks, push
+from django_zrank.sync import drain, health, marks, push, terms
 
 __all__ = ["BREAKS"]
 
@@ -87,8 +87,8 @@ def _no_replay() -> None:
     def nothing(index: Any, position: Any, *, noted: Any, server: str) -> int | None:
         return replay(index, (2**31, 0), noted=noted, server=server)
 
-    replay = health.replay
-    health.replay = nothing  # type: ignore[assignment]
+    replay = terms.replay
+    terms.replay = nothing  # type: ignore[assignment]
 
 
 def _no_guard_key() -> None:

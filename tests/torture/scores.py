@@ -342,9 +342,9 @@ def settle_without_number() -> None:
 
 def leave_out_reconcile() -> None:
     """Accept servers without making what is pending there what the column lacks."""
-    from django_zrank.sync import health, rebuild
+    from django_zrank.sync import rebuild, terms
 
-    health.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
+    terms.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
 
 
 BREAKS: Final = {"no_number": settle_without_number, "no_reconcile": leave_out_reconcile}
