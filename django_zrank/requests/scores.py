@@ -17,7 +17,7 @@ LIMIT = 1000
 """The most members that one call touches."""
 
 CHANGES = 200
-"""The most scores that one call changes, counting each ranking that a member stands in: all are changed at once."""
+"""The most scores that one call changes where each member stands in one ranking: all are changed at once."""
 
 _TOUCHED = 400
 """The most members that are touched in one round trip."""
