@@ -150,6 +150,14 @@ def test_round_trips_are_counted() -> None:
     both, view = divide(Bare, 16, levels(6000, 50)), Bare.ranking.view.by("ordinal")
     both.of_shards(BarePosition("7"), view)
     assert both.rounds == 2
+    position = both.of_whole(BarePosition("7"), view)
+    for place, rounds in ((0.0, b"7"), 1), ((1.0, b"7"), 3):
+        assert both.of_shards(BarePosition("7", place), view) == position
+        assert both.rounds == rounds
+        located = Locate(["7"], [place], checked=True)
+        assert both.of_shards(located, view.by("dense")).found[0].before == 120
+        assert both.rounds == rounds
+    assert both.of_shards(BarePosition("none", (0.0, b"none")), view) is None
     both.of_shards(PageAt(0, 10), view)
     assert both.rounds == 1
     both.of_shards(PageAround("3777", 10), view)

@@ -46,6 +46,9 @@ class Locate(NamedTuple):
     """Of each, where it was found: its score, and how it is stored. Over shards, what stands before these is counted,
     in one round trip less. Otherwise each is looked up all the same."""
 
+    checked: bool = False
+    """True if the members must still be at these places, and are looked up if one is not."""
+
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _PART // 4 if view.searches_ties else _PART
 
@@ -61,6 +64,9 @@ class BarePosition(NamedTuple):
     """The number of members before one; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
+
+    place: tuple[float, bytes] | None = None
+    """Its place, as far as the caller knows (see ``Locate``)."""
 
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"

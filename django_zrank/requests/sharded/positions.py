@@ -14,17 +14,17 @@ __all__ = ["bare_position", "find_places", "locate"]
 
 
 def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
-    """Locations of members. Two round trips for 25 of them; one where their places are known. Only ordinals need
+    """Locations of members. Two round trips for 25 of them; one if their places are known. Only ordinals need
     positions: with the other ranks, those returned just tell the order of these members.
 
     ``again``: begin again where a member has moved between the two.
     """
-    ordinal, again = view.method == "ordinal", again and not question.places
+    ordinal, again = view.method == "ordinal", again and (question.checked or not question.places)
 
     def count(places: dict[str, Place]) -> Request[Locations]:
         def answer(counted: Counted) -> Locations | Request[Locations]:
             if again and counted.here < len(places):
-                return locate(question, view, shards, again=False)
+                return locate(Locate(question.members), view, shards, again=bool(question.places))
             order = {place: at for at, place in enumerate(sorted(places.values(), reverse=view.reverse))}
             found = {
                 member: Location(before if ordinal else order[place], before, place.stored, place.score)
@@ -41,7 +41,8 @@ def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) 
 
 def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:
     """The number of members before one; None if it is not ranked."""
-    return locate(Locate([question.member]), view, shards).then(
+    places = [question.place] if question.place else []
+    return locate(Locate([question.member], places, checked=True), view, shards).then(
         lambda locations: locations.found[0] and locations.found[0].position
     )
 
