@@ -22,9 +22,10 @@ def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     """
     if len(index.parts) == 1 or index.rule or not isinstance(member, models.Model):
         return None
+    encode = index.ordering.encode
     try:
         values = [_loaded(member, *follow(index.model, path)) for path in index.ordering.paths]
-        score, tie = index.ordering.encode(values)
+        score, tie = encode(values)
     except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError):
         return None
     return float(score), tie + index.to_text(member).encode()
