@@ -193,6 +193,16 @@ def test_shards_are_asked_of_replicas(pair: Pair) -> None:
         assert answer == ask(ranking) == ask(Replicated.ranking)
 
 
+@pytest.mark.parametrize("pair", [that_pair, DEPLOYMENTS[-1]], indirect=True)
+def test_ranks_of_members_drawn_are_asked_of_replicas(pair: Pair) -> None:
+    ranking = sharded(Replicated, 3).ranking
+    drawn, from_replica = pair.answers(lambda: ranking.using("replica").recommend(7, 5))
+    assert from_replica
+    ranks, from_replica = pair.answers(lambda: {entry.pk: entry.rank for entry in drawn})
+    assert from_replica
+    assert ranks == ranking.ranks(ranks)
+
+
 @on_its_own
 def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
     """One is enough: what this process has just written to it must not be missed."""

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from django_zrank.rest_framework import LeaderboardViewSet
+from django_zrank.rest_framework.serializers import UnrankedSerializer
 from tests.rest_framework.urls import (
     AllValues,
     Board,
@@ -20,6 +21,7 @@ from tests.rest_framework.urls import (
     Regional,
     SameNames,
     Tied,
+    Unranked,
     board,
     view,
 )
@@ -55,6 +57,8 @@ urlpatterns = [
     path("own/values/", board(index=Tied, serializer_class=AllValues)),
     path("own/name/", board(lookup_field="name")),
     path("own/same-names/", view(serializer_class=SameNames)),
+    path("own/unranked/", view(serializer_class=UnrankedSerializer)),
+    path("own/unranked-rows/", view(serializer_class=Unranked)),
     path(
         "own/linked/", view(index=Regional, serializer_class=LinkedEntry, allow_seed=True, allow_groups=True)
     ),

@@ -236,6 +236,13 @@ def test_an_index_that_the_path_names(schema: Any) -> None:
     assert named(schema, "/any/{index}/draw/")["band"]["schema"]["anyOf"]
 
 
+def test_a_rank_that_is_left_out(schema: Any) -> None:
+    components = schema["components"]["schemas"]
+    assert components["PlayerUnranked"]["properties"].keys() == {"pk", "score"}
+    both = components["PlayerUnrankedWithUnranked"]["allOf"]
+    assert both[0] == {"$ref": "#/components/schemas/PlayerUnranked"}
+
+
 def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Any, user: Any) -> None:
     for path, query in (
         (PATHS["list"], {"page_size": 3}),
@@ -247,6 +254,8 @@ def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: An
         (PATHS["draw"], {}),
         ("/own/linked/", {"bio": "kantou", "seed": 7}),
         ("/own/same-names/", {}),
+        ("/own/unranked/", {}),
+        ("/own/unranked-rows/", {}),
         ("/own/offset/", {}),
         ("/own/values/", {"bio": "kantou"}),
         ("/api/leaderboard/", {"page": 1}),

@@ -105,6 +105,12 @@ class SameNames(serializers.ModelSerializer[Player]):
         fields = ["name", "pk", "score"]
 
 
+class Unranked(PlayerSerializer):
+    """Rows without a rank."""
+
+    rank = None
+
+
 class OtherNames(serializers.ModelSerializer[Player]):
     """A field with a name of the ranking's, which shows something else."""
 
