@@ -5,13 +5,17 @@ from __future__ import annotations
 from functools import cache, wraps
 from typing import Any
 
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension, OpenApiViewExtension
+from drf_spectacular.extensions import (
+    OpenApiSerializerExtension,
+    OpenApiSerializerFieldExtension,
+    OpenApiViewExtension,
+)
 from drf_spectacular.openapi import AutoSchema
 
 from .openapi import IndexAutoSchema
 from .schemas import Schema, key_schema, one_of, score_schema
 
-__all__ = ["IndexViewExtension", "KeyExtension", "ScoreExtension"]
+__all__ = ["ChangeExtension", "IndexViewExtension", "KeyExtension", "ScoreExtension"]
 
 
 class IndexViewExtension(OpenApiViewExtension):
@@ -68,3 +72,14 @@ class ScoreExtension(KeyExtension):
 
     target_class = "django_zrank.rest_framework.serializers.ScoreField"
     schema_of = staticmethod(score_schema)
+
+
+class ChangeExtension(OpenApiSerializerExtension):
+    """The body of a change of scores, which has no other fields."""
+
+    target_class = "django_zrank.rest_framework.scores.Change"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Schema:
+        schema: Schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**schema, "additionalProperties": False}

@@ -199,6 +199,8 @@ def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any
     throttled = schema["paths"]["/throttled/{id}/"]["post"]["responses"]
     assert set(throttled) == statuses | {"429"}
     assert set(throttled["429"]["headers"]) == {"Retry-After"}
-    change = schema["components"]["schemas"]["VideoChange"]["properties"]["by"]
+    body = schema["components"]["schemas"]["VideoChange"]
+    assert body["additionalProperties"] is False
+    change = body["properties"]["by"]
     assert (change["type"], change["default"], change["maximum"]) == ("integer", 1, 2**53)
     assert schema["components"]["schemas"]["PricesChange"]["required"] == ["value"]
