@@ -56,16 +56,15 @@ class Pace:
         ``groups``: items, with what each of them costs. A piece is a list of slices of groups. An item that costs more
         than the budget makes a piece of its own. Without items, one call is made with an empty piece.
         """
-        for number, (piece, spent) in enumerate(self._pieces(groups)):
-            if piece or not number:
-                reply, seconds = call(piece)
-                self.note(spent, seconds)
-                yield reply
+        for piece, spent in self.pieces(groups):
+            reply, seconds = call(piece)
+            self.note(spent, seconds)
+            yield reply
 
-    def _pieces(
+    def pieces(
         self, groups: Iterable[tuple[int, Sequence[Item]]]
     ) -> Iterator[tuple[list[Sequence[Item]], int]]:
-        """Pieces with their costs; the last one may be empty."""
+        """Pieces with their costs; without items, an empty one."""
         piece: list[Sequence[Item]] = []
         spent = 0
         for price, items in groups:

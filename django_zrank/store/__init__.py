@@ -7,7 +7,7 @@ from .health import Health, Serving
 from .pending import Flight, Pending
 from .touches import Swept, Touches
 from .verifying import Pieces, Standing, Verifying
-from .writing import LOAD_LIMIT, Applied, Change, Epoch, Writing
+from .writing import LOAD_LIMIT, Applied, Change, Epoch, Packed, Writing
 
 __all__ = [
     "LOAD_LIMIT",
@@ -17,6 +17,7 @@ __all__ = [
     "Flight",
     "Health",
     "Number",
+    "Packed",
     "Pieces",
     "Standing",
     "Store",

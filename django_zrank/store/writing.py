@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from ..requests.pace import Pace
 from ..scripts import Script
 from .base import Base
 
-__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Writing"]
+__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Packed", "Writing"]
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild: what is in memory at once."""
@@ -64,6 +64,21 @@ class Change(NamedTuple):
 
     membership: bytes = b""
     """See :class:`~django_zrank.codec.layout.Layout`."""
+
+
+Row = tuple[str, Number, bytes]
+"""A :class:`Change` of a rebuild, its member as text."""
+
+
+class Packed(NamedTuple):
+    """Rows as ``load_rows.lua`` takes them."""
+
+    rows: int
+    cost: int
+    """In look-ups and writes."""
+
+    packed: str
+    ties: bytes
 
 
 _Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
@@ -151,18 +166,13 @@ class Writing(Base):
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
-    def load_rows(self, building: str, rows: Collection[tuple[str, Number, bytes]]) -> bool:
-        """Add members (each a :class:`Change`, its member as text) to what is being built, in pieces. False: it was
-        superseded."""
-        keys = self.keys
-        script = scripts.LOAD_ROWS
-        touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
-        ends: tuple[Any, ...] = ()
-        if self.rule:
-            script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
-            ends = (self.rule, self.flushed or 0)
+    def load_rows(self, building: str, rows: Collection[Row]) -> bool:
+        """Add members to what is being built, in pieces. False: it was superseded."""
+        return all(self.load(building, piece) for piece in self.pack(rows))
 
-        def load(piece: Sequence[Sequence[tuple[str, Number, bytes]]]) -> tuple[bool, float]:
+    def pack(self, rows: Collection[Row]) -> Iterator[Packed]:
+        """Rows in pieces, to be loaded one by one."""
+        for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2)):
             groups, ties = [], []
             for alike in piece:
                 members, scores, memberships = zip(*alike, strict=True)
@@ -173,11 +183,21 @@ class Writing(Base):
                 if tied:
                     ties += [membership[:tied] for membership in memberships]
             packed = json.dumps(groups, separators=(",", ":"))
-            arguments = (building, *self._layout, packed, b"".join(ties), *ends)
-            verdict, *spent = self._call(script, touched, arguments)
-            return verdict == b"done", sum(spent) / 1e6
+            yield Packed(sum(map(len, piece)), cost, packed, b"".join(ties))
 
-        return all(_pace(self.name, "load").run(load, self._grouped(rows, fixed=2, each=2)))
+    def load(self, building: str, piece: Packed) -> bool:
+        """Add the members of a piece to what is being built. False: it was superseded."""
+        keys = self.keys
+        script = scripts.LOAD_ROWS
+        touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
+        ends: tuple[Any, ...] = ()
+        if self.rule:
+            script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
+            ends = (self.rule, self.flushed or 0)
+        arguments = (building, *self._layout, piece.packed, piece.ties, *ends)
+        verdict, *spent = self._call(script, touched, arguments)
+        _pace(self.name, "load").note(piece.cost, sum(spent) / 1e6)
+        return bool(verdict == b"done")
 
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.

@@ -19,7 +19,7 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSupersed
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
-from ..store import LOAD_LIMIT, Number, Store
+from ..store import LOAD_LIMIT, Number, Packed, Store
 from .flush import are_lost, reconcile
 from .idle import asleep_since, write_touches
 from .marks import retire, waiting_ids
@@ -88,10 +88,11 @@ def rebuild(
         reach.each(builds, lambda part: builds[part].start(polite=polite))
         reach.require(parts)
         # An exception keeps its frames alive, and these an open query.
-        with closing(_batches(index, builds, batch_size)) as batches:
-            for batch, _ in prefetch(partial(_load, reach, builds), batches):
-                members += len(batch)
-                progress(len(batch))
+        with closing(_calls(index, builds, batch_size)) as calls:
+            for (_, _, complete), _ in prefetch(partial(_load, reach, builds), calls):
+                if complete:
+                    members += complete
+                    progress(complete)
         swapped = reach.each(builds, lambda part: builds[part].swap(asleep))
         reach.require(parts)
         if all(part in swapped for part in index.parts):
@@ -114,6 +115,10 @@ def rebuild(
     return members
 
 
+_Call = tuple["RankIndex", Packed, int]
+"""A part, some of its rows, and the number of rows of the batch that these complete."""
+
+
 class _Build:
     """A part that is rebuilt. Each step raises ``RebuildSuperseded`` where another rebuild went first."""
 
@@ -133,8 +138,8 @@ class _Build:
         self.has_begun = True
         self.require(self.rows.update(building=self.name))
 
-    def load(self, rows: list[tuple[str, Number, bytes]]) -> None:
-        self.require(self.store.load_rows(self.name, rows))
+    def load(self, piece: Packed) -> None:
+        self.require(self.store.load(self.name, piece))
 
     def swap(self, asleep: int | None) -> tuple[str, int]:
         """Put it in the place of the live generation. Returns the generation, and the term."""
@@ -154,9 +159,9 @@ class _Build:
             raise _superseded(self.part)
 
 
-def _load(reach: Reach, builds: Mapping[RankIndex, _Build], rows: list[tuple[str, Number, bytes]]) -> None:
-    own = reach.index.split(rows, itemgetter(0))
-    reach.each(own, lambda part: builds[part].load(own[part]))
+def _load(reach: Reach, builds: Mapping[RankIndex, _Build], call: _Call) -> None:
+    part, piece, _ = call
+    reach.each([part], lambda part: builds[part].load(piece))
     reach.require(builds)
 
 
@@ -190,10 +195,26 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(
+def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Call]:
+    """The calls that load the rows, in batches of ``size`` rows for each part that is built if that is not too many.
+    While Redis is at a call, as many rows of the next batch are read."""
+    with closing(_rows(index, builds, size)) as rows:
+        batch = list(islice(rows, max(size, min(size * len(builds), _MOST))))
+        while batch:
+            coming: list[tuple[str, Number, bytes]] = []
+            left = len(batch)
+            for part, own in index.split(batch, itemgetter(0)).items():
+                for piece in builds[part].store.pack(own):
+                    left -= piece.rows
+                    yield part, piece, 0 if left else len(batch)
+                    coming += islice(rows, piece.rows)
+            batch = coming
+
+
+def _rows(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
-) -> Generator[list[tuple[str, Number, bytes]]]:
-    """The rows of the parts that are built, ``size`` for each of them if that is not too many."""
+) -> Generator[tuple[str, Number, bytes]]:
+    """The rows of the parts that are built."""
     order, to_text = index.ordering.ascending(map(F, index.ordering.paths)), index.to_text
     queryset = select(index, *order)
     stores = [
@@ -205,9 +226,7 @@ def _batches(
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)
-        most = max(size, min(size * len(builds), _MOST))
-        while batch := list(islice(rows, most)):
-            yield batch
+        yield from rows
 
 
 @contextmanager

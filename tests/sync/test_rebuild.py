@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from threading import Event, Thread
 from typing import Any
@@ -76,13 +76,13 @@ def stale(zrank: Redis) -> dict[str, float]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     """The rows that are loaded from now on."""
     loaded: list[list[Any]] = []
-    load_rows = Store.load_rows
+    pack = Store.pack
 
-    def record(store: Store, building: str, rows: Iterable[Any]) -> bool:
+    def record(store: Store, rows: Any) -> Iterator[Any]:
         loaded.append(list(rows))
-        return load_rows(store, building, loaded[-1])
+        return pack(store, loaded[-1])
 
-    monkeypatch.setattr(Store, "load_rows", record)
+    monkeypatch.setattr(Store, "pack", record)
     return loaded
 
 
@@ -327,10 +327,10 @@ def test_stopped_by_an_error_it_leaves_the_live_index_and_nothing_else(
 
 def test_stopped_by_the_database(stale: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> Iterator[Any]:
-        yield [("n1", 1, b"")]
+        yield ("n1", 1, b"")
         raise DatabaseError("gone away")
 
-    monkeypatch.setattr(module, "_batches", fail)
+    monkeypatch.setattr(module, "_rows", fail)
     with pytest.raises(DatabaseError):
         rebuild(INDEX)
     assert contents(NicknameRank) == STALE
@@ -545,7 +545,7 @@ def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch:
     assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n3"]
 
 
-@pytest.mark.parametrize("where", ["load_rows", "progress"])
+@pytest.mark.parametrize("where", ["load", "progress"])
 def test_the_connection_can_be_used_where_a_rebuild_failed(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -555,8 +555,8 @@ def test_the_connection_can_be_used_where_a_rebuild_failed(
     def fail(*args: Any) -> Any:
         raise IndexUnavailable("out of reach")
 
-    if where == "load_rows":
-        monkeypatch.setattr(Store, "load_rows", fail)
+    if where == "load":
+        monkeypatch.setattr(Store, "load", fail)
     with pytest.raises(IndexUnavailable) as failure:
         rebuild(
             PlayerAscending.instance(),

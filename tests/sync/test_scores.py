@@ -287,20 +287,20 @@ def test_a_rebuild_takes_what_is_pending_and_what_comes_meanwhile(
 ) -> None:
     first, second, third = videos
     VideoRank.scores.increment(first, 5)
-    loaded = STORE.load_rows.__func__  # type: ignore[attr-defined]
+    loaded = STORE.load.__func__  # type: ignore[attr-defined]
 
-    def load(store: Store, building: str, rows: Any) -> bool:
+    def load(store: Store, building: str, piece: Any) -> bool:
         # Before it is loaded, after its row was read: in the column by now, and flushed again.
         VideoRank.scores.increment({first: 1, second: 1})
         flush(INDEX)
-        done: bool = loaded(store, building, rows)
+        done: bool = loaded(store, building, piece)
         VideoRank.scores.increment({first: 1, third: 1})
         flush(INDEX)
         if current_thread() is not main_thread():
             connections.close_all()
         return done
 
-    monkeypatch.setattr(Store, "load_rows", load)
+    monkeypatch.setattr(Store, "load", load)
     rebuild(INDEX)
     assert sorted(contents(VideoRank).values()) == [17, 21, 31]
     drain(INDEX)

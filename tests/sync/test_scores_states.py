@@ -243,23 +243,23 @@ class Scores(RuleBasedStateMachine):
     @rule(kept=st.booleans(), dies=st.booleans())
     def rebuild(self, kept: bool, dies: bool) -> None:
         """A rebuild, in which scores change and are flushed after its rows were read; it may be killed then."""
-        loaded = Store.load_rows
+        loaded = Store.load
 
-        def load(store: Store, building: str, rows: Any) -> bool:
+        def load(store: Store, building: str, piece: Any) -> bool:
             try:
                 self.change(0, 3)
                 if kept:
                     for part, one in zip(self.index.parts, self.stores, strict=True):
                         row = Generation.objects.get(index=part.name)
                         one.take_pending(row.term, row.flushed, 1000)
-                done = loaded(store, building, rows)
+                done = loaded(store, building, piece)
                 self.change(0, 4)
             finally:
                 if current_thread() is not main_thread():
                     connections.close_all()
             return done
 
-        with mock.patch.object(Store, "load_rows", load), suppress(Killed):
+        with mock.patch.object(Store, "load", load), suppress(Killed):
             if dies:
                 with (
                     mock.patch.object(Store, "swap_rebuilt", kill),

@@ -15,7 +15,7 @@ _PAUSED: Final = (
     "begin_write",
     "apply_changes",
     "start_rebuild",
-    "load_rows",
+    "load",
     "swap_rebuilt",
     "check_health",
     "adopt_server",
