@@ -19,7 +19,7 @@ LIMIT = 1000
 CHANGES = 200
 """The most scores that one call changes where each member stands in one ranking: all are changed at once."""
 
-_TOUCHED = 400
+_TOUCHED = 200
 """The most members that are touched in one round trip."""
 
 
