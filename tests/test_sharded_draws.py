@@ -149,6 +149,18 @@ def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
     assert not {*first} & {*drawn(both.of_shards(remembered._replace(place=(1.0, b"1500")), view))}
 
 
+@pytest.mark.parametrize("small", [0, 16])
+def test_members_with_the_same_score_are_drawn_for_their_own_side(small: int) -> None:
+    both, view = divide(Bare, 3, levels(90, 9)), Bare.ranking.view
+    order = sorted(range(1, 91), key=lambda pk: (pk // 9, str(pk)))
+    me, below = order[45], {*map(str, order[:45])}
+    with mock.patch.object(sampling, "_SMALL", small):
+        for seed in range(5):
+            some = drawn(both.of_shards(Draw(str(me), 20, [(90, 90)], seed=seed), view))
+            assert len(below & {*some}) == 10
+        assert len({*drawn(both.of_shards(Draw(str(me), 89, [(90, 90)], seed=1), view))}) == 89
+
+
 def test_few_shards_are_asked_where_there_are_many() -> None:
     both, view = divide(Bare, 32, levels(16_000, 20)), Bare.ranking.view.by("ordinal")
     asked = []
