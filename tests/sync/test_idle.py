@@ -496,15 +496,17 @@ def test_a_sweep_removes_nobody_who_was_written_since_it_looked(videos: type[Ran
 
 
 def test_a_sweep_into_a_rebuild_that_began_since_it_looked(videos: type[RankIndex]) -> None:
-    index, made = videos.instance(), make(20, 1)
-    remove = idle_module._remove
+    index, store, made = videos.instance(), store_of(videos), make(20, 1)
+    remove, building = idle_module._remove, index.new_generation()
 
-    def rebuild_first(*args: Any) -> Any:
-        rebuild(index)
+    def begin_first(*args: Any) -> Any:
+        health = store.check_health()
+        store.start_rebuild(building, owner=health.owner, server=health.server, term=int(health.term))
         return remove(*args)
 
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", rebuild_first):
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", begin_first):
         sweep(index)
+        store.abandon_rebuild(building)
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
 
