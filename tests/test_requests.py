@@ -3,8 +3,11 @@ one over shards."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pkgutil
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -14,12 +17,16 @@ from django_zrank.engine import executor
 from django_zrank.engine.executor import Executor
 from django_zrank.filters import Clause, Scope
 from django_zrank.keys import Keys
+from django_zrank.ranking import Ranking
 from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.request import Call, Request, Several, merge
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.requests.sharded import _ANSWERS as SHARDED_ANSWERS
+from django_zrank.requests.sharded import sampling as sharded_sampling
 from django_zrank.requests.view import View
+from django_zrank.sql import reader as sql_reader
+from django_zrank.sql import sampling as sql_sampling
 from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
 
 KEYS = Keys.of("zrank", "player")
@@ -117,6 +124,28 @@ def test_every_question_has_an_answer_by_sql() -> None:
 def test_every_question_has_an_answer_over_shards() -> None:
     for_one_shard = {ChangeScores, Touch}  # each writes members of one shard
     assert questions() - for_one_shard == set(SHARDED_ANSWERS)
+
+
+def unread(*modules: ModuleType) -> set[str]:
+    """The fields of a draw that no code of ``modules`` reads."""
+    nodes = [node for module in modules for node in ast.walk(ast.parse(inspect.getsource(module)))]
+    return set(Draw._fields) - {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
+    of_redis = {"stream", "given"}  # random bytes of one draw after another, and what the answer shows
+    assert unread(sharded_sampling) == of_redis
+    assert unread(sql_sampling, sql_reader) == of_redis | {
+        "seed",
+        "reach",
+        "place",
+    }  # numbers() reads the seed
+
+
+def test_recommend_many_has_the_parameters_of_recommend() -> None:
+    one, many = (inspect.signature(verb).parameters for verb in (Ranking.recommend, Ranking.recommend_many))
+    assert one.keys() - many.keys() == {"member", "where", "seed"}
+    assert many.keys() - one.keys() == {"members"}
 
 
 def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
