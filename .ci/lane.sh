@@ -16,17 +16,33 @@ need() {
     command -v apt-get >/dev/null || cannot_run "$command is missing, and there is no apt-get"
     [[ $EUID == 0 ]] || cannot_run "$command is missing: apt-get install $*"
     export DEBIAN_FRONTEND=noninteractive
+    exec 9>"$RUN/apt.lock" # What another lane prepares installs, too.
+    flock 9
     local apt=(apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
     if [[ ! -e $RUN/apt-updated ]]; then
-        "${apt[@]}" update || cannot_run "apt-get update failed"
+        "${apt[@]}" update 9>&- || cannot_run "apt-get update failed"
         touch "$RUN/apt-updated"
     fi
     echo "installing $*"
-    "${apt[@]}" install --no-install-recommends --yes "$@" >"$LANE_DIR/apt.log" 2>&1 || {
+    "${apt[@]}" install --no-install-recommends --yes "$@" >"$LANE_DIR/apt.log" 2>&1 9>&- || {
         tail -n 30 "$LANE_DIR/apt.log"
         cannot_run "apt-get install $* failed"
     }
+    exec 9>&-
     command -v "$command" >/dev/null || cannot_run "$* installed, but there is no $command"
+}
+
+# prepared: go on if .ci/prepare/LANE has succeeded, which ran beside the other lanes; else end as it did.
+prepared() {
+    cat "$LANE_DIR/prepare.log"
+    ((PREPARED == 0)) || exit "$PREPARED"
+}
+
+# namespaces: run the script that calls this anew, in a mount and a process namespace of its own.
+namespaces() {
+    [[ ! ${IN_NAMESPACES:-} ]] || return 0
+    unshare --mount --pid --fork true || cannot_run "unshare is not allowed here"
+    IN_NAMESPACES=1 exec unshare --mount --pid --fork --kill-child bash "$0"
 }
 
 # venv GROUP...: the virtual environment that the lanes share (VENV), with these dependency groups added.
