@@ -22,11 +22,15 @@ def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     """
     if len(index.parts) == 1 or index.rule or not isinstance(member, models.Model):
         return None
+    fields = [[*follow(index.model, path)] for path in index.ordering.paths]
     encode = index.ordering.encode
     try:
-        values = [_loaded(member, *follow(index.model, path)) for path in index.ordering.paths]
+        values = [_loaded(member, *path) for path in fields]
+    except LookupError:
+        return None
+    try:
         score, tie = encode(values)
-    except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError):
+    except (ArithmeticError, AttributeError, TypeError, ValueError):  # an expression, or text
         return None
     return float(score), tie + index.to_text(member).encode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -12,12 +13,14 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_zrank import RankIndex
 from django_zrank.requests.positions import Locate
+from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 from django_zrank.rows import place_of
+from tests.populations import fill
 from tests.sharded import divide, sharded
 from tests.test_sharded_reads import START, Bare, Tied, Wide
 from tests.testapp.models import Account, Club, Competitor, Employee, Player, Profile, Team, Ticket
-from tests.testapp.zrank import AccountRank, EmployeeRank, PlayerRank
+from tests.testapp.zrank import AccountRank, EmployeeRank, PlayerAscending, PlayerRank
 
 
 class TeamRank(RankIndex):
@@ -81,3 +84,33 @@ def test_it_is_not_told() -> None:
         Player(pk=7, level=F("level") + 1),
     ):
         assert place(PlayerRank, other) is None
+
+
+VERBS: dict[str, Callable[[Any, Any], Any]] = {
+    "rank": lambda ranking, member: ranking.rank(member),
+    "rank with ties": lambda ranking, member: ranking.by("competition").rank(member),
+    "entry": lambda ranking, member: ranking.entry(member),
+    "percentile": lambda ranking, member: ranking.percentile(member),
+    "recommend": lambda ranking, member: len(ranking.recommend(member, 4, band=9)),
+    "recommend_many": lambda ranking, member: [
+        len(found) for _, found in ranking.recommend_many([member], 4, band=9)
+    ],
+}
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize("ask", VERBS.values(), ids=VERBS)
+def test_it_saves_a_round_trip(ask: Callable[[Any, Any], Any], sent: list[Request[Any]]) -> None:
+    index = sharded(PlayerAscending, 3)
+    fill(index, {pk: pk for pk in range(1, 200)})
+    index.ranking.count()  # which looks at the servers' health
+
+    def answer(member: Any) -> tuple[Any, int]:
+        sent.clear()
+        return ask(index.ranking, member), len(sent)
+
+    expected, round_trips = answer(100)
+    assert round_trips == 2
+    assert answer(Player(pk=100, level=100)) == (expected, 1)
+    for level in (101, "x", F("level") + 1, None):  # out of date, or not known
+        assert answer(Player(pk=100, level=level))[0] == expected
