@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,7 @@ from django_zrank.requests.sampling import Draw
 from django_zrank.requests.sharded import over_shards, sampling
 from django_zrank.requests.view import ALL, View
 from tests.sharded import COUNTS, Both, divide
-from tests.test_sharded_reads import ROWS, Bare, Tied, Wide, levels, quick, rankings
+from tests.test_sharded_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -292,3 +293,29 @@ def test_members_of_a_side_leave_between_two_rounds() -> None:
     assert sent < 30
     assert len(set(drawn(request))) == len(request.drawn)
     assert not {*drawn(request)} & {*excluded}
+
+
+def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
+    """Those drawn in the first one have other tie bytes by the second."""
+    rows = {
+        pk: {"points": 5, "joined": START + timedelta(days=pk), "region": None, "platform": None}
+        for pk in range(1, 121)
+    }
+    both, view = divide(Tied, 2, rows), Tied.ranking.view.by("ordinal")
+    split = view.layout.split
+    question = Draw("120", 30, [(0, 0)], "score", [str(pk) for pk in range(1, 80)], None, 0)
+    answer: Any = over_shards(question, view, both.shards)
+    rounds = 0
+    while isinstance(answer, Request):
+        rounds += 1
+        replies = both.whole.send(answer)
+        for keys in both.shards.keys:
+            held = both.whole.client.zrange(keys.root, 0, -1)
+            ties = [split(stored)[0] for stored in held]
+            moved = {tie + split(stored)[1]: 5 for tie, stored in zip(reversed(ties), held, strict=True)}
+            both.whole.client.delete(keys.root)
+            both.whole.client.zadd(keys.root, moved)
+        answer = answer.parse(replies)
+    members = [split(stored)[1] for _, stored, _ in answer.drawn]
+    assert rounds > 2
+    assert len({*members}) == len(members) > 20

@@ -111,7 +111,7 @@ class Walk:
         patience: Callable[[int], int],
         own: int | None = None,
     ) -> None:
-        """``is_offered``: tells if a card may be chosen for a side, 0 or 1. ``own``: the shard of the asking one, if
+        """``is_offered``: tells if a card is chosen for a side, 0 or 1. ``own``: the shard of the asking one, if
         few shards are to be asked."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
@@ -126,7 +126,6 @@ class Walk:
 
         self._is_offered = is_offered
         self._own = own
-        self._known: set[bytes] = set()
         self._patience = patience
         self._failed = 0
         self._turns = 0
@@ -230,6 +229,5 @@ class Walk:
         if card is None:
             self._failed += 1
             self.gave_up = self._failed > self._patience(self.candidates)
-        elif self._is_offered(card, side) and card.stored not in self._known:
-            self._known.add(card.stored)
+        elif self._is_offered(card, side):
             self.chosen[side].append(card)

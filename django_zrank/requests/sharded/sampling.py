@@ -82,6 +82,9 @@ class _Drawing:
         self._again = again
         self._shown: dict[bytes, int] = {}
         self._passed_over: list[tuple[int, Place]] = []
+        self._dealt: set[bytes] = set()
+        """Members offered or passed over: one that moves between two round trips may be dealt again."""
+
         excluded = question.excluded
         self._to_key: Any = int if excluded and isinstance(excluded[0], int) else bytes.decode
         self._excluded = {self._to_key(question.member.encode()), *excluded}
@@ -111,8 +114,9 @@ class _Drawing:
 
     def _is_offered(self, card: Place, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
-        if (card > self.me) != bool(side) or self._to_key(who) in self._excluded:
+        if (card > self.me) != bool(side) or who in self._dealt or self._to_key(who) in self._excluded:
             return False
+        self._dealt.add(who)
         if who in self._shown:
             self._passed_over.append((self._shown[who], card))
             return False
@@ -120,6 +124,7 @@ class _Drawing:
 
     def _deal(self, band: _Band) -> Request[Sample | None]:
         self._passed_over.clear()
+        self._dealt.clear()
         least, most = _PATIENCE
         question, count = self.question, len(self.shards.keys)
         # Where members are tested, shards take them from different rankings: the number of one tells nothing of others.
