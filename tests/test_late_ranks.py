@@ -86,6 +86,11 @@ USES: dict[str, Callable[[Any], Any]] = {
     "repr": repr,
     "str": str,
     "format": lambda entry: "%s %s %s %s" % entry,  # noqa: UP031
+    "numbers": lambda entry: "%d %d %d %s" % entry,  # noqa: UP031
+    "number in a sum": lambda entry: (entry + (5,))[2] + 1,  # noqa: RUF005
+    "number in a sum from the other side": lambda entry: ((5,) + entry)[3] + 1,  # noqa: RUF005
+    "pickle of a sum": lambda entry: pickle.loads(pickle.dumps(entry + ())),  # noqa: RUF005
+    "number in a product": lambda entry: (entry * 2)[6] + (2 * entry)[2],
     "pickle": lambda entry: pickle.loads(pickle.dumps(entry)),
     "oldest pickle": lambda entry: pickle.loads(pickle.dumps(entry, 0)),
     "copy": copy.copy,

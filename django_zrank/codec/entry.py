@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import total_ordering
 from threading import Lock
@@ -79,6 +80,9 @@ class LateRank:
     def __hash__(self) -> int:
         return hash(self.fetch())
 
+    def __index__(self) -> int:
+        return operator.index(self.fetch())  # type: ignore[arg-type]
+
     def __repr__(self) -> str:
         return repr(self.fetch())
 
@@ -102,6 +106,17 @@ class LateEntry(Entry):
     def __getitem__(self, at: Any) -> Any:
         found = super().__getitem__(at)
         return tuple(map(_fetched, found)) if isinstance(at, slice) else _fetched(found)
+
+    def __add__(self, other: Any) -> Any:
+        return tuple(self) + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + tuple(self)
+
+    def __mul__(self, times: Any) -> Any:
+        return tuple(self) * times
+
+    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return repr(Entry(*self))
