@@ -348,4 +348,4 @@ def test_the_column_and_what_is_pending_are_the_score(
 @pytest.mark.slow
 @pytest.mark.parametrize(("layout", "write_behind"), list(product(LAYOUTS, RULES)))
 def test_for_longer(layout: str, write_behind: str, declare: Callable[..., type[RankIndex]]) -> None:
-    check(declare, layout, write_behind, examples=4, steps=20)
+    check(declare, layout, write_behind, examples=3, steps=20)
