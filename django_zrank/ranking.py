@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from .board import Board
-from .codec.entry import LateRanks
+from .codec.entry import LateRanks, RankByPlace
 from .engine import reader_of
 from .engine.steps import MAY_BLOCK, Blocking, Steps, drive
 from .entries import Recommendations
@@ -172,23 +172,23 @@ class Ranking(Board[Member]):
             for member, draw in zip(members, each, strict=True)
         ]
 
-    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | Mapping[bytes, int | None] | None]:
-        """The ranks of the members of several samples, which shards count in one request for all: when the first of
-        them is used, or at once in coroutines, where an attribute can't wait. None if no ranking tells them."""
-        members = {stored: score for sample in samples for _, stored, score in sample.drawn}
-        if not members or self.view.ranking is None:
+    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankByPlace | None]:
+        """The ranks of the members of several samples, counted over shards in one request for all: when the first of
+        them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
+        # A member that moved between two round trips may be drawn at two places.
+        places = list(dict.fromkeys((score, who) for sample in samples for _, who, score in sample.drawn))
+        if not places or self.view.ranking is None:
             return None
         if (yield MAY_BLOCK):
-            return LateRanks(lambda: drive(self._count(members), reader_of(self.index).send))
-        return (yield from self._count(members))
+            return LateRanks(lambda: drive(self._count(places), reader_of(self.index).send))
+        return (yield from self._count(places))
 
-    def _count(self, members: Mapping[bytes, float]) -> Steps[dict[bytes, int | None]]:
-        """The ranks of members as they are stored, counted where they stood with a score."""
+    def _count(self, places: Sequence[tuple[float, bytes]]) -> Steps[RankByPlace]:
+        """The ranks of places, each the score of a member and its stored form."""
         split = self.index.layout.split
-        texts = [split(stored)[1].decode() for stored in members]
-        places = [(score, stored) for stored, score in members.items()]
+        texts = [split(stored)[1].decode() for _, stored in places]
         _, found = yield from self._ask(Locate(texts, places))
-        return {stored: one and one.before + 1 for stored, one in zip(members, found, strict=True)}
+        return {place: one and one.before + 1 for place, one in zip(places, found, strict=True)}
 
     def _excluding(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]

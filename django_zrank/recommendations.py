@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from .codec.entry import Entry, LateEntry, LateRanks, Ranked
+from .codec.entry import Entry, LateEntry, LateRanks, RankByPlace, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
@@ -79,15 +79,15 @@ def recommended(
     view: View,
     draw: Draw,
     sample: Sample,
-    ranks: LateRanks | Mapping[bytes, int | None] | None = None,
+    ranks: LateRanks | RankByPlace | None = None,
 ) -> Recommendations:
-    """The members of a sample, best first; ``ranks``: those of its members, if the sample doesn't tell them."""
+    """The members of a sample, best first. ``ranks``: the ranks of its members, if the sample has none."""
     size, drawn, reverse = sample.size, sample.drawn, view.reverse
     ranked: list[Ranked]
     if size is None:
-        # Positions of several draws, as a condition on rows takes them, need not be of one order.
-        ordered = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
-        ranked = [(who, score, None if ranks is None else ranks[who]) for score, who in ordered]
+        # A condition on rows takes several draws, whose positions can't be compared.
+        places = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
+        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in places]
     elif sample.before is not None:
         numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
         ranked = [(who, score, before + 1) for (_, who, score), before in numbered]

@@ -19,9 +19,11 @@ from django.db.models import Q
 from django.template import Context, Template
 
 from django_zrank import Entry, RankIndex
+from django_zrank.engine import reader_of
+from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.requests.request import Request
-from django_zrank.scripts import COUNT_BEFORE
+from django_zrank.scripts import COUNT_BEFORE, DEAL_SHARD
 from django_zrank.store import Store
 from tests.populations import fill, load
 from tests.sharded import sharded
@@ -265,6 +267,26 @@ class TestMany:
         for drawn in found.values():
             assert [entry.rank for entry in drawn] == [entry.pk for entry in drawn]
         assert len(counts()) <= 12
+
+    def test_one_who_is_drawn_at_two_places_has_a_rank_at_each(
+        self, ranking: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Drawn for one member, it moves before it is drawn for another one."""
+        part, send = ranking.index.part_of("99"), ShardedReader.send
+
+        def move(reader: Any, request: Request[Any]) -> list[Any]:
+            replies = send(reader, request)
+            if any(call.command is DEAL_SHARD for call in request.calls):
+                Store(part.name).client.zadd(reader_of(part).learn().root, {"99": 101})
+            return replies
+
+        monkeypatch.setattr(ShardedReader, "send", move)
+        askers = [Player(pk=100, level=100), 101]  # the place of the second one takes a round trip
+        found = [drawn or () for _, drawn in ranking.recommend_many(askers, 4, band=2)]
+        assert [[(entry.pk, entry.score, entry.rank) for entry in drawn] for drawn in found] == [
+            [(98, 98, 98), (99, 99, 99), (101, 101, 100), (102, 102, 102)],
+            [(100, 100, 99), (99, 101, 101), (102, 102, 102), (103, 103, 103)],
+        ]
 
     def test_nobody_is_drawn(self, ranking: Any) -> None:
         assert [len(found or ()) for _, found in ranking.recommend_many([1, 2], 3, band=0)] == [0, 0]

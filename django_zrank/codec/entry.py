@@ -13,7 +13,10 @@ from django.utils.asyncio import async_unsafe
 from .layout import Layout
 from .order import Order
 
-__all__ = ["Entry", "LateEntry", "LateRanks", "Ranked", "decoder"]
+__all__ = ["Entry", "LateEntry", "LateRanks", "RankByPlace", "Ranked", "decoder"]
+
+RankByPlace = Mapping[tuple[float, bytes], int | None]
+"""The rank of each place: the score of a member, and its stored form."""
 
 Ranked = tuple[bytes, float, "int | LateRank | None"]
 """A stored member, its score and its rank."""
@@ -38,20 +41,20 @@ class Entry(NamedTuple):
 
 
 class LateRanks:
-    """Ranks of members, given as they are stored, that are fetched together when the first of them is used."""
+    """Ranks of places, all fetched together when the first of them is used."""
 
-    def __init__(self, fetch: Callable[[], Mapping[bytes, int | None]]) -> None:
+    def __init__(self, fetch: Callable[[], RankByPlace]) -> None:
         self._fetch = async_unsafe(
             "An attribute can't wait for Redis in a coroutine: draw with arecommend(), which fetches ranks, or read "
             "them in a thread."
         )(fetch)
-        self._found: Mapping[bytes, int | None] | None = None
+        self._found: RankByPlace | None = None
         self._lock = Lock()
 
-    def __getitem__(self, stored: bytes) -> LateRank:
-        return LateRank(self, stored)
+    def __getitem__(self, place: tuple[float, bytes]) -> LateRank:
+        return LateRank(self, place)
 
-    def fetched(self) -> Mapping[bytes, int | None]:
+    def fetched(self) -> RankByPlace:
         with self._lock:
             if self._found is None:
                 self._found = self._fetch()
@@ -60,16 +63,17 @@ class LateRanks:
 
 @total_ordering
 class LateRank:
-    """The rank of a :class:`LateEntry`, as C code finds it that reads the tuple itself: it compares and prints as the
-    number, but is none, so that nobody can take it for another one."""
+    """The item of a :class:`LateEntry` that stands for its rank. Only C code that reads the tuple directly sees it:
+    comparisons, ``hash()``, ``%``. It compares, hashes and prints as the number, but isn't an ``int``, whose value C
+    code would read without fetching it."""
 
-    __slots__ = ("_ranks", "_stored")
+    __slots__ = ("_place", "_ranks")
 
-    def __init__(self, ranks: LateRanks, stored: bytes) -> None:
-        self._ranks, self._stored = ranks, stored
+    def __init__(self, ranks: LateRanks, place: tuple[float, bytes]) -> None:
+        self._ranks, self._place = ranks, place
 
     def fetch(self) -> int | None:
-        return self._ranks.fetched()[self._stored]
+        return self._ranks.fetched()[self._place]
 
     def __eq__(self, other: object) -> bool:
         return bool(self.fetch() == _fetched(other))

@@ -43,11 +43,11 @@ class Locate(NamedTuple):
     members: Sequence[str]
 
     places: Sequence[tuple[float, bytes]] = ()
-    """Of each, where it was found: its score, and how it is stored. Over shards, what stands before these is counted,
-    in one round trip less. Otherwise each is looked up all the same."""
+    """The place at which each was found: its score, and its stored form. Over shards, the members before these places
+    are counted, which saves a round trip. Without shards, and by SQL, the members are looked up regardless."""
 
     checked: bool = False
-    """True if the members must still be at these places, and are looked up if one is not."""
+    """True to look up the members unless all of them are still at these places."""
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _PART // 4 if view.searches_ties else _PART
@@ -66,7 +66,7 @@ class BarePosition(NamedTuple):
     member: str
 
     place: tuple[float, bytes] | None = None
-    """Its place, as far as the caller knows (see ``Locate``)."""
+    """Its place, if the caller knows it (see ``Locate``)."""
 
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"

@@ -17,26 +17,29 @@ def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) 
     """Locations of members. Two round trips for 25 of them; one if their places are known. Only ordinals need
     positions: with the other ranks, those returned just tell the order of these members.
 
-    ``again``: begin again where a member has moved between the two.
+    ``again``: begin again if a member has moved between the two.
     """
     ordinal, again = view.method == "ordinal", again and (question.checked or not question.places)
 
-    def count(places: dict[str, Place]) -> Request[Locations]:
-        def answer(counted: Counted) -> Locations | Request[Locations]:
-            if again and counted.here < len(places):
-                return locate(Locate(question.members), view, shards, again=bool(question.places))
-            order = {place: at for at, place in enumerate(sorted(places.values(), reverse=view.reverse))}
-            found = {
-                member: Location(before if ordinal else order[place], before, place.stored, place.score)
-                for (member, place), before in zip(places.items(), counted.before, strict=True)
-            }
-            return Locations(counted.size, [found.get(member) for member in question.members])
+    def count(places: Sequence[Place | None]) -> Request[Locations]:
+        counting = list(dict.fromkeys(filter(None, places)))
 
-        return count_places(list(places.values()), view, shards).then(answer)
+        def answer(counted: Counted) -> Locations | Request[Locations]:
+            if again and counted.here < len(counting):
+                return locate(Locate(question.members), view, shards, again=bool(question.places))
+            order = {place: at for at, place in enumerate(sorted(counting, reverse=view.reverse))}
+            found = {
+                place: Location(before if ordinal else order[place], before, place.stored, place.score)
+                for place, before in zip(counting, counted.before, strict=True)
+            }
+            return Locations(counted.size, [found[place] if place else None for place in places])
+
+        return count_places(counting, view, shards).then(answer)
 
     if question.places or not question.members:
-        return count(dict(zip(question.members, map(Place._make, question.places), strict=True)))
-    return find_places(question.members, view, shards).then(count)
+        return count([*map(Place._make, question.places)])
+    looked_up = find_places(question.members, view, shards)
+    return looked_up.then(lambda places: count([*map(places.get, question.members)]))
 
 
 def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:
