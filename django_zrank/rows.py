@@ -1,4 +1,4 @@
-"""Rows as callers give them, and what these tell without a query."""
+"""Rows that callers pass as members, and the columns that they have loaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["place_of"]
 
 
 def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
-    """The score that a row has, and how the member is stored then: its place, if Redis has it there.
+    """The place that a member has in Redis, its score and its stored form, if its row is up to date.
 
-    None for what is no row, or has not loaded all criteria; also without shards, which are what is asked in fewer round
-    trips by it, and where scores begin in Redis, so that rows are often behind.
+    None unless ``member`` is an instance with all criteria loaded. Also None where a place saves no round trip: without
+    shards, and if scores begin in Redis, so that rows are often behind.
     """
     if len(index.parts) == 1 or index.rule or not isinstance(member, models.Model):
         return None
@@ -26,7 +26,7 @@ def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     encode = index.ordering.encode
     try:
         values = [_loaded(member, *path) for path in fields]
-    except LookupError:
+    except KeyError:
         return None
     try:
         score, tie = encode(values)
@@ -35,12 +35,11 @@ def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     return float(score), tie + index.to_text(member).encode()
 
 
-def _loaded(row: Any, field: Any, *others: Any) -> Any:
-    """The value of a column behind relations, None where one leads nowhere. Raises ``LookupError`` where it takes a
-    query."""
-    if not others:
-        return vars(row)[field.attname]
-    if not field.is_cached(row):
-        raise LookupError(field.name)
-    other = field.get_cached_value(row)
-    return None if other is None else _loaded(other, *others)
+def _loaded(row: Any, *fields: Any) -> Any:
+    """The value of a column behind relations; None if one leads to no row. Raises ``KeyError`` if it isn't loaded."""
+    *relations, column = fields
+    for relation in relations:
+        row = relation.get_cached_value(row)
+        if row is None:
+            return None
+    return vars(row)[column.attname]
