@@ -18,7 +18,7 @@ from django.db import connections
 from django.db.models import Q
 from django.template import Context, Template
 
-from django_zrank import Entry, RankIndex
+from django_zrank import Entry
 from django_zrank.engine import reader_of
 from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy
@@ -27,19 +27,16 @@ from django_zrank.scripts import COUNT_BEFORE, DEAL_SHARD
 from django_zrank.store import Store
 from tests.populations import fill, load
 from tests.sharded import sharded
+from tests.test_replicas import Replicated
 from tests.test_sharded import forget_trust
-from tests.testapp.models import Competitor, Player
+from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
 
-class Faceted(RankIndex):
+class Late(Replicated):
     name = "late"
-    model = Competitor
-    order = ("-points", "lost")
-    facets = ("region", "platform")
-    ranking_method = "dense"
     band = 10**6
 
 
@@ -309,7 +306,7 @@ def rows() -> list[tuple[Any, ...]]:
 def test_ranks_are_those_among_who_pass(
     narrow: Any, round_trips: int, counts: Callable[[], list[int]]
 ) -> None:
-    index = sharded(Faceted, 3)
+    index = sharded(Late, 3)
     load(index, rows())
     ranking = narrow(index.ranking)
     drawn = ranking.recommend(60, 12)
