@@ -78,6 +78,7 @@ class _Drawing:
     def __init__(self, question: Draw, view: View, shards: Shards, *, again: bool) -> None:
         self.question, self.view, self.shards = question, view, shards
         self.rng: Random = SystemRandom() if question.seed is None else Random(question.seed)  # noqa: S311
+        self.own = shards.of(question.member)
         self.tests = view.ranking is None and question.measure != "ranks"
         self._again = again
         self._shown: dict[bytes, int] = {}
@@ -136,7 +137,7 @@ class _Drawing:
             self._is_offered,
             reverse=self.view.reverse,
             patience=lambda candidates: max(least, min(candidates // 2, most)),
-            own=self.shards.of(question.member) if is_few else None,
+            own=self.own if is_few else None,
         )
         return self._take(band, walk, walk.pick())  # type: ignore[return-value]
 
@@ -172,7 +173,7 @@ class _Drawing:
 
     def _ask_one(self, band: _Band, walk: Walk, shard: int, counts: tuple[int, int]) -> Request[bool]:
         view, keys = self.view, self.shards.keys[shard]
-        is_own = shard == self.shards.of(self.question.member)
+        is_own = shard == self.own
         decks = [side[shard] for side in walk.decks]
         arguments = (
             *(keys.generation, view.layout.width, int(view.layout.memberships)),
