@@ -1,10 +1,10 @@
 -- uses: built, cards, places, clock, tests
--- Count the members of a band in a shard on either side of the asking one, and deal some of them at random. The client
--- puts together what the shards deal.
+-- Count the members of a band in a shard on either side of a member, and deal some of them at random. The client puts
+-- together what the shards deal.
 --
--- A side ends among those who have the score of the asking one. Finding that place takes a search, so the side is dealt
--- with all of them, and the client passes over those of the other side; if they are more than a quarter of it, the place
--- is searched for.
+-- A side ends among the members that have the score of the asking one. To find that place takes a search, so the side
+-- is dealt with all of these, and the client passes over those of the other side. If they are more than a quarter of
+-- the side, the place is searched for.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole shard
@@ -14,12 +14,12 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       score    of the asking member
---       stored   how that one is stored
+--       stored   that member as it is stored
 --       own      '1' if it belongs to this shard; '2' if it must also have that score still; else ''
 --       low      the score before which the band begins, '(' before one that is in it
---       low_bytes   the bytes of the first one in it, of those who have the score 'low'; '' if it begins with a score
+--       low_bytes   the bytes of the first one in it, of those with the score 'low'; '' if it begins with a score
 --       high     the score up to which the band goes, '(' before one that is not in it
---       high_bytes  the bytes of the first one after it, of those who have the score 'high'; '' if it ends with a score
+--       high_bytes  the bytes of the first one after it, of those with the score 'high'; '' if it ends with a score
 --       tests    what else a member must pass, as sample_anywhere.lua takes it; or nothing
 --       small    a side with no more members than this is dealt whole
 --       below    how many are wanted of those with lower scores
@@ -68,7 +68,7 @@ end
 local from, to = call('ZCOUNT', ranking, '-inf', '(' .. score), call('ZCOUNT', ranking, '-inf', score)
 low, high = count_to(low, low_bytes), count_to(high, high_bytes) - 1
 
--- The ends of both sides, each with all who have the score of the asking one.
+-- The ends of both sides, each with all members that have the score of the asking one.
 local last, first = math.min(to - 1, high), math.max(from, low)
 local below_span, above_span = math.max(0, last - low + 1), math.max(0, high - first + 1)
 

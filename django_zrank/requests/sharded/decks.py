@@ -3,9 +3,9 @@
 A side of a band, the members before or after the asking one, is a deck in random order, dealt as S decks that lie side
 by side. A uniform order of a union of disjoint sets is each of these in a uniform order of its own, where the set of
 each next card is drawn by the number of cards it has *left*. So that one round trip does, shards are *proposed* before
-anything is known of them, each as likely as every other; a proposal is accepted with the chance left / most, ``most``
-being what no shard exceeds, so that those accepted are in proportion to ``left``. Where proposals run out, the walk
-goes on: to begin again would favour what fits into one round.
+anything is known of them, each with the same chance; a proposal is accepted with the chance left / most, where no shard
+has more than ``most`` left, so that shards are accepted in proportion to ``left``. If proposals run out, the walk goes
+on: to begin again would favour what fits into one round.
 
 If all shards are asked, ``most`` is what the fullest one has left, and the walk goes on with shards drawn by these
 numbers. If few are asked, those proposed and that of the asking one, ``most`` must not depend on which were proposed:
@@ -27,16 +27,16 @@ from .places import Place
 __all__ = ["Deck", "Walk"]
 
 _SLACK: Final = 2
-"""Shards that are proposed for a side beyond the members that it is to give: few are refused."""
+"""Shards proposed for a side beyond the number of members wanted: few proposals are refused."""
 
 _SPARE: Final = 2
-"""Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
+"""Random numbers beyond one a card: a few are rejected, so that every card is equally likely."""
 
 _MOST: Final = 2000
 """Cards of a side that are asked for in one round trip."""
 
 _FEW: Final = 200
-"""Members of a side in the own shard, below which a bound is far above what most shards have: all of them are asked."""
+"""If the own shard has fewer members of a side, all shards are asked: the bound would be far above what most have."""
 
 _FEW_TURNS: Final = 3
 """Round trips in which few shards are asked; then all are."""
@@ -47,10 +47,10 @@ class Deck:
 
     def __init__(self) -> None:
         self.span = 0
-        """Members in it, and those of the other side who have the score of the asking one."""
+        """Members in it, with those of the other side that have the score of the member drawn for."""
 
         self.left = 0
-        """Members in it that the walk has not taken."""
+        """Members in it that the walk has not taken yet."""
 
         self.dealt = 0
         """The number of cards that the shard was asked for."""
@@ -61,22 +61,23 @@ class Deck:
         self.is_known = False
         self.is_whole = False
         self.cards: list[Place | None] = []
-        """Those at hand, the next one last; None for one that fails the tests."""
+        """Cards that were dealt and not taken yet, the next one last; None for one that fails the tests."""
 
     def lacks(self, wanted: int) -> int:
-        """The number of cards to ask for so that so many are at hand, or all that are left."""
+        """The number of cards to ask for, so that ``wanted`` are dealt, or all that are left."""
         if self.is_known:
             wanted = min(wanted, self.left)
         return 0 if self.is_whole else max(0, wanted - len(self.cards))
 
     def ask(self, count: int, rng: Random) -> tuple[int, int, bytes]:
-        """The arguments that deal so many more cards: how many, how many were before, and the numbers for both."""
+        """The arguments that deal ``count`` more cards: this number, the number dealt before, and random numbers for
+        both."""
         if count:
             self.numbers += rng.randbytes(6 * (count + _SPARE * (not self.dealt)))
         return count, self.dealt, self.numbers
 
     def add(self, count: int, reply: Sequence[Any], rng: Random) -> None:
-        """Take in what a shard that was asked for ``count`` cards has dealt."""
+        """Add the reply of a shard that was asked for ``count`` cards."""
         if self.is_known and not count:
             return
         self.is_known = True
@@ -93,12 +94,12 @@ class Deck:
             self.cards, self.left = found, len(found)
         else:
             self.cards[:0] = found[::-1]
-            # Fewer are left than were dealt where members have left the shard since the round trip before.
+            # Members may have left the shard since the last round trip.
             self.left = max(full - taken, len(self.cards))
 
 
 class Walk:
-    """Cards of both sides, below and above the asking one, taken until there are enough."""
+    """Cards of both sides, below and above a member, taken until there are enough."""
 
     def __init__(
         self,
@@ -111,14 +112,14 @@ class Walk:
         patience: Callable[[int], int],
         own: int | None = None,
     ) -> None:
-        """``is_offered``: tells if a card is chosen for a side, 0 or 1. ``own``: the shard of the asking one, if
+        """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``own``: the shard of the member, if
         few shards are to be asked."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
         self.chosen: list[list[Place]] = [[] for _ in self.goals]
         self.inside: dict[int, int] = {}
-        """Members in the band, by the shards that were asked."""
+        """The number of members in the band, by the number of each shard that was asked."""
 
         self.rng = rng
         self.gave_up = False
@@ -143,8 +144,8 @@ class Walk:
     def most(self, side: int) -> int:
         """A number of cards that no shard exceeds.
 
-        Shards are random samples of one size, so that the numbers of two differ by the root of twice their mean, and by
-        seven times as much once in 10**12. Then the weight of the excess alone is lost.
+        Shards are random samples of one size: the numbers of two differ by the square root of twice their mean, and by
+        seven times as much once in 10**12. In that case the shard is drawn from as if it had no more than this number.
         """
         if self._own is not None:
             span = self.decks[side][self._own].span
@@ -152,10 +153,10 @@ class Walk:
         return max(deck.left for deck in self.decks[side])
 
     def pick(self) -> list[list[int]]:
-        """Shards of either side to take cards from, in turn; none if there are enough. They are drawn by the numbers
-        that they have left, or proposed where these are not known of all.
+        """Shards to take cards from, in turn, for either side; none if there are enough. They are drawn by the numbers
+        of cards that they have left, or proposed while these aren't known of all.
 
-        More are picked each time, in case many are passed over; those that aren't needed are kept.
+        More are picked each time, in case many cards are passed over. Cards that aren't needed are kept.
         """
         self._proposed = self.is_estimate
         if self._turns >= _FEW_TURNS:
@@ -163,7 +164,7 @@ class Walk:
         left = [sum(deck.left for deck in side) for side in self.decks]
         lacks = [goal - len(chosen) for goal, chosen in zip(self.goals, self.chosen, strict=True)]
         for side, other in ((0, 1), (1, 0)):
-            # what one side lacks the other gives
+            # one side makes up for what the other lacks
             if not (self._proposed or left[side]) and left[other]:
                 self.goals[side] -= lacks[side]
                 self.goals[other] += lacks[side]
@@ -183,7 +184,7 @@ class Walk:
         return [[], []] if self.gave_up else picks
 
     def wants(self, picks: Sequence[Iterable[int]]) -> dict[int, tuple[int, int]]:
-        """The cards below and above that shards have to be asked for, before those picked can be taken."""
+        """The numbers of cards, below and above, to ask of shards before those picked can be taken."""
         counts = [Counter(side) for side in picks]
         shards = {*counts[0], *counts[1]}
         if self._own in self.inside and any(
@@ -202,7 +203,7 @@ class Walk:
         return {shard: lack for shard, lack in lacks.items() if any(lack) or shard not in self.inside}
 
     def add(self, shard: int, counts: tuple[int, int], reply: Sequence[Any]) -> None:
-        """Take in what a shard that was asked for so many cards below and above has answered."""
+        """Add the reply of a shard that was asked for ``counts`` cards below and above."""
         self.inside[shard], *sides = reply
         for decks, count, side in zip(self.decks, counts, sides, strict=True):
             decks[shard].add(count, side, self.rng)
@@ -222,7 +223,7 @@ class Walk:
         if self.gave_up or len(self.chosen[side]) >= self.goals[side]:
             return
         if not deck.cards:
-            deck.left = 0  # some have left it since they were counted
+            deck.left = 0  # members have left since they were counted
             return
         card = deck.cards.pop()
         deck.left -= 1

@@ -1,4 +1,4 @@
-"""Places in the whole order, which the members of all shards have in common, and what stands before them."""
+"""Places in the order of all members, whatever their shards, and counts of what is before them."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from .shards import Shards
 __all__ = ["Counted", "Place", "count_places", "count_values"]
 
 _PART: Final = 100
-"""Places that are counted in one round trip; a quarter of them where each takes a search among ties."""
+"""Places that are counted in one round trip; a quarter of them if each takes a search among ties."""
 
 _VALUES: Final = 1000
-"""Distinct values that a shard tells in one round trip."""
+"""Distinct values that a shard returns in one round trip."""
 
 _MOST_VALUES: Final = 100_000
-"""The most distinct values that are read for dense ranks: shards have some in common, so that they can't be summed."""
+"""The most distinct values that are read for dense ranks. Shards have values in common, so counts can't be added."""
 
 
 class Place(NamedTuple):
-    """A place in the whole order: that of a member, whichever shard it belongs to."""
+    """The place of a member in the order of all members, whatever its shard."""
 
     score: float
     stored: bytes
 
 
 class Counted(NamedTuple):
-    """Numbers of what stands before some places."""
+    """Counts of what is before some places."""
 
     size: int
     """Members in the ranking."""
 
     here: int
-    """The number of the places whose members stand there."""
+    """The number of places at which there is a member."""
 
     before: list[int]
-    """Of each place: the members or values that rank better."""
+    """For each place, the number of members or values that rank better."""
 
 
 def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    """Count what stands before places. One round trip for 25 of them; for 100 where no ties are searched."""
+    """Count what is before places. One round trip for 25 of them, or for 100 if no ties are searched."""
     size = _PART // 4 if view.method == "ordinal" or view.searches_ties else _PART
     parts = [places[at : at + size] for at in range(0, len(places) or 1, size)]
     counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)

@@ -1,4 +1,4 @@
-"""Members by their names, over shards: a member's own shard tells its place, and all of them what stands before it."""
+"""Look-ups of members over shards: a member's own shard returns its place, and all shards count what is before it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["bare_position", "find_places", "locate"]
 
 
 def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
-    """Locations of members. Two round trips for 25 of them; one if their places are known. Only ordinals need
-    positions: with the other ranks, those returned just tell the order of these members.
+    """Locations of members. Two round trips for 25 of them; one if their places are known. By other methods than
+    ordinal, positions only order these members.
 
     ``again``: begin again if a member has moved between the two.
     """

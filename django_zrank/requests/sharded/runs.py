@@ -1,4 +1,4 @@
-"""Runs of members: each shard tells those next to a place, and they are merged as far as all of them reach."""
+"""Runs of members: each shard returns those next to a place, and they are merged as far as all runs reach."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .shards import Shards
 __all__ = ["NEAR", "Around", "merged", "places_of", "read_around", "read_at", "share"]
 
 NEAR: Final = 64
-"""Members of a shard that are read, rather than to look for a place that is nearer to those wanted."""
+"""The most members of a shard that are read to reach those wanted; beyond, a nearer place is looked for first."""
 
 Spans = Callable[[int, int], tuple[int, int]]
-"""Tells how many members to take before a place and from there on, by the size of the ranking and the number of members
-before that place."""
+"""A function from the size of the ranking and the number of members before a place to the numbers of members to take
+before the place, and from there on."""
 
 
 class Around(NamedTuple):
@@ -48,20 +48,20 @@ class Around(NamedTuple):
         return sum(self.positions)
 
     def take(self, back: int, ahead: int) -> list[Place] | None:
-        """Members of the whole order, best first; None where a shard may have some that it didn't tell."""
+        """Members of all shards, best first; None if a shard may have some that it didn't return."""
         before = merged(self.backs, back, not self.reverse)
         after = merged(self.aheads, ahead, self.reverse)
         return None if before is None or after is None else [*before[::-1], *after]
 
 
 def share(count: int, shards: Shards) -> int:
-    """The number of ``count`` successive members that belong to one shard, hardly ever more."""
+    """A number of members that, of ``count`` consecutive ones, one shard hardly ever exceeds."""
     mean = count / len(shards.keys)
     return min(count, ceil(mean + 3 * sqrt(mean) + 3))
 
 
 def merged(runs: Sequence[tuple[list[Place], bool]], count: int, descending: bool) -> list[Place] | None:
-    """The first ``count`` of what runs merge to; None where one that goes on may go on before the last of these."""
+    """The first ``count`` members of merged runs; None if a run that isn't complete may have more among these."""
     if not count:
         return []
     ends = [run[-1] if run else None for run, is_whole in runs if not is_whole]
@@ -81,7 +81,7 @@ def places_of(page: Page) -> list[Place]:
 def read_around(
     place: Place, spans: Spans, want: int, view: View, shards: Shards
 ) -> Request[tuple[Around, list[Place]]]:
-    """Members around a place; ``want``: how many of them each shard is asked for on either side at first."""
+    """Members around a place. ``want``: the number that each shard is asked for on either side at first."""
 
     def take(around: Around) -> tuple[Around, list[Place]] | Request[tuple[Around, list[Place]]]:
         back, ahead = spans(around.size, around.position)
