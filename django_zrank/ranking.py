@@ -69,13 +69,14 @@ class Ranking(Board[Member]):
         the other makes up for it; fewer than ``n`` are returned only if the band holds fewer. ``member`` itself
         need not pass the filters of this ranking.
 
-        ``band``: how far a score may lie from mine, ends included: one distance, or (below, above). Default:
-        the index's. ``ranks``: instead, how many ranks away: one number, or (worse, better). ``widen``: further
-        bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer, besides those of
-        ``get_excluded()``. ``seed``: the same draw every time, for tests. ``reach="few"``: only some of
-        the shards of an index are asked, and ``candidates`` is an estimate; every set is as likely as with "all".
+        ``band``: the most that a score may differ from ``member``'s, ends included: one distance, or (below, above).
+        Default: the index's. ``ranks``: the same in ranks, in place of ``band``: one number, or (worse, better).
+        ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer,
+        besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests. ``reach="few"``:
+        asks only some of the shards of an index. ``candidates`` is an estimate then, and every set is as likely as
+        with "all".
 
-        ``remember``: for how long those drawn are not drawn again for ``member``; when nobody else is left, those
+        ``remember``: the time for which those drawn are not drawn for ``member`` again. When no others are left, those
         shown longest ago come first. See :meth:`forget`.
 
         ``where``: a condition that only the database can test. Members are drawn in growing batches, one round trip
