@@ -1,8 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
-does a library. They are sent before its own text, each once; or where the script says ``-- Libraries come here.``, or
-``-- Libraries clock, tests come here.`` of some: each call defines functions again if it reaches that line.
+does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``, or, for
+some of them, ``-- Libraries clock, tests come here.``: calls that return before it don't define their functions.
 """
 
 from __future__ import annotations

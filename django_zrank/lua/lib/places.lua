@@ -1,4 +1,4 @@
--- Places in the whole order: a score, and among the members of one score their bytes.
+-- Places in the order of all members: a score, and the bytes that order members of one score.
 
 -- True if one text comes before another by its bytes: Lua's own comparison depends on the server's locale. Six bytes at
 -- a time make a number that is exact.
@@ -20,9 +20,9 @@ local function is_less(one, other)
   return #one < #other
 end
 
--- The position of the first one whose bytes don't come before 'bytes', of the members from position 'low' to before 'high',
--- which have one score; with 'past', of the first one whose leading bytes come after them. 'high' where there is none.
--- Looks up about log2(high - low) of them.
+-- The position of the first member whose bytes don't come before 'bytes', among those from position 'low' to before
+-- 'high', which have one score; with 'past', of the first one whose leading bytes come after them. 'high' if there is
+-- none. Looks up about log2(high - low) of them.
 local function search(ranking, low, high, bytes, past)
   local call = redis.call
   while low < high do

@@ -28,7 +28,7 @@ local function refusal(meta, generation, rule)
   if rule and not noted then
     redis.call('HSET', meta, 'rule', rule)
   end
-  -- One of another declaration stores members otherwise: it is told by the flush, which marks them.
+  -- A build of another declaration stores members differently. It gets the change after the flush, which marks members.
   if building and string.match(building, '^(.-)%-') ~= string.match(live, '^(.-)%-') then
     building = nil
   end

@@ -1,6 +1,6 @@
--- Changes that are added to what is pending.
+-- Pending changes that are added up.
 
--- Add a change, in units, to what is pending of each member, with few commands.
+-- Add changes, in units, to the pending changes of members, in few commands.
 local function add_pending(pending, members, changes)
   local EXACT, sums = 2 ^ 53, {}
   for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
