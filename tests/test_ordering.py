@@ -402,7 +402,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 Direction = tuple[bool, bool | None]
-"""Return True if it descends, whether nulls are first; None where that isn't said."""
+"""True if it descends; True if nulls are first, None if that isn't said."""
 
 
 @st.composite
