@@ -123,6 +123,13 @@ def test_whatever_uses_a_rank_gets_it(
         assert counts() == [3]
 
 
+def test_copies_and_pickles_are_plain_entries(ranking: Any) -> None:
+    entry = draw(ranking)[0]
+    pickled = [pickle.dumps(entry, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    copies = [copy.copy(entry), copy.deepcopy(entry), *map(pickle.loads, pickled)]
+    assert {type(one) for one in copies} == {Entry}
+
+
 def refused(use: Callable[[], Any]) -> None:
     with pytest.raises(TypeError):
         use()
