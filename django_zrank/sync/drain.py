@@ -197,8 +197,8 @@ class _Drain:
 _WALKED: Final = 60.0
 """Seconds after which a process starts over with the first mark."""
 
-_walked: Recent[int] = Recent()
-"""By the index: the last of the marks that a process looked at, where some wait on: for a part that is away."""
+_walked: dict[str, int] = {}
+"""By the index: the id of the last mark that this process looked at, if some wait on, for a part that is away."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
@@ -228,10 +228,12 @@ def drain_soon(index: RankIndex) -> None:
     if connection.in_atomic_block or not _due("drain", index, 1.0):
         return
     began = monotonic()
+    if _due("start over", index, _WALKED):  # a mark that is committed late may have a lower id
+        _walked.pop(index.name, None)
     try:
         with without_waiting(connection):
-            last = _Drain(index, BATCH_SIZE, 0.0, share=_SHARE).run_share(_walked.get(index.name) or 0)
-        _walked.keep(index.name, last, _WALKED)
+            share = _Drain(index, BATCH_SIZE, 0.0, share=_SHARE)
+            _walked[index.name] = share.run_share(_walked.get(index.name, 0))
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.notes import noted
+from django_zrank.recent import Recent
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
@@ -304,6 +306,7 @@ class TestOneShardIsAway:
     ) -> None:
         """The next one goes on where it ended."""
         monkeypatch.setattr(drain_module, "_SHARE", 10)
+        monkeypatch.setattr(drain_module, "_done", Recent())
         Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost) * 3)
         with disable_sync():
             Player.objects.filter(pk__in=members_of(players.parts[0])).update(level=50)
@@ -331,6 +334,30 @@ class TestOneShardIsAway:
         save_often()
         assert not waiting_marks(players).exists()
         assert_mirrors(PlayerAscending)
+
+    def test_a_save_starts_over_with_the_first_mark_every_minute(
+        self, players: RankIndex, lost: RankIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A mark that is committed late may have a lower id than those that were looked at."""
+        ahead = 0.0
+        monkeypatch.setattr("django_zrank.recent.monotonic", lambda: monotonic() + ahead)
+        monkeypatch.setattr(drain_module, "_done", Recent())
+        member = str(members_of(players.parts[0])[0])
+        late = Mark.objects.create(index=players.name, member=member)
+        Mark.objects.filter(pk=late.pk).delete()
+        Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost))
+
+        def save() -> None:
+            nonlocal ahead
+            ahead += 10
+            drain_module._done.forget(("drain", players.name))
+            drain_soon(players)
+
+        save()
+        late.save(force_insert=True)
+        for _ in range(7):
+            save()
+        assert waiting_marks(players).count() == len(members_of(lost))
 
     def test_it_is_repaired_when_it_returns(
         self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
