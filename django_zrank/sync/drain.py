@@ -175,11 +175,11 @@ class _Drain:
         return Worked(lead.marks, parts - away, others)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Rebuild the index for marks that are for all members: a part that is away when it returns."""
+        """Rebuild the index for marks that are for all members. A part that is away is rebuilt when it returns."""
         index, away = self.index, tuple(self.reach.failed)
         parts = [part for part in index.parts if part not in away]
         # One that runs already may have read before these marks.
-        members = rebuild(index, parts=parts if away else None, polite=True)
+        members = rebuild(index, parts=parts, polite=True)
         healths = {part: Store(part.name, part.layout).check_health() for part in parts}
         written = {
             part: Written(health.generation, int(health.term or 0), int(health.applied))

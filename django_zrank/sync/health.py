@@ -147,7 +147,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     verdicts = reach.each(index.parts, _repair_part)
     reach.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
-        rebuild(index, parts=broken if len(broken) < len(index.parts) else None, polite=True)
+        rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or reach.failed or Verdict.BUILDING in verdicts.values()):
         unlink_other_shards(index)  # where shards were built one by one, or one of them could not be reached

@@ -63,8 +63,8 @@ def rebuild(
     Rows come from one query in the order of their positions, which is how a sorted set takes them fastest, and
     pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
     ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
-    as pushed. Marks that waited when it began are taken away. Of two rebuilds the older gives way, unless the newer
-    one is ``polite``. ``parts``: build only those, and take no marks away; by default all. A part that is away keeps
+    as pushed. Marks that waited when it began are taken away, if all parts were built. Of two rebuilds the older gives
+    way, unless the newer one is ``polite``. ``parts``: the parts to build, by default all. A part that is away keeps
     none of the others from being built.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
@@ -199,7 +199,7 @@ def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> G
     """The calls that load the rows, in batches of ``size`` rows for each part that is built if that is not too many.
     While Redis is at a call, as many rows of the next batch are read."""
     with closing(_rows(index, builds, size)) as rows:
-        batch = list(islice(rows, max(size, min(size * len(builds), _MOST))))
+        batch = list(islice(rows, min(size * len(builds), _MOST)))
         while batch:
             coming: list[tuple[str, Number, bytes]] = []
             left = len(batch)
