@@ -114,9 +114,8 @@ class _Push:
         # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
         # comes later finds it missing, and wakes it.
         if self.gone:
-            gone, self.gone = self.gone, {}
             woken = self.reach.each(
-                gone, lambda part: carry_touches(part, self.stores[part], gone[part], patience=0.0)
+                self.gone, lambda part: carry_touches(part, self.stores[part], self.gone[part], patience=0.0)
             )
             self.run({part: list(map(part.from_text, texts)) for part, texts in woken.items() if texts})
             self.gone.clear()
@@ -152,9 +151,8 @@ class _Push:
             own = changes.get(part, [])
             epoch = self.epochs.get(part)
             result = epoch and stores[part].apply_changes(epoch, own)
-            if (
-                epoch is None or result is None
-            ):  # no token was taken before, or another generation is live by now
+            # No token was taken before, or another generation is live by now.
+            if epoch is None or result is None:
                 self.epochs.pop(part, None)
                 refusals[part] = 0
                 again[part] = [index.from_text(text) for text, *_ in own]
