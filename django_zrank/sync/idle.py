@@ -63,18 +63,20 @@ def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -
     index, store, done = part.whole, Store(part.name, part.layout, part.rule), 0
     while limit is None or done < limit:
         since, epoch = store.swept(), begin(part, store)
-        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
+        rest = PAGE_SIZE if limit is None else limit - done
+        size = min(PAGE_SIZE, rest * len(index.parts))  # rows of other parts are among them
         rows = _fallen_asleep(index, since, until)
         path = index.awake.path  # type: ignore[union-attr]
         page = list(rows.order_by(path, "pk").values_list("pk", fastest(index, path))[:size])
         if not page:
             break
         texts = list(map(index.to_text, (pk for pk, _ in page)))
-        own = index.split(texts).get(part, [])
+        own = index.split(texts).get(part, [])[:rest]
         _remove(part, store, epoch, own, patience)
-        moment = page[-1][1]
+        last = texts.index(own[-1]) if len(own) == rest else -1
+        moment = page[last][1]
         moment = moment if isinstance(moment, int) else MOMENT.whole(moment)
-        if not store.note_swept(since, moment, texts[-1]):
+        if not store.note_swept(since, moment, texts[last]):
             break
         done += len(own)
     return done

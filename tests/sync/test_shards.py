@@ -14,6 +14,7 @@ import pytest
 import redis
 from django.core.management import call_command
 from django.db import connection, models
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_redis import get_redis_connection
 from hypothesis import HealthCheck, given
@@ -35,6 +36,7 @@ from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
@@ -906,6 +908,18 @@ class TestScoresInRedis:
         with later(index, timedelta(days=1.5)):
             assert sync(index).asleep == 6
             assert sum(len(contents(part)) for part in index.instance().parts) == 6
+
+    def test_a_sweep_up_to_a_limit_reads_few_pages(self, declare: Callable[..., type[RankIndex]]) -> None:
+        """A page has rows of all shards, one of which is swept."""
+        index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=7)
+        seen = timezone.now() - timedelta(days=2)
+        Video.objects.bulk_create(Video(total=n, seen=seen) for n in range(140))
+        sync(index)
+        with later(index, timedelta(days=2)), CaptureQueriesContext(connection) as queries:
+            assert sweep(index.instance(), limit=50) == 50
+            assert sum(len(contents(part)) for part in index.instance().parts) == 90
+            assert len(queries) <= 20
+            assert sweep(index.instance()) == 90
 
 
 def build_on(cluster: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:
