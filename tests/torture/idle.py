@@ -19,7 +19,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
-from tests.torture.scores import Driver, acknowledged_changes, begun_at, main, send
+from tests.torture.scores import Driver, begun_at, logged_changes, main, send
 
 PERIOD: Final = timedelta(seconds=4)
 
@@ -110,7 +110,7 @@ class IdleDriver(Driver):
         added = {member: [0, 0] for member in self.members}
         changes = 0
         for path in self.folder.glob("changes-*.log"):
-            for change in acknowledged_changes(path):
+            for change in logged_changes(path):
                 kind, member, *by = change.words
                 changes += 1
                 kept = not self.may_be_lost(change)

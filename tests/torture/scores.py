@@ -139,48 +139,45 @@ def log_lines(path: Path) -> Iterator[list[str]]:
             yield line.split()
 
 
-def unanswered(path: Path) -> dict[str, list[str]]:
-    """The changes without an acknowledgement, by their keys."""
-    begun: dict[str, list[str]] = {}
-    for what, key, *words in log_lines(path):
-        if what == "begin":
-            begun[key] = words
-        elif what != "again":
-            del begun[key]
-    return begun
-
-
-class Acknowledged(NamedTuple):
-    """A change that was acknowledged."""
+class Logged(NamedTuple):
+    """A change, as its process has logged it."""
 
     key: str
     words: list[str]
-    at: float
-    is_again: bool
-    """It was sent more than once."""
+
+    end: str = ""
+    """"done" if it was acknowledged, "unknown" if it had no key and was not answered, "" if its process was killed."""
+
+    at: float = 0.0
+    """The time of the acknowledgement."""
+
+    is_again: bool = False
+    """True if it was sent more than once."""
 
 
-def acknowledged_changes(path: Path) -> Iterator[Acknowledged]:
-    """The changes with an acknowledgement, in its order."""
-    begun: dict[str, list[str]] = {}
-    again = set()
+def logged_changes(path: Path) -> list[Logged]:
+    """The changes of a log, in the order in which they were begun."""
+    changes: dict[str, Logged] = {}
     for what, key, *words in log_lines(path):
         if what == "begin":
-            begun[key] = words
+            changes[key] = Logged(key, words)
         elif what == "again":
-            again.add(key)
-        elif what == "done":
-            yield Acknowledged(key, begun[key], float(words[0]), key in again)
+            changes[key] = changes[key]._replace(is_again=True)
+        else:
+            changes[key] = changes[key]._replace(end=what, at=float(words[0]) if words else 0.0)
+    return list(changes.values())
 
 
-def unknown_changes(path: Path) -> Iterator[list[str]]:
-    """The changes, as words, that were made or not: they had no key, and no answer came."""
-    begun: dict[str, list[str]] = {}
-    for what, key, *words in log_lines(path):
-        if what == "begin":
-            begun[key] = words
-        elif what == "unknown":
-            yield begun[key]
+def end_unanswered(path: Path, write: Callable[..., None], send: Send) -> None:
+    """End the changes whose process was killed: send each again, if it has a key."""
+    for change in logged_changes(path):
+        if change.end:
+            continue
+        if change.words[0] == "once":
+            write("unknown", change.key)
+        else:
+            write("again", change.key)
+            send(change.key, change.words, write)
 
 
 def begun_at(key: str) -> float:
@@ -199,8 +196,7 @@ def change(path: Path, seed: int, choose: Callable[[random.Random], list[str]], 
     def write(*words: object) -> None:
         os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
 
-    for key, words in unanswered(path).items():
-        end(key, words, write, send)
+    end_unanswered(path, write, send)
     while True:
         key = f"{path.stem}-{os.getpid()}-{time.time():.6f}"
         words = choose(chance)
@@ -208,15 +204,6 @@ def change(path: Path, seed: int, choose: Callable[[random.Random], list[str]], 
         send(key, words, write)
         if chance.random() < 0.05:
             time.sleep(0.05 * chance.random())
-
-
-def end(key: str, words: list[str], write: Callable[..., None], send: Send) -> None:
-    """End a change whose process was killed: send it again, if it has a key."""
-    if words[0] == "once":
-        write("unknown", key)
-    else:
-        write("again", key)
-        send(key, words, write)
 
 
 def add_or_submit(members: list[int], chance: random.Random) -> list[str]:
@@ -469,8 +456,7 @@ class Driver:
         self.settle()
         for number in range(TASKS["change"]):
             with self.log(number).open("a") as file:
-                for key, words in unanswered(self.log(number)).items():
-                    end(key, words, lambda *words: print(*words, file=file), self.send)
+                end_unanswered(self.log(number), lambda *words: print(*words, file=file), self.send)
         self.settle()
         self.settle()
 
@@ -517,13 +503,13 @@ class Driver:
             else:
                 raise RuntimeError(f"{index} doesn't come to rest")
 
-    def may_be_lost(self, change: Acknowledged) -> bool:
+    def may_be_lost(self, change: Logged) -> bool:
         """Return True if a change may have been made in a span whose changes may be lost: its process may have been
         stopped between that and the acknowledgement."""
         begun = begun_at(change.key)
         return any(begun <= last and first <= change.at for first, last in self.server.lost)
 
-    def may_be_twice(self, change: Acknowledged) -> bool:
+    def may_be_twice(self, change: Logged) -> bool:
         """Return True if a change may count twice, because it was sent again: a flush may have carried it, before Redis
         came back as it was before the change, without its key."""
         return change.is_again and (isinstance(self.server, PairedRedis) or self.may_be_lost(change))
@@ -537,16 +523,16 @@ class Driver:
         more: dict[int, int] = defaultdict(int)
         changes = 0
         for number in range(TASKS["change"]):
-            for _, *parts in unknown_changes(self.log(number)):
-                for member, by in (map(int, part.split(":")) for part in parts):
-                    more[member] += by
-            for change in acknowledged_changes(self.log(number)):
-                changes += 1
+            for change in logged_changes(self.log(number)):
                 kind, *parts = change.words
+                changes += change.end == "done"
                 if kind == "best":
                     best[int(parts[0])] = max(best[int(parts[0])], int(parts[1]))
                     continue
                 for member, by in (map(int, part.split(":")) for part in parts):
+                    if change.end == "unknown":
+                        more[member] += by
+                        continue
                     added[member] += by
                     if self.may_be_twice(change):
                         more[member] += by
