@@ -93,7 +93,7 @@ def ten_players(zrank: Redis) -> None:
 
 
 def change_all(level: int) -> None:
-    """Change the ten of them, noticed by marks alone."""
+    """Change all ten players by ``update()``, which only marks tell of."""
     assert Player.objects.update(level=level) == 10
 
 

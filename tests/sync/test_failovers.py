@@ -26,7 +26,7 @@ from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
 from tests.sentinels import NAME, Sentinels, client_options
 from tests.servers import RedisServer
-from tests.sync.conftest import refused_within, use_redis
+from tests.sync.conftest import change_all, refused_within, use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.sync.processes import manage
 from tests.testapp.models import Player
@@ -92,11 +92,6 @@ def lead(front: Link, to: RedisServer) -> None:
     front.restore()
 
 
-def change(level: int) -> None:
-    """A change of all rows that only marks tell of."""
-    assert Player.objects.update(level=level) == 10
-
-
 def sync() -> None:
     call_command("sync_zrank", "ascending", stdout=StringIO(), stderr=StringIO())
 
@@ -130,11 +125,11 @@ class TestBackAndForth:
     @pytest.fixture(autouse=True)
     def failovers(self, front: Link, a: RedisServer, b: RedisServer, wire: Link) -> None:
         b.follow(wire.port)
-        change(50)
+        change_all(50)
         sync()  # which accepts that a first replica has attached
         assert a.ask("WAIT", 1, 5000) == 1
         wire.cut()  # the replica falls behind
-        change(60)
+        change_all(60)
         drain(INDEX)
         b.promote()
         a.follow(b.port)
@@ -164,7 +159,7 @@ class TestBackAndForth:
         with Link(a.port) as wire:
             b.follow(wire.port)
             wire.cut()
-            change(70)
+            change_all(70)
             drain(INDEX)
             b.promote()
         a.follow(b.port)
@@ -200,7 +195,7 @@ class TestTheFirstOneComesBack:
         b.promote()
         lead(front, b)
         sync()
-        change(60)
+        change_all(60)
         drain(INDEX)
         assert_right()
         b.kill()
@@ -216,7 +211,7 @@ class TestTheFirstOneComesBack:
     def test_marks_are_worked_off_again(self) -> None:
         sync()
         for level in (70, 80):
-            change(level)
+            change_all(level)
             sync()
         assert_right()
 
@@ -237,7 +232,7 @@ class TestSplitBrain:
         """B is accepted and works marks off; A's newest write is later than those. Then B is thrown away."""
         lead(front, b)
         sync()
-        change(60)
+        change_all(60)
         drain(INDEX)
         lead(front, a)
         with suppress(IndexUnavailable):
@@ -248,12 +243,12 @@ class TestSplitBrain:
 
     def test_the_new_one_is_kept(self, front: Link, a: RedisServer, b: RedisServer) -> None:
         """A works marks off until B is accepted, and takes away none after that."""
-        change(60)
+        change_all(60)
         drain(INDEX)
         lead(front, b)
         sync()
         lead(front, a)
-        change(70)
+        change_all(70)
         with suppress(IndexUnavailable):
             drain(INDEX)
         assert waiting_marks(INDEX).exists()
@@ -268,7 +263,7 @@ class TestSplitBrain:
             for player in Player.objects.all()[:2]:
                 player.save()
             sync_until_right()
-            change(level)
+            change_all(level)
             drain(INDEX)
         assert_right()
 
@@ -299,7 +294,7 @@ class TestPlannedFailover:
         a.follow(b.port)
         front.route(b.port)
 
-        change(60)
+        change_all(60)
         Player.objects.earliest("pk").save()  # its push is refused
         sync_until_right()
         assert_right()
@@ -317,7 +312,7 @@ class TestPlannedFailover:
             sync()
             assert async_to_sync(PlayerAscending.ranking.acount)() == PlayerAscending.ranking.count()
             sentinels.fail_over()
-            change(60)
+            change_all(60)
             Player.objects.earliest("pk").save()
             sync_until_right(10)
             assert_right()
@@ -339,11 +334,11 @@ def test_a_drain_that_a_failover_overtakes(
     write.
     """
     b.follow(wire.port)
-    change(50)
+    change_all(50)
     sync()
     assert a.ask("WAIT", 1, 5000) == 1
     wire.cut()
-    change(60)
+    change_all(60)
 
     def overtaken(*args: Any, **kwargs: Any) -> bool:
         monkeypatch.undo()
@@ -369,7 +364,7 @@ def test_a_drain_that_a_failover_overtakes(
 def test_the_first_replica_loses_nothing(front: Link, a: RedisServer, b: RedisServer) -> None:
     """``master_replid`` changes when it attaches, and ``master_replid2`` is all zeros: nothing is replayed, and
     nobody is turned away."""
-    change(60)
+    change_all(60)
     drain(INDEX)
     batches = Batch.objects.count()
     assert batches
