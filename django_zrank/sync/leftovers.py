@@ -70,9 +70,9 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     """Remove what an index called ``name`` has left: its keys in Redis, its triggers and rows in every database.
 
     Keys of a build that no database here knows are left, unless ``foreign``: another project may share the server
-    and the prefix. Where scores that began in Redis are in no column yet, all is left, unless ``foreign``. ``dry_run``:
-    only count. In pieces: neither Redis nor a writer of marks waits for it. Killed
-    anywhere, it can be run again: the generations that tell of the index go last.
+    and the prefix. If scores that began in Redis are in no column yet, nothing is removed, unless ``foreign``.
+    ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed anywhere, it can be run
+    again: the generations, by which the index is found, go last.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError``
     where an index of this name is registered.
