@@ -29,7 +29,7 @@ _KEPT: Final = 24 * 60 * 60
 """Seconds for which the key of a call is remembered."""
 
 _VALUES: Final = 3
-"""The values of a facet that may have several that a member is taken to have."""
+"""The number of values that a member is assumed to have of a facet that may have several."""
 
 
 class Scores:

@@ -82,6 +82,7 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session", autouse=True)
 def flushed() -> Iterator[None]:
+    """Tables are emptied quickly after each test."""
     with quick_flush():
         yield
 

@@ -1,4 +1,5 @@
-"""Tables emptied after a transactional test, in a hundredth of the time that the signals of ``migrate`` take."""
+"""A quick ``flush`` after transactional tests: the signals of ``migrate``, which it leaves out, take a hundred times as
+long."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _ROWS: Final = (ContentType, Permission)
 
 @contextmanager
 def quick_flush() -> Iterator[None]:
-    """Let ``flush`` send the signals of ``migrate`` only where triggers are others than these have left; else put their
-    rows back."""
+    """Make ``flush`` send the signals of ``migrate`` only if triggers have changed since the last time. Otherwise,
+    put back the rows that receivers of these signals have written."""
     left: dict[str, tuple[Any, dict[Any, list[Any]]]] = {}
     send = flush.emit_post_migrate_signal  # type: ignore[attr-defined]
 
@@ -44,7 +45,7 @@ def quick_flush() -> Iterator[None]:
 
 
 def _triggers(using: str) -> tuple[Any, ...]:
-    """Those that are installed, and whether they are in force."""
+    """Return the triggers that are installed, True for each that is in force, and their texts."""
     tables = {model._meta.db_table for model in apps.get_models(include_auto_created=True)}
     dialect = DIALECTS[connections[using].vendor](connections[using], tables)
     return dialect.installed(), dialect.texts()

@@ -66,12 +66,12 @@ class Pending(Base):
         return int(taken or 0), int(settled or 0)
 
     def noted_rule(self) -> str:
-        """The rule by which scores change in Redis, as it was declared when the first of them did; "" for none."""
+        """Return the rule that was declared when the first of the pending scores changed; "" for none."""
         found = self._call("HGET", (self.keys.meta,), ("rule",))
         return found.decode() if found else ""
 
     def close(self) -> None:
-        """Let no score change any more, and nothing be read: there is no live generation from now on."""
+        """Remove the live generation, so that no score can change and nothing can be read any more."""
         self._call("HDEL", (self.keys.meta,), ("generation", "building"))
 
     def took(self) -> int:

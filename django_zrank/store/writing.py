@@ -19,7 +19,7 @@ from .base import Base
 __all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Packed", "Writing"]
 
 LOAD_LIMIT: Final = 3500
-"""The most rows of a batch of a rebuild: what is in memory at once."""
+"""The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
 
 _APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
 _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
@@ -27,9 +27,8 @@ _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
 _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
 
-
 _LEFT: Final = 3
-"""The further facet rankings that a member is taken to leave when it is removed."""
+"""The number of further facet rankings that a member is assumed to leave when it is removed."""
 
 
 class Epoch(NamedTuple):
@@ -137,10 +136,10 @@ class Writing(Base):
     def _grouped(
         self, changes: Collection[_Written], fixed: int, each: int
     ) -> list[tuple[int, Sequence[_Written]]]:
-        """Those who stand in the same facet rankings together: a piece writes few of these, with one command each.
+        """Group members by the facet rankings that they stand in: a piece writes to few of these, by one command each.
 
-        With the look-ups and writes that a member of each group takes: ``fixed`` of its own, and ``each`` for a ranking
-        that it stands in. Those that one leaves are unknown here, and are learnt as time.
+        Returns each group with the look-ups and writes that one of its members takes: ``fixed``, and ``each`` for every
+        ranking that it stands in. Rankings that it leaves are unknown here: the pace learns their cost from the time.
         """
         each += 2 * each * self.layout.dense
         if not self.layout.memberships:
@@ -171,7 +170,7 @@ class Writing(Base):
         return all(self.load(building, piece) for piece in self.pack(rows))
 
     def pack(self, rows: Collection[Row]) -> Iterator[Packed]:
-        """Rows in pieces, to be loaded one by one."""
+        """Yield rows in pieces, for :meth:`load`."""
         for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2)):
             groups, ties = [], []
             for alike in piece:

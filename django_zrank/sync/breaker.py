@@ -14,8 +14,8 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 class Breaker:
-    """Open for ``RETRY_AFTER`` seconds after a failure. One for the process: there is one server; with others for the
-    nodes of a cluster, and for shards.
+    """A breaker, open for ``RETRY_AFTER`` seconds after a failure. A process has one, for its only server; and others,
+    for the nodes of a cluster and for shards.
 
     Threads share it without a lock: the worst of a race is one call more, or one warning more.
     """

@@ -1,4 +1,4 @@
-"""Scores that began in Redis, to their column: write-behind, each change exactly once."""
+"""Write-behind: scores that began in Redis are written to their column, each change exactly once."""
 
 from __future__ import annotations
 

@@ -27,10 +27,9 @@ _UNION: Final = 1000
 
 
 def add_to_column(index: RankIndex, rule: str, changes: Mapping[str, int]) -> None:
-    """Let each change join its member's column by a rule, in one statement. A null, whose row isn't ranked, stays null.
+    """Merge each change into its member's column by a rule, in one statement. A null stays null: its row isn't ranked.
 
-    No statement waits long for a row that somebody else keeps locked, and a transaction that is caught in a deadlock
-    with this one is not the one that is rolled back.
+    No statement waits long for a locked row. In a deadlock, this transaction is rolled back, and not the other one.
     """
     connection = connections[index.get_using()]
     column: Any = index.column
@@ -62,16 +61,16 @@ def _postgresql(
     )
     keys, changes = zip(*pairs, strict=True)
     with connection.cursor() as cursor:
-        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. Where to look up each key is
-        # said to cost four sequential pages, the whole table is read in its place. And what a deferred constraint
-        # refuses is to be known here, not by the commit, which would fail again and again.
+        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. With the default cost of four
+        # sequential pages for each key, the whole table would be read instead. And a deferred constraint must refuse
+        # here, where the change at fault can be found: the commit would fail again and again.
         limits = "SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1"
         cursor.execute(f"{limits}; SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(sql, [_array(keys) if index.has_integer_pk else list(keys), _array(changes)])
 
 
 def _array(numbers: Iterable[Any]) -> str:
-    """An array as text: the driver would look at the type of each number."""
+    """Return an array as text, because the driver would look at the type of each number."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 

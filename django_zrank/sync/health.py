@@ -58,25 +58,28 @@ def examine(index: RankIndex) -> Verdict:
 
 
 def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
-    """The verdict on an index whose parts have this one."""
+    """Return the verdict on an index, given that on its parts: triggers that are missing count, too."""
     return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
 
 
 def examine_part(part: RankIndex) -> Verdict:
-    """The verdict on one part, but for triggers."""
+    """Return the verdict on one part, which doesn't include triggers."""
     return _examine(part, *_look(part))
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on parts that have these."""
+    """Return the worst of several verdicts."""
     order = list(Verdict)
     return max(verdicts, key=order.index)
 
 
 def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
-    """Return what Redis says, and what the database noted before: a rebuild that ends meanwhile is known as the one
-    that was running, and a repair meanwhile is noticed. Twice where another term was begun in between. And, from before
-    that, the newest batch: drains go on meanwhile."""
+    """Return the state in Redis, the database's note of it, and the newest batch.
+
+    The note is read before the state: a rebuild that ends meanwhile is known as the one that was running, and a repair
+    meanwhile is noticed. If another term was begun in between, both are read again. The batch is read first, because
+    drains go on.
+    """
     store = Store(index.name, index.layout)
     for _ in range(2):
         newest = newest_batch(index)

@@ -49,7 +49,7 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     They are found by their column, in the order in which they were last seen, after a token is taken, as in a push: so
     the database decides, and the guards of every write hold. How far this came is noted on the server that took it.
     Killed before that, the next sweep removes the same members again; and a server that lacks a removal lacks its note,
-    too. What nobody has swept was noted as awake by a rebuild, or by a push, which are judged by the same clock.
+    too. A member that is ranked again was awake then: rebuilds and pushes are judged by the same clock.
 
     Raises as ``flush()`` does.
     """
@@ -83,10 +83,11 @@ def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -
 
 
 def _remove(part: RankIndex, store: Store, epoch: Epoch, texts: list[str], patience: float) -> None:
-    """Remove members that were asleep after ``epoch``. Those that were touched, or written since, are pushed."""
+    """Remove members whose rows were found asleep after ``epoch`` was taken. Those that were touched, or written since,
+    are pushed instead."""
     if not texts:
         return
-    # Before they are removed: who was touched isn't, even for a moment.
+    # First of all, so that a member that was touched isn't removed even for a moment.
     touched = dict.fromkeys(_carry(part, store, texts, patience))
     changes = ((text, None, b"") for text in texts if text not in touched)
     applied = store.apply_changes(epoch, changes)
@@ -98,7 +99,7 @@ def _remove(part: RankIndex, store: Store, epoch: Epoch, texts: list[str], patie
 
 
 def _fallen_asleep(index: RankIndex, since: Swept, until: int) -> QuerySet[Any]:
-    """The rows that would be ranked, and were last seen up to ``until``, but after what has been swept."""
+    """Return the rows that would be ranked if they were awake, last seen up to ``until``, and not swept yet."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = index.get_queryset().using(index.get_using()).filter(**{f"{path}__lte": MOMENT.value(until)})
     if since.moment is None:
@@ -112,7 +113,7 @@ def _fallen_asleep(index: RankIndex, since: Swept, until: int) -> QuerySet[Any]:
 
 
 def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
-    """Those of some members that are asleep, and that no sweep has reached."""
+    """Return those of ``pks`` that are asleep, and that no sweep has reached."""
     found: set[Any] = set()
     until = asleep_since(index)
     if until is not None:

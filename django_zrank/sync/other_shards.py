@@ -36,7 +36,7 @@ def retire_other_shards(index: RankIndex) -> None:
 
 
 def unlink_other_shards(index: RankIndex) -> None:
-    """Unlink the keys of retired shards, and then delete their rows in the database, which are what they are found by.
+    """Unlink the keys of retired shards, and then delete their rows in the database, by which the shards are found.
     Scores and touches that began there are written to their columns before. Shards that are not retired are kept:
     another release may be building them.
 
@@ -51,7 +51,7 @@ def unlink_other_shards(index: RankIndex) -> None:
 
 
 def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
-    """The names, among rows of generations, of parts that an index of another number of shards has."""
+    """Return the names in ``rows`` that parts of ``index`` have with another number of shards."""
     own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
     names = rows.filter(index__startswith=index.name).values_list("index", flat=True)
     return [name for name in names if name not in own and known.fullmatch(name)]
@@ -66,7 +66,7 @@ def _unlink(part: RankIndex) -> None:
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)
             flush(part)
-        # Processes of the release before may change scores until then.
+        # Until then, processes of the former release may change scores.
         store.close()
         if store.waiting()[0]:
             write_scores(part)

@@ -1,4 +1,4 @@
-"""Members to Redis, as the writer database holds them at this moment."""
+"""Pushes: members are written to Redis as the writer database holds them at this moment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ attempt 1, so its token, and its row after that, were taken when the change was 
 
 
 class Written(NamedTuple):
-    """The state under which a part was written to: the database tells if it still counts."""
+    """The state under which a part was written to, to be compared with what the database notes."""
 
     generation: str
     term: int

@@ -38,7 +38,7 @@ __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 BATCH_SIZE: Final = 3000
 
 _MOST: Final = 24_000
-"""The most rows of a batch over shards: each takes a call of its own, so the more there are, the larger it is."""
+"""The most rows of a batch over shards. Each shard takes a call of its own, so batches grow with their number."""
 
 _RETIRED: Final = 1_000_000
 """The most marks that one rebuild makes superfluous: 8 MB of ids. What is beyond them is drained once more."""
@@ -197,7 +197,7 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Call]:
     """The calls that load the rows, in batches of ``size`` rows for each part that is built if that is not too many.
-    While Redis is at a call, as many rows of the next batch are read."""
+    While Redis works on a call, as many rows of the next batch are read."""
     with closing(_rows(index, builds, size)) as rows:
         batch = list(islice(rows, min(size * len(builds), _MOST)))
         while batch:

@@ -67,7 +67,7 @@ class _Microseconds(Func):
     output_field = BigIntegerField()
 
     def get_db_converters(self, connection: Any) -> list[Any]:
-        """None: Django would call int() of what is one, for each row."""
+        """Return no converters: Django's would call ``int()`` on an integer, for each row."""
         return []
 
 
@@ -176,8 +176,8 @@ def _columns(index: RankIndex) -> list[str]:
 
 
 def fastest(index: RankIndex, path: str) -> str | _Microseconds:
-    """A column as it is read fastest: a moment may be read as microseconds. A primary key is read as it is, since it
-    names the member."""
+    """Return what is read fastest of a column: of a moment, perhaps its microseconds. A primary key is read as it is,
+    since it names the member."""
     if path == "pk" or connections[index.get_using()].vendor != "postgresql" or not settings.USE_TZ:
         return path
     *_, field = follow(index.model, path)

@@ -1,4 +1,4 @@
-"""The beginning of a term: a server is accepted that has restarted, failed over or begun another history."""
+"""New terms: a server is accepted after a restart, a failover or another change of its history."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ __all__ = ["accept_server"]
 
 
 def accept_server(part: RankIndex, store: Store, health: Health, row: Generation) -> None:
-    """Accept the server of a part under a new term: what it lacks waits again, as marks, and what is pending on it is
-    what the column lacks. Nothing is changed where the database or Redis know another state by now, or where more was
-    lost than is kept."""
-    # The marks first: killed in between, they are worked off once more, which does no harm.
+    """Accept the server of a part under a new term. Marks of the writes that it lacks wait again, and what is pending
+    there is reduced to what the column lacks.
+
+    Nothing is changed if the database or Redis know another state by now, or if more was lost than is kept.
+    """
+    # Marks come first: if the process is killed in between, they are worked off once more, which does no harm.
     replayed = replay(part, health.position, noted=row, server=health.server)
     if replayed is not None:
         reconcile(part, store, health)

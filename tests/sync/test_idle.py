@@ -1,4 +1,4 @@
-"""Members that sleep: who leaves the rankings, what brings them back, and what their column is told of touches."""
+"""Members that sleep: they leave the rankings, are woken, and touches are written to their column."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def awake() -> set[int]:
 
 @contextmanager
 def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
-    """As it is after a while: a period that is shorter by that comes to the same."""
+    """Make an index as it is after a while: its period is shorter by so much."""
     instance = index.instance()
     assert instance.awake
     assert instance.declaration  # which names the period, and is known from before
