@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django_zrank.cluster import node_of
@@ -9,7 +10,7 @@ from django_zrank.notes import TESTS as OWNER
 from django_zrank.store import Store
 from django_zrank.testing import _TERM as TERM
 
-__all__ = ["OWNER", "TERM", "accept", "identity", "shadow", "start"]
+__all__ = ["OWNER", "TERM", "accept", "identity", "load_rows", "shadow", "start"]
 
 
 def start(store: Store, building: str, **how: Any) -> bool:
@@ -17,6 +18,11 @@ def start(store: Store, building: str, **how: Any) -> bool:
     health = store.check_health()
     how = {"owner": health.owner or OWNER, "server": health.server, "term": TERM, **how}
     return store.start_rebuild(building, **how)
+
+
+def load_rows(store: Store, building: str, rows: Collection[tuple[str, Any, bytes]]) -> bool:
+    """Add members to a generation that is being built, in pieces. False: it was superseded."""
+    return all(store.load_rows(building, piece) for piece in store.pack(rows))
 
 
 def shadow(store: Store, building: str) -> str:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from django_zrank import RankIndex
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync.rows import encode as encode_rows
-from tests.builds import accept, start
+from tests.builds import accept, load_rows, start
 
 
 def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
@@ -40,7 +40,7 @@ def _build(index: RankIndex, changes: Iterable[Change]) -> Store:
         for change in batch:
             own.setdefault(index.part_of(str(change.member)).name, []).append(change)
         for name, some in own.items():
-            assert stores[name].load_rows(building, some)
+            assert load_rows(stores[name], building, some)
     for store in stores.values():
         assert store.swap_rebuilt(building)
     return store

@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_zrank.conf import Settings, get_settings
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 
 def test_every_key_has_a_default(settings: Any) -> None:
@@ -69,7 +69,7 @@ def test_two_prefixes_are_two_indexes(zrank: Any, settings: Any) -> None:
     settings.ZRANK = {"KEY_PREFIX": "staging"}
     store = Store("player")
     start(store, "first")
-    store.load_rows("first", [Change("1", 5)])
+    load_rows(store, "first", [Change("1", 5)])
     store.swap_rebuilt("first")
     assert store.size() == 1
     settings.ZRANK = {}

@@ -13,7 +13,7 @@ from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.requests.pace import MOST, Pace
 from django_zrank.requests.scores import LIMIT, Touch
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 CEILING = 2 * MOST
 """The most look-ups and writes of one call: a few milliseconds. A value of a command counts as one."""
@@ -45,7 +45,7 @@ def changes(layout: Layout, moved: int = 0) -> list[Change]:
 def built(layout: Layout) -> Store:
     store = Store("held", layout)
     start(store, "a")
-    assert store.load_rows("a", changes(layout))
+    assert load_rows(store, "a", changes(layout))
     assert store.swap_rebuilt("a")
     return store
 
@@ -53,14 +53,14 @@ def built(layout: Layout) -> Store:
 def load(layout: Layout) -> Operation:
     store = Store("held", layout)
     start(store, "a")
-    return lambda: store.load_rows("a", changes(layout))
+    return lambda: load_rows(store, "a", changes(layout))
 
 
 def load_what_was_written(layout: Layout) -> Operation:
     store = built(layout)
     start(store, "b")
     store.apply_changes(store.begin_write(), changes(layout)[::2])
-    return lambda: store.load_rows("b", changes(layout))
+    return lambda: load_rows(store, "b", changes(layout))
 
 
 def write(layout: Layout) -> Operation:

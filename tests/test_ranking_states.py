@@ -19,7 +19,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same, rows
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ class Life(RuleBasedStateMachine):
         self.building = uuid4().hex
         assert start(self.store, self.building)
         changes = [change(self.index, pk, row) for pk, row in self.rows.items()]
-        assert not changes or self.store.load_rows(self.building, changes)
+        assert not changes or load_rows(self.store, self.building, changes)
 
     @precondition(lambda self: self.building)
     @rule()

@@ -165,12 +165,8 @@ class Writing(Base):
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
-    def load_rows(self, building: str, rows: Collection[Row]) -> bool:
-        """Add members to what is being built, in pieces. False: it was superseded."""
-        return all(self.load(building, piece) for piece in self.pack(rows))
-
     def pack(self, rows: Collection[Row]) -> Iterator[Packed]:
-        """Yield rows in pieces, for :meth:`load`."""
+        """Yield rows in pieces, for :meth:`load_rows`."""
         for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2)):
             groups, ties = [], []
             for alike in piece:
@@ -184,7 +180,7 @@ class Writing(Base):
             packed = json.dumps(groups, separators=(",", ":"))
             yield Packed(sum(map(len, piece)), cost, packed, b"".join(ties))
 
-    def load(self, building: str, piece: Packed) -> bool:
+    def load_rows(self, building: str, piece: Packed) -> bool:
         """Add the members of a piece to what is being built. False: it was superseded."""
         keys = self.keys
         script = scripts.LOAD_ROWS

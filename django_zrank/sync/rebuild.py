@@ -139,7 +139,7 @@ class _Build:
         self.require(self.rows.update(building=self.name))
 
     def load(self, piece: Packed) -> None:
-        self.require(self.store.load(self.name, piece))
+        self.require(self.store.load_rows(self.name, piece))
 
     def swap(self, asleep: int | None) -> tuple[str, int]:
         """Put it in the place of the live generation. Returns the generation, and the term."""

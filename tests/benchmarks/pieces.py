@@ -152,13 +152,15 @@ class Measurement:
 
     def load(self) -> None:
         """Build the index, but for the swap."""
+        from tests.builds import load_rows
+
         health = self.store.check_health()
         self.generation = self.index.new_generation()
         self.store.start_rebuild(self.generation, owner="bench", server=health.server, term=1)
         self.taken.clear()
         for rows in batched(self.members, 2000):
-            assert self.store.load_rows(
-                self.generation, [(str(pk), level, self.membership(pk)) for pk, level in rows]
+            assert load_rows(
+                self.store, self.generation, [(str(pk), level, self.membership(pk)) for pk, level in rows]
             )
 
     def write(self, members: list[str], moved: int = 0) -> None:

@@ -129,13 +129,13 @@ def test_without_redis_it_fails_and_says_so(nowhere: None) -> None:
 
 
 def test_superseded_it_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    load: Callable[..., bool] = Store.load
+    load: Callable[..., bool] = Store.load_rows
 
     def overtaken(store: Store, *args: Any) -> bool:
         start(store, "another")
         return load(store, *args)
 
-    monkeypatch.setattr(Store, "load", overtaken)
+    monkeypatch.setattr(Store, "load_rows", overtaken)
     with pytest.raises(CommandError, match="'player': another rebuild"):
         rebuild("player")
     assert contents(PlayerRank) == {}

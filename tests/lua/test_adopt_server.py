@@ -5,7 +5,7 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.store import Change, Store
-from tests.builds import TERM, identity, shadow, start
+from tests.builds import TERM, identity, load_rows, shadow, start
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,9 @@ def test_where_nothing_was_lost_it_is_believed_at_once(store: Store) -> None:
 
 def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> None:
     start(store, "next")
-    store.load_rows("next", [Change("1", 1)])
+    load_rows(store, "next", [Change("1", 1)])
     zrank.hset(store.keys.meta, "server", "the server before")
-    assert not store.load_rows("next", [Change("2", 2)])
+    assert not load_rows(store, "next", [Change("2", 2)])
     assert not store.swap_rebuilt("next")
     health = store.check_health()
     assert store.adopt_server(health, TERM + 1, behind=True)

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 Live = Callable[[], dict[str, float]]
 
@@ -86,7 +86,7 @@ def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
 
 def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
     start(store, "next")
-    store.load_rows("next", [Change("1", 1), Change("2", 2)])
+    load_rows(store, "next", [Change("1", 1), Change("2", 2)])
     assert store.apply_changes(store.begin_write(), [Change("1", 10), Change("2", None)])
     assert live() == {"1": 10, "3": 3}
     store.swap_rebuilt("next")

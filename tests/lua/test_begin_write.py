@@ -5,7 +5,7 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.store import Change, Store
-from tests.builds import TERM, identity, shadow, start
+from tests.builds import TERM, identity, load_rows, shadow, start
 
 
 def test_the_token_is_the_version_of_the_newest_write(store: Store) -> None:
@@ -40,10 +40,10 @@ def test_refuses_an_index_that_was_never_built(zrank: Redis, store: Store) -> No
 
 def test_gives_up_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
     start(store, "dead")
-    store.load_rows("dead", [Change("1", 1)])
+    load_rows(store, "dead", [Change("1", 1)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
     assert store.begin_write().building == ""
     store.unlink_doomed()
     assert not zrank.exists(shadow(store, "dead"))
-    assert not store.load_rows("dead", [Change("2", 2)])
+    assert not load_rows(store, "dead", [Change("2", 2)])
     assert not store.swap_rebuilt("dead")

@@ -7,7 +7,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 from tests.keyspace import everything, expected, score_text
 
 LAYOUTS = [Layout(dense=True), Layout(8, memberships=True, dense=True), Layout(memberships=True, dense=True)]
@@ -21,7 +21,7 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
     members = {str(n): (n % 5 or 0.1, tie if layout.memberships else b"") for n in range(40)}
     store = Store("counts", layout)
     start(store, "built")
-    store.load_rows("built", [Change(member, *what) for member, what in members.items()])
+    load_rows(store, "built", [Change(member, *what) for member, what in members.items()])
     store.swap_rebuilt("built")
     live = store.live.root
     whole = everything(zrank, live)

@@ -4,13 +4,13 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 
 def test_the_registry_against_the_rankings(zrank: Redis) -> None:
     store = Store("names", Layout(memberships=True))
     start(store, "built")
-    store.load_rows("built", [Change("1", 1, b"a:1\0a:2\0b:1"), Change("2", 2, b"a:3")])
+    load_rows(store, "built", [Change("1", 1, b"a:1\0a:2\0b:1"), Change("2", 2, b"a:3")])
     store.swap_rebuilt("built")
     names = [b"a:1", b"a:2", b"a:3", b"b:1", b"gone:1", b"never:1"]
     assert store.check_names("built", names) == []

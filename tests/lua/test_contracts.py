@@ -29,7 +29,7 @@ from django_zrank.requests.sharded import Shards, over_shards
 from django_zrank.requests.view import View
 from django_zrank.scripts import Script
 from django_zrank.store import Change, Epoch, Store
-from tests.builds import TERM, start
+from tests.builds import TERM, load_rows, start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
 
@@ -82,7 +82,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
     ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
-    "load_rows": lambda store: store.load_rows("b", [Change("1", 1), Change("2", 2.5)]),
+    "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "read_members": lambda store: store.read_members("a", ["1", "2"]),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_anywhere": lambda store: ask(

@@ -8,7 +8,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.facets import Facet
 from django_zrank.requests.counts import CountFacet
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 from .conftest import ask
 
@@ -23,7 +23,7 @@ def test_the_reply(zrank: Redis) -> None:
         Change("2", 6, b"region:a"),
         Change("3", 6, b"region:b"),
     ]
-    store.load_rows("b", rows)
+    load_rows(store, "b", rows)
     store.swap_rebuilt("b")
     assert ask(store, CountFacet(REGION)) == {b"region:a": 2, b"region:b": 1}
     assert ask(store, CountFacet(NOTHING)) == {}

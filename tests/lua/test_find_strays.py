@@ -5,7 +5,7 @@ from redis import Redis
 
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 from tests.keyspace import everything, expected
 
 LAYOUT = Layout(8, memberships=True, dense=True)
@@ -17,7 +17,7 @@ MEMBERS = {"1": (5, TIE + b"region:a\0tag:x"), "2": (5, TIE + b"region:b"), "3":
 def store(zrank: Redis) -> Store:
     store = Store("strays", LAYOUT)
     start(store, "built")
-    store.load_rows("built", [Change(member, *what) for member, what in MEMBERS.items()])
+    load_rows(store, "built", [Change(member, *what) for member, what in MEMBERS.items()])
     store.swap_rebuilt("built")
     return store
 

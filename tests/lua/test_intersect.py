@@ -24,7 +24,7 @@ from django_zrank.requests.pages import PageAt
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 from tests.populations import fill, populate
 from tests.test_ranking import CompetitorRank, Row
 from tests.testapp.zrank import PlayerAscending
@@ -309,7 +309,7 @@ def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     store = Store("wide", Layout(0, True))
     start(store, "a")
     far = Change("99", -(2.0**60), b"\0" + bytes(8))
-    assert store.load_rows("a", [far, *(Change(str(pk), pk) for pk in range(1, 41))])
+    assert load_rows(store, "a", [far, *(Change(str(pk), pk) for pk in range(1, 41))])
     assert store.swap_rebuilt("a")
     view = View(store.layout, Scope((Clause(True, "g", ("nobody",)),)))
     answer = None

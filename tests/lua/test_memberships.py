@@ -15,7 +15,7 @@ from redis import Redis
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.requests.pace import Pace
 from django_zrank.store import Change, Standing, Store
-from tests.builds import TERM, shadow, start
+from tests.builds import TERM, load_rows, shadow, start
 from tests.keyspace import beneath, everything, expected, membership_of, score_text
 
 LAYOUTS = {
@@ -107,7 +107,7 @@ class Model:
         batch = self.snapshot[:rows]
         if batch:
             for _ in range(1 + again):  # as where an answer was lost, and the client asks once more
-                assert self.store.load_rows(self.building, batch)
+                assert load_rows(self.store, self.building, batch)
         for member, score, membership in batch:
             if member not in self.written:
                 self.shadow[str(member)] = (score or 0, membership)
@@ -217,7 +217,7 @@ def test_counts_follow_the_rankings_where_memberships_are_wrong(zrank: Redis, la
 def build(layout: Layout, *members: Change) -> Store:
     store, building = Store("model", layout), uuid4().hex
     start(store, building)
-    assert store.load_rows(building, members)
+    assert load_rows(store, building, members)
     assert store.swap_rebuilt(building)
     store.unlink_doomed()
     return store
@@ -235,7 +235,7 @@ def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
 def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
     store = build(FACETS, Change("1", 5, b"region:kantou"))
     start(store, "next")
-    store.load_rows("next", [Change("1", 5, b"region:kantou")])
+    load_rows(store, "next", [Change("1", 5, b"region:kantou")])
     zrank.hset(store.keys.meta, "server", "the server before")
     health = store.check_health()
     assert store.adopt_server(health, TERM + 1, behind=True)
@@ -293,7 +293,7 @@ def test_more_members_than_a_stack_holds(zrank: Redis) -> None:
     store = Store("model", FACETS)
     start(store, "first")
     rows = [Change(str(n), n % 7, b"region:%d" % (n % 3)) for n in range(3500)]
-    assert store.load_rows("first", rows)
+    assert load_rows(store, "first", rows)
     assert store.swap_rebuilt("first")
     members = {str(row.member): (row.score or 0, row.membership) for row in rows}
     assert everything(zrank, store.live.root) == expected(store.live.root, members, FACETS)

@@ -3,12 +3,12 @@ from __future__ import annotations
 from redis import Redis
 
 from django_zrank.store import Change, Store
-from tests.builds import TERM, shadow, start
+from tests.builds import TERM, load_rows, shadow, start
 
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
     start(store, "killed")
-    store.load_rows("killed", [Change("1", 1)])
+    load_rows(store, "killed", [Change("1", 1)])
     store.apply_changes(store.begin_write(), [Change("7", 7)])
     start(store, "next")
     store.unlink_doomed()
@@ -25,10 +25,10 @@ def test_its_token_lies_above_every_earlier_one(zrank: Redis, store: Store) -> N
 def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Store) -> None:
     assert start(store, "running")
     assert not start(store, "polite", polite=True)
-    assert store.load_rows("running", [Change("1", 1)])
+    assert load_rows(store, "running", [Change("1", 1)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
     assert start(store, "polite", polite=True)
-    assert not store.load_rows("running", [Change("1", 1)])
+    assert not load_rows(store, "running", [Change("1", 1)])
 
 
 def test_one_of_an_earlier_term_does_not_begin(store: Store) -> None:

@@ -15,14 +15,14 @@ from django_zrank.requests.positions import BarePosition, Locate
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, start
 
 
 def test_replaces_the_live_index_and_leaves_nothing_behind(
     zrank: Redis, store: Store, live: Callable[[], dict[str, float]]
 ) -> None:
     start(store, "next")
-    store.load_rows("next", [Change("7", 7)])
+    load_rows(store, "next", [Change("7", 7)])
     assert live() == {"1": 1, "2": 2, "3": 3}
     assert store.swap_rebuilt("next")
     assert live() == {"7": 7}
@@ -53,7 +53,7 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
     )
     for building, members in (("first", "1234567"), ("second", "678")):
         start(store, building)
-        store.load_rows(building, [Change(member, int(member), b"region:x") for member in members])
+        load_rows(store, building, [Change(member, int(member), b"region:x") for member in members])
         believed = store.live.generation
         assert store.swap_rebuilt(building)
     right = store.run(partial(question.request, view))
@@ -70,7 +70,7 @@ def test_costs_the_same_whatever_there_is_to_swap(zrank: Redis, store: Store) ->
     for number in (2, 2000):
         for building in (f"one{number}", f"two{number}"):
             start(store, building)
-            store.load_rows(building, [Change(str(n), n, b"region:%d" % n) for n in range(number)])
+            load_rows(store, building, [Change(str(n), n, b"region:%d" % n) for n in range(number)])
             before = commands(zrank)
             assert store.swap_rebuilt(building)
             calls.append(commands(zrank) - before)

@@ -33,15 +33,15 @@ class Pausing(AppConfig):
         from django_zrank.management.commands import sync_zrank
         from django_zrank.store import Store
 
-        load = Store.load
+        load_rows = Store.load_rows
 
         def pause(*args: Any) -> bool:
-            loaded = load(*args)
+            loaded = load_rows(*args)
             print("loaded", flush=True)  # noqa: T201
             sys.stdin.readline()
             return loaded
 
-        Store.load = pause  # type: ignore[method-assign]
+        Store.load_rows = pause  # type: ignore[method-assign]
 
         class Stop(Event):
             def set(self) -> None:

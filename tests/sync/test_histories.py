@@ -20,6 +20,7 @@ from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import Worked, next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from tests.builds import load_rows
 from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import change_all, use_redis
 from tests.sync.mirror import assert_mirrors
@@ -197,12 +198,12 @@ class TestEviction:
         store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
         row, building = noted(INDEX), INDEX.new_generation()
         assert store.start_rebuild(building, owner=row.owner, server=row.server, term=row.term)
-        assert store.load_rows(building, [("1", 1, b"")])
+        assert load_rows(store, building, [("1", 1, b"")])
         assert store.apply_changes(store.begin_write(), [("2", 20, b"")])
         assert zrank.unlink(keys.recent if gone == "recent" else keys.at(building).root) == 1
         if write:
             store.apply_changes(store.begin_write(), [("3", 3, b"")])
-        assert not store.load_rows(building, [("2", 2, b"")])
+        assert not load_rows(store, building, [("2", 2, b"")])
         assert gone == "recent" or not store.swap_rebuilt(building)
 
     @pytest.mark.parametrize("comes", [True, False], ids=["comes", "goes"])

@@ -20,7 +20,7 @@ from redis import Redis
 from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import push
-from tests.builds import start
+from tests.builds import load_rows, start
 from tests.testapp.zrank import PlayerAscending
 
 INDEX = PlayerAscending.instance()
@@ -101,7 +101,7 @@ class World:
         query = [(str(pk), score, b"") for pk, score in self.rows.items()]
         for row in query:
             yield
-            self.store.load_rows(building, [row])
+            load_rows(self.store, building, [row])
         yield
         (self.store.abandon_rebuild if abandoned else self.store.swap_rebuilt)(building)
 

@@ -27,7 +27,7 @@ from django_zrank.sync.push import read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
-from tests.builds import shadow, start
+from tests.builds import load_rows, shadow, start
 from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
 from tests.sync.processes import manage
@@ -385,7 +385,7 @@ def test_superseded_by_another_one_that_ended(stale: dict[str, float], elsewhere
 def test_superseded_by_another_one_that_is_running(after: int, stale: dict[str, float], zrank: Redis) -> None:
     def another() -> None:
         start(STORE, "another")
-        STORE.load_rows("another", [Change("theirs", 7)])
+        load_rows(STORE, "another", [Change("theirs", 7)])
 
     with pytest.raises(RebuildSuperseded):
         rebuild(INDEX, batch_size=10, progress=Once(another, after=after))
@@ -406,7 +406,7 @@ def silence(client: Redis) -> None:
 
 def test_what_a_dead_one_left_is_cleared_by_a_push(zrank: Redis) -> None:
     start(STORE, "dead")
-    STORE.load_rows("dead", [Change("theirs", 7)])
+    load_rows(STORE, "dead", [Change("theirs", 7)])
     Nickname.objects.create(nick="a", score=1)
     assert zrank.zscore(shadow(STORE, "dead"), "a") == 1  # it may be alive
     silence(zrank)
@@ -545,7 +545,7 @@ def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch:
     assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n3"]
 
 
-@pytest.mark.parametrize("where", ["load", "progress"])
+@pytest.mark.parametrize("where", ["load_rows", "progress"])
 def test_the_connection_can_be_used_where_a_rebuild_failed(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -555,8 +555,8 @@ def test_the_connection_can_be_used_where_a_rebuild_failed(
     def fail(*args: Any) -> Any:
         raise IndexUnavailable("out of reach")
 
-    if where == "load":
-        monkeypatch.setattr(Store, "load", fail)
+    if where == "load_rows":
+        monkeypatch.setattr(Store, "load_rows", fail)
     with pytest.raises(IndexUnavailable) as failure:
         rebuild(
             PlayerAscending.instance(),

@@ -287,7 +287,7 @@ def test_a_rebuild_takes_what_is_pending_and_what_comes_meanwhile(
 ) -> None:
     first, second, third = videos
     VideoRank.scores.increment(first, 5)
-    loaded = STORE.load.__func__  # type: ignore[attr-defined]
+    loaded = STORE.load_rows.__func__  # type: ignore[attr-defined]
 
     def load(store: Store, building: str, piece: Any) -> bool:
         # Before it is loaded, after its row was read: in the column by now, and flushed again.
@@ -300,7 +300,7 @@ def test_a_rebuild_takes_what_is_pending_and_what_comes_meanwhile(
             connections.close_all()
         return done
 
-    monkeypatch.setattr(Store, "load", load)
+    monkeypatch.setattr(Store, "load_rows", load)
     rebuild(INDEX)
     assert sorted(contents(VideoRank).values()) == [17, 21, 31]
     drain(INDEX)

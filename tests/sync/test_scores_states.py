@@ -243,7 +243,7 @@ class Scores(RuleBasedStateMachine):
     @rule(kept=st.booleans(), dies=st.booleans())
     def rebuild(self, kept: bool, dies: bool) -> None:
         """A rebuild, in which scores change and are flushed after its rows were read; it may be killed then."""
-        loaded = Store.load
+        loaded = Store.load_rows
 
         def load(store: Store, building: str, piece: Any) -> bool:
             try:
@@ -259,7 +259,7 @@ class Scores(RuleBasedStateMachine):
                     connections.close_all()
             return done
 
-        with mock.patch.object(Store, "load", load), suppress(Killed):
+        with mock.patch.object(Store, "load_rows", load), suppress(Killed):
             if dies:
                 with (
                     mock.patch.object(Store, "swap_rebuilt", kill),

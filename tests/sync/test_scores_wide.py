@@ -103,7 +103,7 @@ def test_a_rebuild_takes_what_comes_meanwhile(
     totals: type[RankIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     videos = [Video.objects.create(total=total) for total in (1, 2, 3, EXACT - 50)]
-    load = Store.load
+    load = Store.load_rows
 
     def load_between(store: Store, building: str, piece: Any) -> bool:
         totals.scores.increment(dict.fromkeys((video.pk for video in videos), 7))
@@ -115,7 +115,7 @@ def test_a_rebuild_takes_what_comes_meanwhile(
             connections.close_all()
         return done
 
-    monkeypatch.setattr(Store, "load", load_between)
+    monkeypatch.setattr(Store, "load_rows", load_between)
     rebuild(totals.instance())
     assert scores_of(totals) == {
         video.pk: total for video, total in zip(videos, (14, 15, 15, EXACT - 38), strict=True)

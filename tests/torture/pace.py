@@ -15,7 +15,7 @@ _PAUSED: Final = (
     "begin_write",
     "apply_changes",
     "start_rebuild",
-    "load",
+    "load_rows",
     "swap_rebuilt",
     "check_health",
     "adopt_server",
