@@ -9,24 +9,21 @@ the clients are the limit, and what shows is the processor time of the busiest s
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from operator import sub
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import django
 
 from tests.benchmarks.pyramid import stream
-from tests.benchmarks.rounds import compare, figures, report, save
+from tests.benchmarks.rounds import compare, count_calls, figures, report, save
 from tests.benchmarks.servers import PATIENT
 from tests.servers import RedisServer
 
@@ -35,29 +32,6 @@ def used(server: RedisServer) -> float:
     """Microseconds that a server has used its processor for: a busy machine doesn't stretch them."""
     found = server.ask("INFO", "cpu")
     return 1e6 * sum(float(found[f"used_cpu_{kind}_main_thread"]) for kind in ("user", "sys"))
-
-
-def count(ask: Callable[[], Any], clients: int, seconds: float) -> int:
-    """The number of times that so many processes call a function, one after the other, in so many seconds."""
-    forking = multiprocessing.get_context("fork")
-    together, counts = forking.Barrier(clients), forking.SimpleQueue()
-
-    def client() -> None:
-        ask()
-        together.wait()
-        end, done = monotonic() + seconds, 0
-        while monotonic() < end:
-            ask()
-            done += 1
-        counts.put(done)
-
-    processes = [forking.Process(target=client) for _ in range(clients)]
-    for process in processes:
-        process.start()
-    total = sum(counts.get() for _ in processes)
-    for process in processes:
-        process.join()
-    return total
 
 
 def main() -> int:
@@ -127,7 +101,7 @@ def main() -> int:
                 use(number)
                 before = [used(server) for server in servers]
                 read = partial(ask, "replica" if number else "primary")
-                done[number].append(count(read, options.clients, options.seconds))
+                done[number].append(count_calls(read, options.clients, options.seconds))
                 after = [used(server) for server in servers]
                 busiest[number].append(max(map(sub, after, before)))
     report(seconds, "primary")

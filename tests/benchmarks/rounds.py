@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import statistics
@@ -11,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["compare", "figures", "report", "report_rates", "save"]
+__all__ = ["compare", "count_calls", "figures", "report", "report_rates", "save"]
 
 
 def compare(
@@ -40,6 +41,32 @@ def compare(
             if number >= 0:
                 seconds[name].append(taken)
     return seconds
+
+
+def count_calls(call: Callable[[], Any], clients: int, seconds: float) -> int:
+    """Return the number of calls that ``clients`` processes make in ``seconds``, each one call after the other.
+
+    The processes are forked, and begin together, after a call that isn't counted.
+    """
+    fork = multiprocessing.get_context("fork")
+    counts, barrier = fork.SimpleQueue(), fork.Barrier(clients)
+
+    def work() -> None:
+        call()
+        barrier.wait()
+        done, end = 0, perf_counter() + seconds
+        while perf_counter() < end:
+            call()
+            done += 1
+        counts.put(done)
+
+    processes = [fork.Process(target=work) for _ in range(clients)]
+    for process in processes:
+        process.start()
+    total = sum(counts.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return total
 
 
 def report(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:

@@ -8,7 +8,6 @@ removed, and wake.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import statistics
@@ -27,29 +26,16 @@ from django.utils import timezone
 
 from django_zrank.members import batched
 from django_zrank.requests.pace import Pace
+from tests.benchmarks.rounds import compare, count_calls, figures, report, report_rates, save
+
+SECONDS = 2.0
+"""The time for which several clients change scores."""
 
 
-def rate_of(clients: int, call: Callable[[], Any], seconds: float = 2.0) -> float:
-    """Calls a second of so many processes at once."""
+def rate_of(clients: int, call: Callable[[], Any]) -> float:
+    """Return the calls a second of several clients, with connections of their own to the database."""
     connections.close_all()
-    fork = multiprocessing.get_context("fork")
-    counts, barrier = fork.SimpleQueue(), fork.Barrier(clients)
-
-    def work() -> None:
-        call()
-        barrier.wait()
-        done, until = 0, perf_counter() + seconds
-        while perf_counter() < until:
-            call()
-            done += 1
-        counts.put(done)
-
-    processes = [fork.Process(target=work) for _ in range(clients)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return sum(counts.get() for _ in processes) / seconds
+    return count_calls(call, clients, SECONDS) / SECONDS
 
 
 def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
@@ -57,7 +43,6 @@ def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
     from django_zrank.sync.drain import drain
     from django_zrank.sync.flush import BATCH_SIZE, flush
     from django_zrank.sync.flush_statements import add_to_column
-    from tests.benchmarks.rounds import report_rates
     from tests.testapp.zrank import VideoRank
 
     index, scores = VideoRank.instance(), VideoRank.scores
@@ -163,7 +148,6 @@ def main() -> None:
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
     from django_zrank.sync.rebuild import rebuild
-    from tests.benchmarks.rounds import compare, figures, report, save
     from tests.benchmarks.servers import redis_server
     from tests.testapp.models import Video
     from tests.testapp.zrank import VideoRank
