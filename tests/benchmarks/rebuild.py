@@ -44,7 +44,7 @@ from tests.benchmarks.hold import population as population_of_both
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
-from tests.benchmarks.servers import PATIENT, django_on_postgresql, redis_server
+from tests.benchmarks.servers import PATIENT, busy, django_on_postgresql, redis_server
 
 INDEX = "ascending"
 PIPE = "redis-cli --pipe"
@@ -267,12 +267,6 @@ def measure(
                 if held != {size}:
                     raise SystemExit(f"{title}: the server holds {held}")
     return name, runs
-
-
-def busy(redis: Redis) -> float:
-    """Seconds that a server has used the processor for."""
-    used: Any = redis.info("cpu")
-    return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
 def port(redis: Redis) -> str:

@@ -27,6 +27,7 @@ from django.utils import timezone
 from django_zrank.members import batched
 from django_zrank.requests.pace import Pace
 from tests.benchmarks.rounds import compare, count_calls, figures, report, report_rates, save
+from tests.benchmarks.servers import busy, redis_server
 
 SECONDS = 2.0
 """The time for which several clients change scores."""
@@ -106,14 +107,10 @@ def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
         calls.append(1000 * seconds)
         note(pace, cost, seconds)
 
-    def used() -> float:
-        about = client.info("cpu")
-        return float(about["used_cpu_sys"] + about["used_cpu_user"])
-
     with mock.patch.object(Pace, "note", listen):
-        own, server, start = process_time(), used(), perf_counter()
+        own, server, start = process_time(), busy(client), perf_counter()
         members = work()
-        seconds, own, server = perf_counter() - start, process_time() - own, used() - server
+        seconds, own, server = perf_counter() - start, process_time() - own, busy(client) - server
     calls.sort()
     found = {
         "members": members,
@@ -148,7 +145,6 @@ def main() -> None:
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
     from django_zrank.sync.rebuild import rebuild
-    from tests.benchmarks.servers import redis_server
     from tests.testapp.models import Video
     from tests.testapp.zrank import VideoRank
 

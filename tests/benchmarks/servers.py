@@ -19,7 +19,7 @@ from tests.servers import RedisServer
 if TYPE_CHECKING:
     from tests.torture.databases import PostgreSQL
 
-__all__ = ["PATIENT", "django_on_postgresql", "postgresql_server", "redis_server"]
+__all__ = ["PATIENT", "busy", "django_on_postgresql", "postgresql_server", "redis_server"]
 
 PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
@@ -43,6 +43,12 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
             about: Any = client.info("server")
             name = "Valkey" if "valkey_version" in about else "Redis"
             yield client, f"{name} {about.get('valkey_version') or about['redis_version']}"
+
+
+def busy(redis: Redis) -> float:
+    """Return the seconds for which a server has used the processor."""
+    used: Any = redis.info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
 @contextmanager
