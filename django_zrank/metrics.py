@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from django.db import Error, connections
-from django.dispatch import Signal
+from django.dispatch import receiver
 
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
@@ -142,22 +142,31 @@ def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
 _counts: Final[Counter[tuple[str, tuple[tuple[str, str], ...]]]] = Counter()
 
 
-def _count(sender: Any, signal: Signal, **arguments: Any) -> None:
-    def add(name: str, by: int = 1, **labels: str) -> None:
-        _counts[name, (("index", sender.name), *labels.items())] += by
-
-    if signal is push_failed:
-        add("zrank_pushes_failed")
-    elif signal is drained:
-        add("zrank_drained_marks", arguments["marks"])
-    elif signal is repaired:
-        add("zrank_repairs", verdict=arguments["verdict"].name)
-    elif signal is rebuilt:
-        add("zrank_rebuilds")
-    else:
-        for kind in ("missing", "extra", "different"):
-            add("zrank_drift", arguments[kind], kind=kind)
+def _count(sender: Any, name: str, by: int = 1, **labels: str) -> None:
+    _counts[name, (("index", sender.name), *labels.items())] += by
 
 
-for _signal in (push_failed, drained, repaired, rebuilt, drift_found):
-    _signal.connect(_count, dispatch_uid="django_zrank.metrics")
+@receiver(push_failed, dispatch_uid="django_zrank.metrics")
+def _count_push(sender: Any, **kwargs: Any) -> None:
+    _count(sender, "zrank_pushes_failed")
+
+
+@receiver(drained, dispatch_uid="django_zrank.metrics")
+def _count_marks(sender: Any, marks: int, **kwargs: Any) -> None:
+    _count(sender, "zrank_drained_marks", marks)
+
+
+@receiver(repaired, dispatch_uid="django_zrank.metrics")
+def _count_repair(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
+    _count(sender, "zrank_repairs", verdict=verdict.name)
+
+
+@receiver(rebuilt, dispatch_uid="django_zrank.metrics")
+def _count_rebuild(sender: Any, **kwargs: Any) -> None:
+    _count(sender, "zrank_rebuilds")
+
+
+@receiver(drift_found, dispatch_uid="django_zrank.metrics")
+def _count_drift(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
+    for kind, members in (("missing", missing), ("extra", extra), ("different", different)):
+        _count(sender, "zrank_drift", members, kind=kind)
