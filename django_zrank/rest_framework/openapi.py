@@ -177,8 +177,8 @@ class IndexAutoSchema(AutoSchema):
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
         failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-        is_change, is_throttled = self.viewset.action == "change", bool(self.viewset.throttle_classes)
-        failures = _FAILURES + is_change * _OF_CHANGES + is_throttled * _THROTTLED
+        of_changes = _OF_CHANGES if self.viewset.action == "change" else ()
+        failures = (*_FAILURES, *of_changes, *(_THROTTLED if self.viewset.throttle_classes else ()))
         return {
             "200": OpenApiResponse(schema, examples=[example]),
             "400": self._get_error(
