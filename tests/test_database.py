@@ -186,7 +186,7 @@ def accounts(values: list[Any]) -> None:
 
 
 FINITE = connection.vendor != "postgresql"
-"""Return True if a column of floats can hold nothing but numbers. SQLite makes NaN a null, and knows infinities."""
+"""True if a column of floats can't hold NaN. SQLite makes NaN a null, and knows infinities."""
 
 small, number = st.integers(-20, 20), st.one_of(st.integers(0, 30), st.just(10**9))
 edges = st.sampled_from([2**53, 2**53 + 1, -(2**53), -(2**53) - 1, 2**53 - 1, 2**63 - 1, -(2**63)])

@@ -43,11 +43,11 @@ CHECKED = 50
 
 @dataclass
 class Rival:
-    """Who is asked."""
+    """A way to read the leaderboard."""
 
     title: str
     of_region: bool
-    """Return True if it is asked about the region of the member or about all."""
+    """True if its ranking is that of the member's region, False if it is that of all."""
 
     rank: Callable[[Person], int]
     top: Callable[[Person], Any]

@@ -499,7 +499,7 @@ def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
 
 
 def check(client: Any, key: str, rivals: Mapping[str, Ask]) -> None:
-    """Return True if each answers with members of the right levels, and ours with as many different ones as wanted."""
+    """Check that each answers with members of the right levels, and ours with as many different ones as wanted."""
     for name, ask in rivals.items():
         for _ in range(20 if name != OURS else 0):  # of the script's reply the API makes what WHOLE answers
             answer = ask()
