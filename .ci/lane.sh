@@ -38,9 +38,13 @@ prepared() {
     ((PREPARED == 0)) || exit "$PREPARED"
 }
 
-# namespaces: run the script that calls this anew, in a mount and a process namespace of its own.
+# namespaces: run the script that calls this anew, in a mount and a process namespace of its own: however it ends, no process
+# runs on, and nothing is mounted where files are removed.
 namespaces() {
-    [[ ! ${IN_NAMESPACES:-} ]] || return 0
+    if [[ ${IN_NAMESPACES:-} ]]; then
+        trap 'exit 143' TERM # The first process of a namespace ignores signals that it doesn't trap.
+        return
+    fi
     unshare --mount --pid --fork true || cannot_run "unshare is not allowed here"
     IN_NAMESPACES=1 exec unshare --mount --pid --fork --kill-child bash "$0"
 }
