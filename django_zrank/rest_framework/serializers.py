@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -38,7 +38,7 @@ class EntrySerializer(serializers.Serializer[Entry]):
 
 
 class UnrankedSerializer(EntrySerializer):
-    """The same without the rank, which is then not fetched where it costs more (see ``RankIndex.shards``)."""
+    """The same without the rank. Of an index with ``shards``, ranks are then not fetched."""
 
     rank = None  # type: ignore[assignment]  # as REST framework leaves out an inherited field
 
@@ -59,11 +59,8 @@ def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list
     if shown:
         _refuse_clash(index, serializer.child, shown[0])
     # As EntrySerializer shows it, for a tenth of the time.
-    ranked: Iterable[dict[str, Any]]
-    if shows_rank(serializer.child):
-        ranked = ({"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries)
-    else:
-        ranked = ({"pk": entry.pk, "score": entry.score} for entry in entries)
+    names = ("pk", "score", "rank") if shows_rank(serializer.child) else ("pk", "score")
+    ranked = ({name: getattr(entry, name) for name in names} for entry in entries)
     return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 
