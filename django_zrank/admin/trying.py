@@ -96,7 +96,7 @@ class TryForm(forms.Form):
             drawn = self.ranking.recommend(
                 member, n=asked["n"], band=asked["band"], seed=asked["seed"] or None
             )
-            # Shards count ranks when they are used: here, where it can still be told why there are none.
+            # Ranks of shards are fetched when they are used: here, so that an error is shown on the form.
             list(map(tuple, drawn))
             took = 1000 * (perf_counter() - began)
             return Draw(me, drawn, took, *self._histograms(me, drawn))

@@ -37,10 +37,10 @@ SMALL = {
 """Each in a process of its own: it makes a database and servers of its own."""
 
 GROWING = ("rivals", "rebuild", "hold")
-"""What grows with the members."""
+"""Benchmarks that take numbers of members up to a maximum."""
 
 PLOTTED = (*GROWING, "failover")
-"""What is drawn."""
+"""Benchmarks that draw a plot."""
 
 STEPS = (10_000, 100_000, 1_000_000)
 

@@ -1,4 +1,4 @@
-"""What a client sees while the primary is replaced: every answer, how long it took, and what it was.
+"""Reads while the primary is replaced: the outcome of every call, and the time that it took.
 
 ``python -m tests.benchmarks.failover [--only WORD] [--seconds N] [--json FILE] [--plot FILE.png]``
 
@@ -208,7 +208,7 @@ class Failover:
 
 
 def summary(calls: Seen) -> dict[str, Any]:
-    """What a failover was like: how long reads were refused, and the longest of them."""
+    """Return the numbers of calls since a failover began, the seconds without answers, and the longest call."""
     after = [call for call in calls if call[0] + call[1] >= 0]
     refused = [at for at, _, outcome in after if outcome != "answered"]
     back = [at for at, _, outcome in after if refused and outcome == "answered" and at > max(refused)]

@@ -125,7 +125,7 @@ class Measurement:
         self.pks = range(first, first + size)
 
     def run(self) -> dict[str, Any]:
-        """What was measured of each operation, by its name."""
+        """Return the measurements of each operation, by its name."""
         from django_zrank.sync.drain import drain
         from django_zrank.sync.rebuild import rebuild
 

@@ -25,11 +25,11 @@ from tests.benchmarks.rounds import save
 from tests.benchmarks.servers import redis_server
 
 TOLERATED = 1.02
-"""How large an index of one criterion may be, where the bare sorted set is 1."""
+"""The largest permitted size of an index of one criterion, over that of the bare sorted set."""
 
 
 class Usage(NamedTuple):
-    """What a server holds."""
+    """The memory that a server uses."""
 
     keys: int
     total: int
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def contents() -> Iterator[tuple[str, Load]]:
-    """What is measured, and what loads it."""
+    """Yield the titles of the indexes to measure, and the functions that load them."""
     from django_zrank import RankIndex
     from tests.populations import load
     from tests.testapp.models import Competitor
@@ -116,7 +116,7 @@ def zadd(people: list[Person], client: redis.Redis) -> None:
 
 
 def measure(load: Load, people: list[Person]) -> tuple[str, Usage]:
-    """What a server is called, and what it holds after a load."""
+    """Load an index into a new server. Returns the server's name, and its memory."""
     with redis_server() as (client, name):
         load(people[:100], client)  # what the scripts take is no member's
         client.flushall()

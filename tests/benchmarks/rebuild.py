@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What was measured with so many members."""
+    """Compare a rebuild and a verification of ``size`` members with the pipe."""
     rounds = max(1, options.rounds * 1_000_000 // max(size, 1_000_000))
     with population(size) as commands:
         name, runs = measure(client, commands, size, rounds, options.batch_size)
@@ -132,7 +132,7 @@ def at(size: int, client: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def over_plain(size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What facets add, with so many members."""
+    """Compare an index with facets with one without, of ``size`` members."""
     model, indexes = declare()
     variants = {name: [f"--index={name}"] for name in (index.instance().name for index in indexes)}
     with population_of_both(model, size, indexes):
@@ -140,7 +140,7 @@ def over_plain(size: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def over_one_shard(size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What shards add, with so many members."""
+    """Compare an index with shards with one without, of ``size`` members."""
     variants = {f"{count} shards": [f"--shards={count}"] for count in (1, options.shards)}
     with population(size):
         return in_turns(variants, size, options)
@@ -244,7 +244,7 @@ def _word(number: int) -> bytes:
 def measure(
     client: str, commands: Path, size: int, rounds: int, batch_size: int | None
 ) -> tuple[str, dict[str, list[Run]]]:
-    """What the Redis server is called, and every run."""
+    """Return the name of the Redis server, and every run."""
     runs: dict[str, list[Run]] = {PIPE: [], "rebuild": [], "verify": []}
     turns, rng = [True, False], random.Random(1)
     for _ in range(rounds):

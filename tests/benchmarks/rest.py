@@ -258,7 +258,7 @@ def get(path: str, cookies: list[str]) -> Get:
 
 
 class Clock:
-    """What each part takes by itself: what the parts inside it take is theirs."""
+    """The time of each part without the parts inside it."""
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, str], float] = defaultdict(float)

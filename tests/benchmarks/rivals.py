@@ -325,7 +325,7 @@ def askers(client: Any, key: str, count: int = 2000) -> list[bytes]:
 
 
 def friends(client: Any, key: str) -> list[int]:
-    """Whom the same levels hold, too."""
+    """Other members of the same levels."""
     return [int(member) for member in askers(client, key, 2000 + FRIENDS)[2000:]]
 
 

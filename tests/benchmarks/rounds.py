@@ -91,7 +91,7 @@ def report_rates(rates: Mapping[str, list[float]], base: str, unit: str) -> None
 
 
 def figures(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str, float]]:
-    """What ``report()`` prints, in seconds, for a file; of rates, what ``report_rates()`` does."""
+    """Return the figures that ``report()`` prints, in seconds, for a file; of rates, those of ``report_rates()``."""
     unit = statistics.median(seconds[base])
     return {
         name: {

@@ -97,7 +97,7 @@ def main() -> None:
         return transaction.atomic(write)
 
     def measure_push() -> None:
-        """What is added to a transaction, Redis in reach and every drain included."""
+        """Measure what a push adds to a transaction, every drain included."""
         indexes = [index(Pushed, number) for number in range(options.indexes)]
         for each in indexes:
             rebuild(each)
