@@ -28,7 +28,7 @@ __all__ = ["check_declaration"]
 
 
 def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
-    """Check everything that takes no query of the database."""
+    """Check everything that can be checked without a query."""
     found = [*check_attributes(cls), *check_hooks(cls)]
     yield from found
     if any(message.is_serious() for message in found):

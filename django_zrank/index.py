@@ -289,7 +289,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @cached_property
     def to_entries(self) -> Callable[..., list[Entry]]:
-        """A function that makes entries, of a class if one is given, of stored members, their scores and ranks."""
+        """A function from stored members, with their scores and ranks, to entries (of a class, if one is given)."""
         return decoder(self.ordering, self.layout, self.from_bytes)
 
     def parse_band(self, text: str) -> Distance:

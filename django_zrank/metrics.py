@@ -80,7 +80,7 @@ class Collector:
     """A collector of ``prometheus_client``: the state of the indexes, and counts of what this process has done."""
 
     def describe(self) -> Iterator[Metric]:
-        """Yield the families without samples, at no query."""
+        """Yield the families without samples, which takes no query."""
         for name, documentation in _GAUGES.items():
             yield Metric(name, documentation)
         for name, documentation in _COUNTERS.items():

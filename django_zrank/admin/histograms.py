@@ -60,10 +60,10 @@ class Histogram:
     """The position of the band, and its width."""
 
     own: float | None = None
-    """The position of the member drawn for."""
+    """The position of the member that others were drawn for."""
 
     drawn: Sequence[float] = ()
-    """The positions of those drawn for it."""
+    """The positions of the members drawn."""
 
     width = WIDTH
     height = HEIGHT

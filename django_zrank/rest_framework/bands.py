@@ -65,7 +65,7 @@ class BandParameter(Parameter):
 
 
 class RanksParameter(Parameter):
-    """A window of ranks: ``50``, or ``50,100`` for below and above, as of a band. Fractions are cut off."""
+    """A window of ranks: ``50``, or ``50,100`` for below and above, as in a band. Fractions are cut off."""
 
     def __init__(self, ceiling: int | tuple[int, int] | None = None, help_text: Text = "") -> None:
         super().__init__(help_text)

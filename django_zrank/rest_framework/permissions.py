@@ -1,4 +1,4 @@
-"""Permissions: of a request, and to ask as a member."""
+"""Permissions: to send a request, and to ask as a member."""
 
 from __future__ import annotations
 
