@@ -21,8 +21,9 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.metrics import Collector, _counts
 from django_zrank.models import Mark
-from django_zrank.signals import drift_found, push_failed
+from django_zrank.signals import drift_found, push_failed, repaired
 from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import free_port
 from tests.sync.conftest import use_redis
@@ -79,9 +80,11 @@ def test_gauges() -> None:
 def test_counts() -> None:
     push_failed.send(INDEX, error=IndexUnavailable(), members={"1"})
     drift_found.send(INDEX, missing=1, extra=0, different=3)
+    repaired.send(INDEX, verdict=Verdict.LOST)
     rebuild(INDEX)
     assert scrape('zrank_pushes_failed_total{index="ascending"}') == 1
     assert scrape('zrank_drift_total{index="ascending",kind="different"}') == 3
+    assert scrape('zrank_repairs_total{index="ascending",verdict="LOST"}') == 1
     assert scrape('zrank_rebuilds_total{index="ascending"}') == 1
 
 
