@@ -15,14 +15,14 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from tests.startable import Startable
+from tests.startable import Freezable
 
 __all__ = ["Link"]
 
 _ROOT = Path(__file__).parents[1]
 
 
-class Link(Startable):
+class Link(Freezable):
     """A port of 127.0.0.1 that leads to another one."""
 
     def __init__(self, target: int) -> None:
@@ -30,7 +30,6 @@ class Link(Startable):
         """The port to connect to. It stays the same over :meth:`cut` and :meth:`restore`."""
 
         self._file = tempfile.NamedTemporaryFile("w", prefix="zrank-link-")  # noqa: SIM115 - closed by stop()
-        self._process: subprocess.Popen[bytes] | None = None
         self.route(target)
         self.restore()
 
@@ -64,16 +63,6 @@ class Link(Startable):
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def freeze(self) -> None:
-        """Let nothing through, and drop nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Go on after :meth:`freeze`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it for good."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.startable import Startable
+from tests.startable import Freezable
 
 __all__ = ["ONCE", "RedisServer", "free_port", "wait_for"]
 
@@ -24,7 +23,7 @@ ONCE: Final = Retry(NoBackoff(), retries=0)
 """Let a client try a command once, and say at once what is wrong."""
 
 
-class RedisServer(Startable):
+class RedisServer(Freezable):
     """A ``redis-server`` or ``valkey-server`` started from ``binary``: no persistence, loopback only.
 
     The port is kept over :meth:`stop`, :meth:`kill` and :meth:`start`, so that a client can meet the same
@@ -42,7 +41,6 @@ class RedisServer(Startable):
         """The password of clients, from ``settings["requirepass"]``."""
 
         self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -128,16 +126,6 @@ class RedisServer(Startable):
     def promote(self) -> None:
         """Become a primary, with what it holds."""
         self.ask("REPLICAOF", "NO", "ONE")
-
-    def freeze(self) -> None:
-        """Stop it where it is: it answers nobody, and its connections stay open."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Go on after :meth:`freeze`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         """Return True if it answers PING before the time is up; False at once if it has ended."""

@@ -570,7 +570,7 @@ class TestTimeouts:
         else:
             with pytest.raises(IndexUnavailable, match="'slow': the database did not answer"):
                 ask(by_sql(Slow))
-        assert monotonic() - start < 5
+        assert monotonic() - start < 20
         assert by_sql(Descending).count() == 10 + atomic
 
     def test_the_setting_is_what_counts(self, settings: Any) -> None:

@@ -50,7 +50,7 @@ class TestOnItsOwn:
         before, start = limits(), monotonic()
         with pytest.raises(OperationalError), reading(connection, 0.3):
             run(SLOW[connection.vendor])
-        assert 0.3 <= monotonic() - start < 5
+        assert 0.3 <= monotonic() - start < 20
         assert limits() == before
         assert Player.objects.count() == 0  # the connection works as before
 
@@ -143,7 +143,7 @@ def test_a_lock_is_not_waited_for_longer_than_the_deadline(tmp_path: Path) -> No
         start = monotonic()
         with pytest.raises(DatabaseError, match="locked"), reading(ours, 0.3):
             cursor.execute("SELECT * FROM t")
-        assert 0.2 < monotonic() - start < 5
+        assert 0.2 < monotonic() - start < 15
         theirs.execute("ROLLBACK")
         with reading(ours, 0.3):
             cursor.execute("SELECT * FROM t")

@@ -9,24 +9,15 @@ from unittest import mock
 import pytest
 from redis import Redis
 
-from django_zrank import RankIndex
 from django_zrank.engine.executor import Executor
 from django_zrank.requests import sampling
 from django_zrank.requests.request import Request
 from django_zrank.store import Change, Store
 from tests.populations import fill
-from tests.test_uniformity import LIMIT, Side
-from tests.testapp.models import Player
+from tests.test_uniformity import LIMIT, Side, Uniform
 
 PASSING = 8
 """Members that pass on each side of me; three of them are drawn before me, two after."""
-
-
-class Filtered(RankIndex):
-    model = Player
-    name = "uniform-filtered"
-    order = ("-level",)
-    band = 10**6
 
 
 @dataclass(frozen=True)
@@ -66,8 +57,8 @@ CASES = {
 @pytest.fixture(params=CASES.values(), ids=list(CASES))
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, zrank: Redis) -> Case:
     case: Case = request.param
-    fill(Filtered, {pk: pk for pk in range(1, case.size + 1)})
-    group = Filtered.group("live")
+    fill(Uniform, {pk: pk for pk in range(1, case.size + 1)})
+    group = Uniform.group("live")
     group.clear()
     group.add(*case.passing)
     monkeypatch.setattr(sampling, "_LOOK_UPS", case.look_ups)
@@ -79,7 +70,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, zrank:
 
 def deviations(case: Case, draws: int) -> tuple[float, float]:
     """The deviations of the chi-square from its mean, of the sets drawn before me and after me."""
-    ranking = Filtered.ranking.filter(group="live")
+    ranking = Uniform.ranking.filter(group="live")
     excluded = [pk for pk in range(2, case.size) if pk not in case.passing][: case.excluded]
     drawn = [
         [entry.pk for entry in ranking.recommend(case.me, 5, exclude=excluded, seed=seed)]
@@ -105,7 +96,7 @@ def test_every_set_is_equally_likely_in_many_draws(case: Case) -> None:
 @pytest.mark.parametrize("case", [CASES["1 in 40, in rounds"]], indirect=True)
 def test_a_draw_goes_on_with_what_it_has(case: Case) -> None:
     """Until the one who asks moves: then the band is another one, and it begins again."""
-    ranking, store = Filtered.ranking.filter(group="live"), Store("uniform-filtered")
+    ranking, store = Uniform.ranking.filter(group="live"), Store(Uniform.name)
     asked: list[tuple[Any, ...]] = []
     send = Executor.send
 
@@ -130,7 +121,7 @@ def test_a_draw_goes_on_with_what_it_has(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [CASES["1 in 40, in rounds"]], indirect=True)
 def test_who_leaves_while_it_is_drawn_is_not_drawn(case: Case) -> None:
-    ranking, group, send = Filtered.ranking.filter(group="live"), Filtered.group("live"), Executor.send
+    ranking, group, send = Uniform.ranking.filter(group="live"), Uniform.group("live"), Executor.send
     left: set[int] = set()
 
     def leaving(self: Executor, request: Request[Any]) -> list[Any]:
@@ -151,7 +142,7 @@ def test_who_leaves_while_it_is_drawn_is_not_drawn(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [CASES["1 in 40, intersected"]], indirect=True)
 def test_nobody_is_left_out_where_the_band_is_exhausted(case: Case) -> None:
-    ranking = Filtered.ranking.filter(group="live")
+    ranking = Uniform.ranking.filter(group="live")
     assert {entry.pk for entry in ranking.recommend(case.me, 500)} == set(case.passing)
     near = ranking.recommend(case.me, 5, band=60, widen=(100, 130), seed=1)
     assert [entry.pk for entry in near] == [
@@ -168,11 +159,11 @@ def test_who_was_found_in_one_band_may_be_drawn_from_the_next(
 ) -> None:
     """The round that exhausts a band goes on to the next one by itself, with whom the rounds before have found."""
     me, near, far = 201, 251, 51
-    fill(Filtered, {pk: pk for pk in range(1, 402)})
-    group = Filtered.group("live")
+    fill(Uniform, {pk: pk for pk in range(1, 402)})
+    group = Uniform.group("live")
     group.clear()
     group.add(near, far)
-    ranking = Filtered.ranking.filter(group="live")
+    ranking = Uniform.ranking.filter(group="live")
     monkeypatch.setattr(sampling, "_LOOK_UPS", 2000)  # the first round tests 80
     for seed in range(10):
         drawn = ranking.recommend(me, 2, band=100, widen=(200,), seed=seed)
@@ -184,11 +175,11 @@ def test_who_was_found_in_one_band_may_be_drawn_from_the_next(
 def test_ranks_count_those_who_are_excluded_by_a_set(
     zrank: Redis, monkeypatch: pytest.MonkeyPatch, narrowed: bool, method: str
 ) -> None:
-    fill(Filtered, {pk: pk for pk in range(1, 101)})
-    group = Filtered.group("live")
+    fill(Uniform, {pk: pk for pk in range(1, 101)})
+    group = Uniform.group("live")
     group.clear()
     group.add(*range(1, 101))
-    ranking = Filtered.ranking.by(method)
+    ranking = Uniform.ranking.by(method)
     ranking = ranking.filter(group="live") if narrowed else ranking
     monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
     drawn = ranking.recommend(50, 50, ranks=1, widen=(10,), exclude=range(41, 50))
@@ -198,16 +189,16 @@ def test_ranks_count_those_who_are_excluded_by_a_set(
 
 
 def test_ranks_are_drawn_until_the_band_is_exhausted(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(Filtered, {pk: pk for pk in range(1, 101)})
+    fill(Uniform, {pk: pk for pk in range(1, 101)})
     monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
     monkeypatch.setattr(sampling, "_LOOK_UPS", 4)  # the first round tests 2
     excluded = [pk for pk in range(30, 71) if pk not in (35, 50)]
-    assert [entry.pk for entry in Filtered.ranking.recommend(50, 1, ranks=20, exclude=excluded)] == [35]
-    assert not Filtered.ranking.recommend(50, 1, ranks=20, exclude=[*excluded, 35])
+    assert [entry.pk for entry in Uniform.ranking.recommend(50, 1, ranks=20, exclude=excluded)] == [35]
+    assert not Uniform.ranking.recommend(50, 1, ranks=20, exclude=[*excluded, 35])
 
 
 def test_nobody_is_offered_whose_exclusion_is_gone(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(Filtered, {pk: pk for pk in range(1, 101)})
+    fill(Uniform, {pk: pk for pk in range(1, 101)})
     send = Executor.send
 
     def forgetting(self: Executor, request: Request[Any]) -> list[Any]:
@@ -217,5 +208,5 @@ def test_nobody_is_offered_whose_exclusion_is_gone(zrank: Redis, monkeypatch: py
 
     monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 5)
     with mock.patch.object(Executor, "send", forgetting):
-        drawn = Filtered.ranking.recommend(50, 50, band=10, exclude=range(41, 50))
+        drawn = Uniform.ranking.recommend(50, 50, band=10, exclude=range(41, 50))
     assert [entry.pk for entry in drawn] == [*range(60, 50, -1), 40]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
@@ -277,9 +276,7 @@ class TestSplitBrain:
             said = process.communicate(timeout=60)
         assert process.returncode == 0, said
         use_redis(settings, front.url)
-        began = time.monotonic()
         assert read_until_refused(3)
-        assert time.monotonic() - began < 1.5
 
 
 class TestPlannedFailover:

@@ -17,6 +17,7 @@ from django.db import OperationalError, connection, connections
 
 from django_zrank.exceptions import Busy
 from django_zrank.signals import drained
+from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.marks import waiting_marks
@@ -74,7 +75,7 @@ class TestSteadyWrites:
         stop = threading.Event()
 
         def write() -> None:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             level = 0
             while not stop.is_set() and time.monotonic() < deadline:
                 level += 1
@@ -85,10 +86,8 @@ class TestSteadyWrites:
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            began = time.monotonic()
             for _ in range(3):
                 drain(INDEX)
-            assert time.monotonic() - began < 5
             assert writer.is_alive()
         finally:
             stop.set()
@@ -119,17 +118,19 @@ class TestSteadyWrites:
 
 
 @contextmanager
-def frozen_in_unmark() -> Iterator[subprocess.Popen[str]]:
-    """A ``sync_zrank`` that was stopped inside unmark(), its transaction open. Killed in the end, or after a while."""
+def frozen_in_unmark() -> Iterator[None]:
+    """A ``sync_zrank`` that was stopped inside unmark(), its transaction open. It must stay so: who waits for it, waits
+    until it is killed after a while."""
     with manage("sync_zrank", "ascending", freeze="zrank_batch") as process:
         # SIGSTOP is all that it says of where it is; WNOWAIT leaves the child to Popen.
         if not _is_stopped(process, 60):
             process.kill()
             pytest.fail(f"It has not come as far as that: {process.communicate()}")
-        mercy = threading.Timer(8, process.kill)
+        mercy = threading.Timer(20, process.kill)
         mercy.start()
         try:
-            yield process
+            yield
+            assert process.poll() is None, "somebody waited for it"
         finally:
             mercy.cancel()
             process.kill()
@@ -149,22 +150,15 @@ def _is_stopped(process: subprocess.Popen[str], seconds: float) -> bool:
 class TestFrozen:
     """A drain that was stopped in the middle of a transaction: a paused VM, SIGSTOP."""
 
-    def save_for(self, seconds: float) -> float:
-        """Save again and again, each of which may drain. How long the slowest took."""
-        slowest, until = 0.0, time.monotonic() + seconds
-        player = Player.objects.earliest("pk")
-        while (began := time.monotonic()) < until:
-            player.level = (player.level or 0) + 1
-            player.save()
-            slowest = max(slowest, time.monotonic() - began)
-        return slowest
-
-    def test_saves_go_on(self) -> None:
+    def test_saves_go_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each drains, too. The patience of five that waited would outlast the frozen one."""
+        monkeypatch.setattr(drain_module, "_due", lambda what, index, seconds: True)
         change_all(50)
         with frozen_in_unmark():
-            assert self.save_for(2.5) < 1
-            other = Player.objects.earliest("pk")
-            assert PlayerAscending.ranking.score(other.pk) == other.level
+            for player in Player.objects.order_by("pk")[:5]:
+                player.level = 60
+                player.save()
+                assert PlayerAscending.ranking.score(player.pk) == 60
         drain(INDEX)
         assert_mirrors(PlayerAscending)
 
@@ -173,10 +167,8 @@ class TestFrozen:
         change_all(50)
         with frozen_in_unmark():
             change_all(60)
-            began = time.monotonic()
             with suppress(Busy):  # what it read waits on
-                drain(INDEX, limit=1000)
-            assert time.monotonic() - began < 7  # its patience is 5 s
+                drain(INDEX, limit=1000, patience=0.5)
         for _ in range(2):
             call_command("sync_zrank", "ascending", stdout=StringIO())
         assert not waiting_marks(INDEX).exists()

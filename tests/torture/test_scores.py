@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests import settings as environment
+from tests.torture.test_torture import LONG, torture
 
-pytestmark = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
-
-
-def torture(config: pytest.Config, module: str, *options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"tests.torture.{module}", "--database", environment.DATABASE, *options]
-    return subprocess.run(
-        [str(word) for word in command], cwd=config.rootpath, capture_output=True, text=True, timeout=300
-    )
+pytestmark = LONG
 
 
 @pytest.mark.parametrize("redis", ["always", "everysec", "dump", "pair"])
 @pytest.mark.parametrize("module", ["scores", "idle"])
 def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, redis: str) -> None:
-    done = torture(pytestconfig, module, "--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
+    options = ("--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
+    done = torture(pytestconfig, *options, module=f"tests.torture.{module}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^kills +40:", done.stdout, re.MULTILINE)
     assert re.search(r"^members +\d+ compared, 0 wrong$", done.stdout, re.MULTILINE)
@@ -42,6 +33,6 @@ def test_a_broken_protocol_is_caught(
     pytestconfig: pytest.Config, module: str, broken: str, redis: str
 ) -> None:
     options = ("--break", broken, "--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
-    done = torture(pytestconfig, module, *options)
+    done = torture(pytestconfig, *options, module=f"tests.torture.{module}")
     assert done.returncode == 1
     assert re.search(r"^members +\d+ compared, [1-9]\d* wrong$", done.stdout, re.MULTILINE), done.stderr

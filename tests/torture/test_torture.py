@@ -16,7 +16,7 @@ import pytest
 from tests import settings as environment
 from tests.torture.options import BREAKS
 
-_LONG = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
+LONG = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
 
 _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migration", "triggers"]
 """What repairs, by a rebuild, what is wrong."""
@@ -31,9 +31,11 @@ _RUNS: Final = {
 """What shows each break soon; for the others: writers overtake each other, and are seldom killed."""
 
 
-def torture(config: pytest.Config, *options: object) -> subprocess.CompletedProcess[str]:
-    """Run the driver on the database that the suite runs on, with a Redis and a database of its own."""
-    command = [sys.executable, "-m", "tests.torture", "--database", environment.DATABASE, *options]
+def torture(
+    config: pytest.Config, *options: object, module: str = "tests.torture"
+) -> subprocess.CompletedProcess[str]:
+    """Run a driver on the database that the suite runs on, with a Redis and a database of its own."""
+    command = [sys.executable, "-m", module, "--database", environment.DATABASE, *options]
     return subprocess.run(
         [str(word) for word in command], cwd=config.rootpath, capture_output=True, text=True, timeout=300
     )
@@ -52,7 +54,7 @@ def test_nothing_is_wrong(pytestconfig: pytest.Config) -> None:
     assert_nothing_is_wrong(torture(pytestconfig, *run), 20)
 
 
-@_LONG
+@LONG
 @pytest.mark.parametrize(
     ("redis", "seconds"), [("single", 8), ("pair", 16), ("sentinel", 16), ("cluster", 16)]
 )
@@ -61,13 +63,13 @@ def test_nothing_is_wrong_for_longer(pytestconfig: pytest.Config, redis: str, se
     assert_nothing_is_wrong(torture(pytestconfig, *run), 3 * seconds)
 
 
-@_LONG
+@LONG
 def test_nothing_is_wrong_in_shards(pytestconfig: pytest.Config) -> None:
     run = ["--redis", "cluster", "--shards", 6, "--seconds", 16, "--round", 8, "--kills", 48, "--seed", 41]
     assert_nothing_is_wrong(torture(pytestconfig, *run), 48)
 
 
-@_LONG
+@LONG
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
     # No rebuild and no new Redis: either would repair what is wrong. Few kills: the dead write nothing wrong.
