@@ -19,8 +19,7 @@ from .hooks import check_attributes, check_hooks
 from .index import RankIndex
 from .models import Mark
 from .requests.view import METHODS
-from .score_checks import check_scores
-from .shard_checks import check_shards
+from .storage_checks import check_storage
 from .sync.dialects import DIALECTS
 from .sync.watched_tables import unseen_tables, watched_tables
 
@@ -100,7 +99,7 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
             obj=cls,
             id="zrank.E026",
         )
-    found = [*check_scores(index), *check_shards(index)]
+    found = list(check_storage(index))
     yield from found
     if any(message.is_serious() for message in found):
         return

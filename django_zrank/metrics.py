@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.db import Error, connections
 from django.dispatch import receiver
+from prometheus_client import Metric
 
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
@@ -24,33 +24,7 @@ from .sync.breaker import breaker
 from .sync.gauges import Gauges, read_gauges
 from .sync.health import Verdict
 
-__all__ = ["Collector", "Metric", "Sample"]
-
-
-class Sample(NamedTuple):
-    """A value, with the attributes of a ``prometheus_client`` sample."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-    timestamp: float | None = None
-    exemplar: Any = None
-    native_histogram: Any = None
-
-
-@dataclass
-class Metric:
-    """A family of samples."""
-
-    name: str
-    documentation: str
-    type: str = "gauge"
-    unit: str = ""
-    samples: list[Sample] = field(default_factory=list)
-
-    def add(self, value: float, **labels: str) -> None:
-        name = f"{self.name}_total" if self.type == "counter" else self.name
-        self.samples.append(Sample(name, labels, float(value)))
+__all__ = ["Collector"]
 
 
 _GAUGES: Final = {
@@ -82,7 +56,7 @@ class Collector:
     def describe(self) -> Iterator[Metric]:
         """Yield the families without samples, which takes no query."""
         for name, documentation in _GAUGES.items():
-            yield Metric(name, documentation)
+            yield Metric(name, documentation, "gauge")
         for name, documentation in _COUNTERS.items():
             yield Metric(name, documentation, "counter")
 
@@ -91,12 +65,12 @@ class Collector:
         families = {metric.name: metric for metric in self.describe()}
         for index in registry.all():
             gauges = _gauges_of(index)
-            families["zrank_up"].add(gauges is not None and gauges.verdict is not None, index=index.name)
+            _add(families["zrank_up"], gauges is not None and gauges.verdict is not None, index=index.name)
             if gauges is not None:
-                _add(families, index.name, gauges)
-        families["zrank_breaker_open"].add(breaker.is_any_open)
+                _add_gauges(families, index.name, gauges)
+        _add(families["zrank_breaker_open"], breaker.is_any_open)
         for (name, labels), count in list(_counts.items()):
-            families[name].add(count, **dict(labels))
+            _add(families[name], count, **dict(labels))
         yield from families.values()
 
 
@@ -116,7 +90,12 @@ def _gauges_of(index: Any) -> Gauges | None:
             connection.close()
 
 
-def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
+def _add(family: Metric, value: float, **labels: str) -> None:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    family.add_sample(name, labels, float(value))
+
+
+def _add_gauges(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
     values = {
         "zrank_waiting_marks": gauges.waiting,
         "zrank_lag_seconds": gauges.oldest,
@@ -128,13 +107,13 @@ def _add(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
     }
     for family, value in values.items():
         if value is not None:
-            families[family].add(value, index=name)
-    families["zrank_generation_info"].add(1, index=name, generation=gauges.generation)
+            _add(families[family], value, index=name)
+    _add(families["zrank_generation_info"], 1, index=name, generation=gauges.generation)
     for shard in gauges.unwell:
         if shard != name:
-            families["zrank_shard_unhealthy"].add(1, index=name, shard=shard)
+            _add(families["zrank_shard_unhealthy"], 1, index=name, shard=shard)
     for verdict in Verdict:
-        families["zrank_verdict"].add(verdict is gauges.verdict, index=name, verdict=verdict.name)
+        _add(families["zrank_verdict"], verdict is gauges.verdict, index=name, verdict=verdict.name)
 
 
 # Counts of this process, from the signals that the app sends

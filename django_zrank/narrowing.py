@@ -77,7 +77,7 @@ class Narrowing(Generic[Member]):
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
         found = parse_conditions(self.index, given, negated=negated)
-        return self._copy((*self.conditions, *found))
+        return self._copy(conditions=(*self.conditions, *found))
 
     def by(self, method: str) -> Self:
         """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
@@ -108,19 +108,10 @@ class Narrowing(Generic[Member]):
             raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
         return self._copy(server=server)
 
-    def _copy(
-        self,
-        conditions: Sequence[Condition] | None = None,
-        method: str | None = None,
-        reverse: bool | None = None,
-        server: str | None = None,
-    ) -> Self:
+    def _copy(self, **changed: Any) -> Self:
+        kept: dict[str, Any] = {"conditions": self.conditions, "server": self.server}
         return type(self)(
-            self.index,
-            self.conditions if conditions is None else conditions,
-            method=method or self.view.method,
-            reverse=self.view.reverse if reverse is None else reverse,
-            server=server or self.server,
+            self.index, **{**kept, "method": self.view.method, "reverse": self.view.reverse, **changed}
         )
 
     # Asking

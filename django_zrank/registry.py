@@ -42,9 +42,7 @@ class Registry:
 
     def all(self) -> list[RankIndex]:
         """Every index that ranks a model. ``manage.py check`` reports what is wrong with the others."""
-        return [
-            index for index in map(_instance, self._classes) if index is not None and index.model is not None
-        ]
+        return [index for index in map(_instance, self._classes) if index is not None]
 
     def get(self, name: str) -> RankIndex:
         """The index called ``name``. Raises ``LookupError``."""

@@ -120,7 +120,7 @@ LAYERS = [
     "narrowing pages board ranking groups scores index",
     "registry routes",
     "sync",
-    "hooks score_checks shard_checks declaration checks",
+    "hooks storage_checks declaration checks",
     "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""

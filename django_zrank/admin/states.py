@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import OperationalError, connections
@@ -78,7 +79,7 @@ def read_state(index: RankIndex) -> State:
     return State(index, gauges, rows, has_open_jobs)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
     """A Redis that holds an index, or some of its shards."""
 
@@ -88,8 +89,8 @@ class Server:
     limit: str
     policy: str
 
-    own: int | None
-    """Bytes that the index takes there without its facet rankings, as Redis estimates them; None if unknown."""
+    own: int = 0
+    """Bytes that the index takes there without its facet rankings, as Redis estimates them; 0 if unknown."""
 
 
 def read_servers(index: RankIndex) -> list[Server]:
@@ -99,12 +100,9 @@ def read_servers(index: RankIndex) -> list[Server]:
         for part in index.parts:
             store = Store(part.name, part.layout)
             info = store.server_info()
-            try:
-                own = store.memory()
-            except IndexUnavailable:  # refused: MEMORY is forbidden to many accounts
-                own = 0
             server = found.setdefault(str(info["run_id"]), _server(info))
-            found[str(info["run_id"])] = replace(server, own=(server.own or 0) + own or None)
+            with suppress(IndexUnavailable):  # refused: MEMORY is forbidden to many accounts
+                server.own += store.memory()
     except IndexUnavailable:
         return []
     return list(found.values())
@@ -118,7 +116,6 @@ def _server(info: dict[str, Any]) -> Server:
         memory=str(info.get("used_memory_human", "")),
         limit=f"limit {info.get('maxmemory_human', '')}" if info.get("maxmemory") else "no limit",
         policy=str(info.get("maxmemory_policy", "")),
-        own=None,
     )
 
 

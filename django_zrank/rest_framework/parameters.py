@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django.utils.translation import gettext_lazy as _
-from rest_framework.serializers import ValidationError
+from rest_framework.serializers import IntegerField, ValidationError
 
 from ..index import RankIndex
 from .schemas import Schema, key_schema
@@ -73,17 +73,12 @@ class NumberParameter(Parameter):
     def __init__(self, lowest: int | None = None, highest: int | None = None, help_text: Text = "") -> None:
         super().__init__(help_text)
         self.lowest, self.highest = lowest, highest
+        self.field = IntegerField(min_value=lowest, max_value=highest)
 
     def read_one(self, text: str) -> int:
-        if not re.fullmatch("-?[0-9]{1,1000}", text):
-            raise ValidationError([_("A valid integer is required.")], code="invalid")
-        number = int(text)
-        if self.highest is not None and number > self.highest:
-            message = _("Ensure this value is less than or equal to {max_value}.")
-            raise ValidationError([message.format(max_value=self.highest)], code="max_value")
-        if self.lowest is not None and number < self.lowest:
-            message = _("Ensure this value is greater than or equal to {min_value}.")
-            raise ValidationError([message.format(min_value=self.lowest)], code="min_value")
+        if not re.fullmatch("-?[0-9]{1,1000}", text):  # the field reads more: " 7", "7.0", "1_000", "٣"
+            self.field.fail("invalid")
+        number: int = self.field.run_validation(text)
         return number
 
     def get_schema(self) -> Schema:
