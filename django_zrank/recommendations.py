@@ -71,7 +71,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, (), span, seed, None, bands, reach, place)
+    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, reach, place)
 
 
 def recommended(

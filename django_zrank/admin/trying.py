@@ -113,10 +113,10 @@ class TryForm(forms.Form):
     def _histograms(self, me: Entry, drawn: Recommendations[Any]) -> list[Histogram | None]:
         """Histograms of the whole ranking, and of twice the band, both with those drawn."""
         kind, view = self.index.ordering.first.kind, self.ranking.view
-        own = kind.encode(me.score)
+        own = kind.key(me.score)
         below, above = map(kind.distance, sides(drawn.band))
         low, high = own - below, own + above
-        scores = [kind.encode(entry.score) for entry in drawn]
+        scores = [kind.key(entry.score) for entry in drawn]
         found = (
             draw_histogram(self.index, view),
             draw_histogram(self.index, view, low - max(below, 1), high + max(above, 1)),

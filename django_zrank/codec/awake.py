@@ -1,4 +1,4 @@
-"""Idle members: the column that says when a row was last seen, and how long the row is ranked after that."""
+"""Idle members: the column with the time a row was last seen, and how long after that the row stays ranked."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["MOMENT", "Awake", "TimeAgo"]
 class TimeAgo(models.Func):
     """The time ``period`` before the statement runs, by the database's clock.
 
-    MySQL's clock has no time zone, so connections that keep local times take this process's clock; so does SQLite, on
-    the same machine.
+    MySQL's clock has no time zone, so connections that store local times use this process's clock. SQLite, on the same
+    machine, does too.
     """
 
     def __init__(self, period: timedelta) -> None:
@@ -48,7 +48,7 @@ class Awake(NamedTuple):
     period: timedelta
 
     field: models.Field[Any, Any] | None
-    """The column if it is one of the model itself, which ``touch()`` can write; None if it is on another row."""
+    """The column, if it belongs to the model itself and ``touch()`` can write it; None if it is on another row."""
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: Any) -> Awake | None:

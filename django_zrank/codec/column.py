@@ -1,4 +1,4 @@
-"""The column that scores are written to after they have changed in Redis (write-behind)."""
+"""Write-behind: the column that takes the score changes that begin in Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: Final = ("increment", "best", "latest")
 
 
 class Column(NamedTuple):
-    """A column, and the rule by which a change that began in Redis is merged into its value."""
+    """A column, and the rule that merges a change from Redis into its value."""
 
     field: models.Field[Any, Any]
 
@@ -66,5 +66,5 @@ class Column(NamedTuple):
             found = connections[using].ops.integer_field_range(self.field.get_internal_type())
             lowest = EXACT_LOW if found[0] is None else found[0]
             highest = EXACT if found[1] is None else found[1]
-        # Of the neighbours of 2**53 one has the same score: it is stored with tie bytes, as all beyond.
+        # 2**53 + 1 has the same double as 2**53, so members from here on are stored with tie bytes.
         return max(lowest, EXACT_LOW + 1), min(highest, EXACT - 1)

@@ -1,4 +1,4 @@
-"""Stored members and their scores, decoded."""
+"""Decode stored members and their scores."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Entry(NamedTuple):
     """The value of the first criterion, in the field's own type."""
 
     rank: int | None
-    """1 is best. ``ranking_method`` decides for members that are equal in every criterion. None for recommendations
-    under filters that no facet covers, where each rank would cost a look-up. Over shards the ranks of
-    recommendations are fetched when the first of them is used."""
+    """1 is best. ``ranking_method`` ranks members that are equal in every criterion. None for recommendations under
+    filters that no facet covers, where each rank would cost a look-up. Over shards, the ranks of recommendations are
+    fetched when the first one is used."""
 
     values: tuple[Any, ...]
     """The values of all criteria, each in its field's own type."""
 
 
 class LateRanks:
-    """Ranks of places, all fetched together when the first of them is used."""
+    """Ranks that are fetched together when the first one is used."""
 
     def __init__(self, fetch: Callable[[], RankByPlace]) -> None:
         self._fetch = async_unsafe(
@@ -63,9 +63,9 @@ class LateRanks:
 
 @total_ordering
 class LateRank:
-    """The item of a :class:`LateEntry` that stands for its rank. Only C code that reads the tuple directly sees it:
-    comparisons, ``hash()``, ``%``. It compares, hashes and prints as the number, but isn't an ``int``, whose value C
-    code would read without fetching it."""
+    """The rank in the tuple of a :class:`LateEntry`, visible only to C code that reads the tuple directly:
+    comparisons, ``hash()``, ``%``. Compares, hashes and prints as the number, but isn't an ``int``: C code would read
+    its value without fetching it."""
 
     __slots__ = ("_place", "_ranks")
 
@@ -130,7 +130,7 @@ class LateEntry(Entry):
 
 
 def decoder(order: Order, layout: Layout, to_pk: Callable[[bytes], Any]) -> Callable[..., list[Entry]]:
-    """Return a function that decodes ranked members, as entries of a class; ``to_pk`` decodes their primary keys."""
+    """Return a function that decodes ranked members into entries; ``to_pk`` decodes their primary keys."""
     split, decode = layout.split, order.first.kind.decode
     new: Callable[..., Entry] = tuple.__new__  # half the time of Entry(…), and there may be hundreds
 

@@ -17,7 +17,7 @@ __all__ = ["follow", "kind_of", "value_field"]
 
 
 def kind_of(field: models.Field[Any, Any]) -> Kind:
-    """The kind of a model field's values. Raises ``FieldError`` if they can't be ranked."""
+    """Return the kind of a model field's values. Raises ``FieldError`` if they can't be ranked."""
     match field:
         case models.GeneratedField():
             return kind_of(field.output_field)  # type: ignore[arg-type]
@@ -46,15 +46,15 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
 
 
 def value_field(field: Any) -> Any:
-    """The field whose values are in a column: of a relation, the key that it leads to; of a generated field, its
-    output field."""
+    """Return the field that defines a column's values: the target key of a relation, the output field of a generated
+    field."""
     while field.is_relation:
         field = getattr(field, "target_field", None) or field.related_model._meta.pk
     return field.output_field if isinstance(field, models.GeneratedField) else field
 
 
 def follow(model: type[models.Model], path: str) -> Iterator[Any]:
-    """Each field on a lookup path such as ``profile__level``. Raises ``FieldDoesNotExist``."""
+    """Yield each field on a lookup path such as ``profile__level``. Raises ``FieldDoesNotExist``."""
     options: Any = model._meta
     for name in path.split(LOOKUP_SEP):
         if options is None:

@@ -1,4 +1,4 @@
-"""Kinds of values: numbers, as units and scores."""
+"""Kinds of values: numbers, with their units and scores."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _INTEGER: Final = Struct(">q")
 
 
 class Kind:
-    """One type of value: its units, its score, and distances between two of its values.
+    """A type of value: its units, its score, and distances between two values.
 
-    This base is the kind of plain integers; the others override what differs.
+    This base is the kind of plain integers; subclasses override what differs.
     """
 
     is_wide: bool = False
-    """True if units may lie beyond ±2**53. Where they do, the score is the nearest double, and not exact."""
+    """True if units may lie beyond ±2**53, where the score is only the nearest double."""
 
     lowest: Number = LOWEST
-    """The units of the lowest value that can be ranked and that Python has; of floats, the value."""
+    """The key of the lowest value that can be ranked and that Python has."""
 
     highest: Number = HIGHEST
 
@@ -53,43 +53,34 @@ class Kind:
     """A value as an integer of any size, in the order of values."""
 
     def units(self, value: Any) -> int:
-        """``value`` as an integer of 64 bits. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
+        """Return ``value`` as a 64-bit integer. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
         units = self.whole(value)
         if LOWEST <= units <= HIGHEST:
             return units
         raise beyond(units)
 
     def value(self, units: int) -> Any:
-        """The value that has these units."""
+        """Return the value with these units."""
         return units
 
     def key(self, value: Any) -> Number:
-        """The number that stands for ``value``, without a loss: its units; of floats, the value."""
+        """Return a number for ``value`` without loss: its units; for floats, the value."""
         return self.units(value)
 
     def at(self, key: Number) -> Any:
-        """The value that a key stands for."""
+        """Return the value with this key."""
         return self.value(int(key))
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
-        """The lowest and the highest key that can be ranked; None if no column can hold others."""
+        """Return the lowest and the highest key that can be ranked; None if no column can hold others."""
         return (EXACT_LOW, EXACT) if as_score else None
 
-    def encode(self, value: Any) -> Number:
-        """``value`` as a score. Raises :exc:`~django_zrank.exceptions.Unrankable`."""
-        units = self.units(value)
-        if EXACT_LOW <= units <= EXACT:
-            return units
-        if self.is_wide:
-            return float(units)
-        raise inexact(units)
-
     decode: Callable[[float], Any] = staticmethod(int)
-    """The value that was stored as a score: exactly, unless the kind is wide and it lies beyond ±2**53."""
+    """The value that was stored as a score: exact, unless the kind is wide and the value lies beyond ±2**53."""
 
     def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        """A function from the values of an order with this one criterion to the score and the tie bytes. It runs a
-        million times, so it makes no call that it doesn't need."""
+        """Return a function from the values of an order with this one criterion to the score and the tie bytes. It
+        runs a million times, so it makes as few calls as possible."""
         whole = self.whole
 
         def encode(values: Sequence[Any]) -> tuple[Number, bytes]:
@@ -99,7 +90,7 @@ class Kind:
             raise inexact(units)
 
         def encode_wide(values: Sequence[Any]) -> tuple[Number, bytes]:
-            # 2**53 is a double of its own, but its neighbour has the same: among those with tie bytes it needs some.
+            # 2**53 and 2**53 + 1 share a double, so 2**53 needs tie bytes too.
             units = whole(values[0])
             if EXACT_LOW < units < EXACT:
                 return units, b""
@@ -110,8 +101,7 @@ class Kind:
         return encode_wide if self.is_wide else encode
 
     def encoder_of_first(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        """A function from the values of several criteria to the score and where the tie bytes begin, both of the first
-        one."""
+        """Return a function from the values of several criteria to the score and the tie bytes of the first one."""
         units_of = self.units
 
         def encode_wide(values: Sequence[Any]) -> tuple[Number, bytes]:
@@ -121,14 +111,14 @@ class Kind:
         return encode_wide if self.is_wide else self.encoder()
 
     def bound(self, value: Any) -> tuple[float, bytes]:
-        """The score of ``value``, and its units, packed, where the score is not exact. Raises
+        """Return the score of ``value``, and its packed units if the score is not exact. Raises
         :exc:`~django_zrank.exceptions.Unrankable`."""
         units = self.units(value)
         return float(units), pack(units) if self.is_wide and not EXACT_LOW < units < EXACT else b""
 
     def check(self, value: Any) -> Any:
-        """``value``, if it is valid in a query. Raises ``ValueError``."""
-        if type(value) is int and LOWEST <= value <= HIGHEST:  # a thousand of them may come in one call
+        """Return ``value`` if it is valid in a query. Raises ``ValueError``."""
+        if type(value) is int and LOWEST <= value <= HIGHEST:  # a call may have a thousand of them
             return value
         number = plain_number(value)
         if not number.is_finite() or number != number.to_integral_value():
@@ -138,18 +128,18 @@ class Kind:
         return value
 
     def distance(self, value: Any) -> Number:
-        """A distance between two values, in units, at most 2**64. Raises ``ValueError``."""
+        """Return a distance between two values in units, at most 2**64. Raises ``ValueError``."""
         if type(value) is int and 0 <= value <= SPAN:
             return value
         return self._whole(plain_number(value), Decimal(1))
 
     def parse_distance(self, text: str) -> Distance:
-        """Parse a distance of a query string. Raises ``ValueError``."""
+        """Parse a distance in a query string. Raises ``ValueError``."""
         return parse_number(text)
 
     @staticmethod
     def _whole(value: Any, unit: Any) -> int:
-        """Whole units in ``value``. Scores are whole units too, so rounding down loses no member."""
+        """Return the whole units in ``value``. Scores are whole units too, so rounding down loses no member."""
         if isinstance(value, timedelta):
             whole: int = value // unit
         elif not value.is_finite():
@@ -171,7 +161,7 @@ class Bounded(Kind):
 
 
 class Big(Bounded):
-    """Integers of 64 bits."""
+    """64-bit integers."""
 
     is_wide = True
 
@@ -188,21 +178,24 @@ class Boolean(Bounded):
 
 
 class Float(Kind):
-    """Floats. The score is the number itself; its units are its bits, of which only the order has a meaning."""
+    """Floats. The score and the key are the number itself; the units are its bits, and only their order matters."""
 
     lowest, highest = -sys.float_info.max, sys.float_info.max
 
     def units(self, value: Any) -> int:
-        (bits,) = _INTEGER.unpack(_DOUBLE.pack(self.encode(value)))
-        # Of negative numbers, the larger one has the lower bits: all but the sign are flipped.
+        (bits,) = _INTEGER.unpack(_DOUBLE.pack(self.key(value)))
+        # The bits of negative numbers sort in reverse, so all but the sign are flipped.
         return int(bits if bits >= 0 else bits ^ HIGHEST)
 
     def value(self, units: int) -> float:
         (number,) = _DOUBLE.unpack(_INTEGER.pack(units if units >= 0 else units ^ HIGHEST))
         return number  # type: ignore[no-any-return]
 
-    def key(self, value: Any) -> Number:
-        return self.encode(value)
+    def key(self, value: Any) -> float:
+        number = float(value)
+        if not math.isfinite(number):
+            raise Unrankable(f"{number} has no place in an order")
+        return number + 0.0  # -0.0 becomes 0.0: equal values, one score
 
     def at(self, key: Number) -> Any:
         return key
@@ -210,20 +203,14 @@ class Float(Kind):
     def limits(self, *, as_score: bool) -> tuple[Number, Number]:
         return self.lowest, self.highest
 
-    def encode(self, value: Any) -> float:
-        number = float(value)
-        if not math.isfinite(number):
-            raise Unrankable(f"{number} has no place in an order")
-        return number + 0.0  # -0.0 becomes 0.0: equal values, one score
-
     decode = staticmethod(float)
 
     def encoder(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        score_of = self.encode
-        return lambda values: (score_of(values[0]), b"")
+        key = self.key
+        return lambda values: (key(values[0]), b"")
 
     def bound(self, value: Any) -> tuple[float, bytes]:
-        return self.encode(value), b""
+        return self.key(value), b""
 
     def check(self, value: Any) -> Any:
         if not plain_number(value).is_finite():
@@ -241,7 +228,7 @@ class Float(Kind):
 
 @dataclass(frozen=True)
 class Fixed(Kind):
-    """Decimals, in units of their last place: with two places 12.34 is stored as 1234."""
+    """Decimals, in units of their last place: with two places, 12.34 is stored as 1234."""
 
     places: int
     is_wide: bool = False

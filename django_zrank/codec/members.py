@@ -23,27 +23,22 @@ class MemberCodec:
         return self.model._meta.pk
 
     @cached_property
-    def _concrete(self) -> type[models.Model]:
-        concrete: type[models.Model] = self.model._meta.concrete_model
-        return concrete
-
-    @cached_property
     def _key(self) -> Spelling:
         """The spelling of primary keys. Raises ``ImproperlyConfigured`` if the field has none."""
         return spelling_of(self._pk)
 
     @cached_property
     def pk_type(self) -> type | None:
-        """The type whose every value is a primary key, if there is one: a rebuild asks a million times."""
+        """The type whose every value is a primary key, if there is one. Cached: a rebuild asks a million times."""
         return self._key.exact
 
     @cached_property
     def has_integer_pk(self) -> bool:
-        """True if primary keys are plain integers, so that ``int()`` parses their text."""
-        return self._key.exact is int
+        """True if primary keys are plain integers, whose text ``int()`` parses."""
+        return self.pk_type is int
 
     def to_text(self, member: Any, parameter: str = "member") -> str:
-        """The text by which Redis stores a member, given as an instance or a primary key.
+        """Return a member, given as an instance or a primary key, as the text that Redis stores.
 
         Raises ``ValueError``, naming the ``parameter``.
         """
@@ -51,7 +46,8 @@ class MemberCodec:
             return str(member)
         try:
             if isinstance(member, models.Model):
-                pk = getattr(member, self._pk.attname) if isinstance(member, self._concrete) else None
+                is_ours = isinstance(member, self.model._meta.concrete_model)
+                pk = getattr(member, self._pk.attname) if is_ours else None
                 if pk is None:
                     raise ValueError(f"{member!r} is not a saved {self.model._meta.label}")
                 return str(self.from_text(pk))
@@ -68,10 +64,8 @@ class MemberCodec:
 
     @cached_property
     def from_text(self) -> Callable[[Any], Any]:
-        """A function from a primary key, or its text as the database casts it, to the key as Django reads it.
-
-        ``str()`` of that is the member. Raises ``ValueError`` for what no member's key can be.
-        """
+        """A function from a primary key, or its text as the database casts it, to the key as Django reads it, whose
+        ``str()`` is the member. It raises ``ValueError`` for what can't be a member's key."""
         parse = self._key.parse
         if not self._key.is_text:
             return parse
@@ -86,7 +80,7 @@ class MemberCodec:
 
     @cached_property
     def from_bytes(self) -> Callable[[bytes], Any]:
-        """A function from a member as Redis stores it to its primary key."""
+        """A function from a member, as Redis stores it, to its primary key."""
         if self.has_integer_pk:
             return int
         parse = self._key.parse

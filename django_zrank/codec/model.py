@@ -11,8 +11,8 @@ __all__ = ["find_model"]
 
 
 def find_model(declared: Any, module: str) -> type[models.Model] | None:
-    """The model that an index in ``module`` declares: a class, or a name as foreign keys take it, ``players.Player`` or
-    ``Player``. None if it has no table. Django must have loaded the models."""
+    """Return the model that an index in ``module`` declares: a class, or a name as in foreign keys, ``players.Player``
+    or ``Player``. None if it has no table. Django must have loaded the models."""
     if isinstance(declared, str):
         own = apps.get_containing_app_config(module)
         label = declared if "." in declared or own is None else f"{own.label}.{declared}"

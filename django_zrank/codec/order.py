@@ -38,11 +38,11 @@ class Criterion:
     """True if the column may be null, or a relation on the way may be missing."""
 
     nulls_first: bool = False
-    """True if nulls rank before values. Never of the first criterion: a row without it is not ranked."""
+    """True if nulls rank before values. Never for the first criterion: a row without a score is not ranked."""
 
     @classmethod
     def parse(cls, model: type[models.Model], declared: str | F | OrderBy) -> Criterion:
-        """``-level`` of ``model``, or ``F("level").desc(nulls_first=True)``.
+        """Parse ``-level`` of ``model``, or ``F("level").desc(nulls_first=True)``.
 
         Raises ``FieldDoesNotExist`` or ``FieldError``.
         """
@@ -61,7 +61,7 @@ class Criterion:
 
 
 def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
-    """Parse a criterion: the path, true if it descends, true if nulls are first."""
+    """Parse a criterion: its path, true if it descends, and true if nulls are first."""
     if isinstance(declared, str):
         return declared.removeprefix("-"), declared.startswith("-"), False
     if type(declared) is F:
@@ -75,7 +75,7 @@ def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
 
 
 def _may_be_missing(relation: Any) -> bool:
-    """Return True if a row may have no related row, as in the reverse of a one-to-one relation."""
+    """Return True if a row may have no related row, as with the reverse of a one-to-one relation."""
     return bool(relation.null) if relation.concrete else True
 
 
@@ -87,7 +87,7 @@ class Order:
 
     @classmethod
     def parse(cls, model: type[models.Model], order: Sequence[str | F | OrderBy]) -> Order:
-        """Django's ordering syntax over ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        """Parse Django's ordering syntax over ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         if isinstance(order, str) or not isinstance(order, Sequence) or not order:
             raise FieldError('expected a sequence of criteria such as ("-level",)')
         criteria = tuple(Criterion.parse(model, declared) for declared in order)
@@ -106,26 +106,25 @@ class Order:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The lookup path of every criterion, as ``values_list()`` takes them."""
+        """The lookup paths of all criteria, as ``values_list()`` takes them."""
         return tuple(criterion.path for criterion in self.criteria)
 
     @cached_property
     def is_wide(self) -> bool:
-        """True if the first criterion may be an integer beyond ±2**53, which a score doesn't hold exactly."""
+        """True if the first criterion may be an integer beyond ±2**53, which a score can't hold exactly."""
         return self.first.kind.is_wide
 
     @cached_property
     def width(self) -> int:
-        """The number of tie bytes before every primary key (see :class:`~django_zrank.codec.layout.Layout`): 8 for
-        each further criterion, one more where it is nullable, and 8 for the first if it is wide. None if there is
-        no further criterion."""
+        """The number of tie bytes before every primary key (see :class:`~django_zrank.codec.layout.Layout`): 0 with one
+        criterion; else 8 for each further one, 9 if it is nullable, and 8 for the first if it is wide."""
         if len(self.criteria) == 1:
             return 0
         return 8 * self.is_wide + sum(8 + criterion.nullable for criterion in self.criteria[1:])
 
     @cached_property
     def encode(self) -> Callable[[Sequence[Any]], tuple[Number, bytes]]:
-        """A function from the criteria's values to the score and the tie bytes, or ``Unrankable``."""
+        """A function from the criteria's values to the score and the tie bytes. It raises ``Unrankable``."""
         kind, codes = self.first.kind, [code.encode for code in self._codes]
         if not codes:
             return kind.encoder()
@@ -145,7 +144,7 @@ class Order:
         return encode
 
     def decode(self, score: float, tie: bytes) -> tuple[Any, ...]:
-        """The values of all criteria, each in its field's own type."""
+        """Return the values of all criteria, each in its field's own type."""
         kind = self.first.kind
         if not self.width:
             return (kind.value(unpack(tie[1:])) if tie else kind.decode(score),)
@@ -160,10 +159,10 @@ class Order:
         return tuple(values)
 
     def bound_of(self, value: Any) -> tuple[float, bytes]:
-        """Return the score of a value of the first criterion, and the prefix of tie bytes that, of all members with
-        this score, only those with this value have; empty if the score is exact.
+        """Return the score of a value of the first criterion, and the prefix of tie bytes that tells members with this
+        value from others with the same score; empty if the score is exact.
 
-        Raises ``ValueError`` for what is not a value of the criterion, or lies beyond 64 bits.
+        Raises ``ValueError`` for anything that is not a value of the criterion, or is beyond 64 bits.
         """
         kind = self.first.kind
         try:
@@ -173,10 +172,10 @@ class Order:
             raise ValueError(f"{self.first.path}: {error}") from None
 
     def ascending(self, expressions: Iterable[Any]) -> tuple[OrderBy, ...]:
-        """The criteria as ``order_by()`` takes them, in the order of positions: the lowest score first.
+        """Return the criteria as ``order_by()`` takes them, in the order of positions: lowest score first.
 
-        ``expressions``: of their values. Nulls are placed only if there may be some: with their place given, a database
-        can't use an index.
+        ``expressions``: one for the values of each. Nulls are placed only in nullable columns, because a database can't
+        use an index if their place is given.
         """
         reverse = self.first.descending
         return tuple(

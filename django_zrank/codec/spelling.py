@@ -1,8 +1,8 @@
-"""The canonical text of each value of a key column: in Redis, in marks, and as each database casts it to text.
+"""The canonical text of a value in a key column: in Redis, in marks, and however a database casts it to text.
 
 PostgreSQL casts the address ``10.0.0.1`` to ``10.0.0.1/32`` and true to ``true``; SQLite holds a UUID as 32 digits.
-A value, or any of these texts, is parsed to one value first, and that value's ``str()`` is the spelling. A type whose
-text depends on the database or the session (dates, times, decimals, floats, bytes) has none.
+A value, or any of these texts, is parsed, and the ``str()`` of the result is the spelling. Types whose text depends on
+the database or the session (dates, times, decimals, floats, bytes) have none.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ class Spelling:
     """The spelling of the values of one field. ``str(parse(value))`` is the text of a value."""
 
     field: Any
-    """The field that holds the values: of a relation, the key that it leads to."""
+    """The field that holds the values: for a relation, its target key."""
 
     parse: Callable[[Any], Any]
-    """A value, or its text as any of the databases casts it, to the value as Django reads it. Raises ``ValueError``."""
+    """A function from a value, or its text as any database casts it, to the value as Django reads it. It raises
+    ``ValueError``."""
 
     @property
     def exact(self) -> type | None:
         """The type whose values need no parsing, if there is one: ``str(value)`` is their text."""
-        return int if self.parse is int else _EXACT.get(self.parse)
+        return _EXACT.get(self.parse)
 
     @property
     def is_text(self) -> bool:
         return self.parse is _text
 
     def parse_input(self, given: Any) -> Any:
-        """Parse what a caller gives. Raises ``ValueError``."""
-        # Fields make 7 of 7.5 and 1 of True.
+        """Parse a value that a caller gives. Raises ``ValueError``."""
+        # Fields turn 7.5 into 7, and True into 1.
         if isinstance(given, bool) and self.parse is not _boolean:
             raise ValueError(f"{given!r} is a bool")
         try:
@@ -61,7 +62,7 @@ class Spelling:
 
 @cache
 def spelling_of(field: Any) -> Spelling:
-    """The spelling of the values of ``field``. Raises ``ImproperlyConfigured`` if there is none."""
+    """Return the spelling of the values of ``field``. Raises ``ImproperlyConfigured`` if there is none."""
     field = value_field(field)
     make = _PARSERS.get(field.get_internal_type())
     if make is None:
@@ -81,7 +82,7 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text")
     if not value.isascii():
-        value.encode()  # raises for lone surrogates, which neither databases nor Redis take
+        value.encode()  # raises for lone surrogates, which neither databases nor Redis accept
     return value if type(value) is str else str.__str__(value)  # the value of an enum
 
 
@@ -89,7 +90,7 @@ def _uuid(value: Any) -> UUID:
     return value if isinstance(value, UUID) else UUID(str(value))
 
 
-_EXACT: Final[dict[Any, type]] = {_uuid: UUID}
+_EXACT: Final[dict[Any, type]] = {int: int, _uuid: UUID}
 
 _BOOLEANS: Final = {
     "true": True, "t": True, "1": True,
@@ -107,7 +108,7 @@ def _boolean(value: Any) -> bool:
 def _address(field: Any) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         address, slash, bits = str(value).partition("/")
-        # The text of PostgreSQL's inet has the length of a prefix; a shorter one is a network.
+        # PostgreSQL's inet ends with the length of the prefix; a shorter one is a network.
         if slash and bits != ("128" if ":" in address else "32"):
             raise ValueError(f"{value!r} is a network, not an address")
         if ":" not in address:

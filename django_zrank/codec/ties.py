@@ -1,4 +1,4 @@
-"""Tie bytes: further criteria as bytes that compare as the values do."""
+"""Tie bytes: further criteria as bytes that sort as the values do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ __all__ = ["TieCode"]
 
 
 class TieCode:
-    """A criterion as bytes that ascend with the position: 8, behind one that places nulls where there may be
-    some."""
+    """A criterion as 8 bytes that ascend with the position, after one that places nulls if there may be any."""
 
     def __init__(
         self, kind: Kind, *, complemented: bool, nullable: bool = False, nulls_low: bool = False

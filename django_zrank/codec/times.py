@@ -63,7 +63,7 @@ class Moment(Bounded):
     highest: Number = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
     def whole(self, value: datetime | int) -> int:
-        """Rows come with microseconds where the database can count them."""
+        """Return microseconds, which some databases return in the first place."""
         if isinstance(value, int):
             if self.lowest <= value <= self.highest:
                 return value

@@ -1,4 +1,4 @@
-"""Units, the integers of 64 bits that values become, and the parsing of numbers and durations."""
+"""Units, the 64-bit integers that values become, and the parsing of numbers and durations."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 EXACT: Final = 2**53
-"""Every integer up to here, and none beyond, is a double of its own."""
+"""The highest integer up to which every integer has a double of its own."""
 
 EXACT_LOW: Final = -EXACT
 LOWEST: Final = -(2**63)
 HIGHEST: Final = 2**63 - 1
 SPAN: Final = 2**64
-"""More than the distance between any two values."""
+"""An upper bound of the distance between two values."""
 
 DECIMALS: Final = Context(prec=60)
 """Precise enough for every value, independent of the context of the caller's thread."""
@@ -47,11 +47,11 @@ Distance = int | float | Decimal | timedelta
 
 
 NUL: Final = b"\0"
-"""Precedes the 8 tie bytes of a member in an index where others have none. No primary key begins with it."""
+"""Precedes the 8 tie bytes of a member in an index whose other members have none. No primary key begins with it."""
 
 
 def pack(units: int) -> bytes:
-    """An integer of 64 bits as bytes that compare as it does."""
+    """Return a 64-bit integer as bytes that sort as it does."""
     return (units - LOWEST).to_bytes(8, "big")
 
 
@@ -71,7 +71,7 @@ def inexact(units: int) -> Unrankable:
 
 
 def plain_number(value: Any) -> Decimal:
-    """A number as the decimal that its text shows (0.1 is a tenth)."""
+    """Return a number as the decimal that its text shows (0.1 is a tenth)."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError(f"expected a number, not {value!r}")
     return Decimal(str(value))

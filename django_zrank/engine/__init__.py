@@ -1,4 +1,4 @@
-"""All that talks to Redis. The client is loaded when an index is first read or written: a declaration loads none."""
+"""Everything that talks to Redis. The client is loaded when an index is first read or written, not by a declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["reader_of"]
 
 @cache
 def reader_of(index: RankIndex) -> Reader:
-    """The reader that answers questions about an index from Redis."""
+    """Return the reader that answers questions about an index from Redis."""
     from .reader import Reader
     from .sharded import ShardedReader
 

@@ -24,14 +24,14 @@ Answer = TypeVar("Answer")
 
 
 async def adrive(steps: Steps[Answer], executor: Executor) -> Answer:
-    """Take the steps one by one, and return the answer. Only what queries the database takes a thread."""
+    """Take the steps one by one, and return the answer. Only queries of the database run in a thread."""
     loop = await running_loop()
     try:
         step = next(steps)
         while True:
             try:
                 outcome = await _take(step, executor, loop)
-            except Exception as error:  # noqa: BLE001 - the steps may know what to do about it
+            except Exception as error:  # noqa: BLE001 - the steps may handle it
                 step = steps.throw(error)
             else:
                 step = steps.send(outcome)
@@ -49,8 +49,8 @@ async def _take(step: Step, executor: Executor, loop: Loop) -> Any:
 
 
 async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
-    """Take the steps, or wait for the coroutine that is taking them, and raise an error like its own. If that one was
-    cancelled, another one takes them."""
+    """Take the steps, or wait for the coroutine that is taking them, and raise a copy of its error. Another one takes
+    them if it was cancelled."""
     if not step.is_due(loop):
         return
     while taken := loop.together.get(step.key):
@@ -72,7 +72,7 @@ async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
 
 
 async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[Any]:
-    """The replies to a request, after its delay, as :meth:`Executor.send` gets them."""
+    """Return the replies to a request, after its delay, as :meth:`Executor.send` does."""
     if request.delay:
         await asyncio.sleep(request.delay)
     try:

@@ -1,4 +1,4 @@
-"""The one place that runs requests, and translates Redis's errors into the app's."""
+"""Run requests, and translate Redis's errors into the app's."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ __all__ = ["Executor"]
 Answer = TypeVar("Answer")
 
 _live: dict[Keys, Keys] = {}
-"""By the keys of an index: those of the generation that this process believes to be live."""
+"""The keys of the generation that this process believes to be live, by the keys of the index."""
 
 
 class Executor:
     """Runs requests about one index.
 
-    Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` where Redis can't be reached.
+    Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` if Redis can't be reached.
     """
 
     swaps = 3
-    """The number of times that a request is built again because another generation is live by now."""
+    """Attempts at a request, each for the generation that is live by then."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,25 +56,25 @@ class Executor:
 
     @property
     def client(self) -> Redis:
-        """The raw client, resolved per call: django-redis closes and replaces it."""
+        """The raw client, looked up for each call because django-redis closes and replaces it."""
         if is_testing():
             require_redis()
         cache: Any = caches[get_settings().redis_alias]
-        client: Redis = cache.client.get_client()  # as get_redis_connection() does, in half the time
+        client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
         return client
 
     @property
     def live(self) -> Keys:
-        """The keys of the generation that this process believes to be live. Scripts refuse another one."""
+        """The keys of the generation that this process believes to be live. Scripts refuse any other."""
         return self.believed or self.learn()
 
     @property
     def believed(self) -> Keys | None:
-        """Those keys; None until they have been read."""
+        """The same keys; None until they have been read."""
         return _live.get(self.keys)
 
     def learn(self) -> Keys:
-        """Ask Redis which generation is live, '' for none, and return its keys."""
+        """Read from Redis which generation is live ('' for none), and return its keys."""
         return drive(self.learning(), self.send)
 
     def learning(self) -> Steps[Keys]:
@@ -89,14 +89,12 @@ class Executor:
         return live
 
     def run(self, ask: Callable[[Keys], Request[Answer]]) -> Answer:
-        """The answer to what ``ask`` requests of the live generation's keys: one round trip a request.
-
-        Where another generation is live by now, it is asked again.
-        """
+        """Return the answer to the request that ``ask`` makes of the live generation's keys. Each request is one round
+        trip. If another generation has become live, it is made again."""
         return drive(self.running(ask), self.send)
 
     def running(self, ask: Callable[[Keys], Request[Answer]], first: Once | None = None) -> Steps[Answer]:
-        """The steps of :meth:`run`; ``first``: one to take before."""
+        """The steps of :meth:`run`; ``first``: a step to take before them."""
         if first:
             yield first
         for _ in range(self.swaps):
@@ -112,7 +110,7 @@ class Executor:
         raise IndexUnavailable(f"Index {self.name!r}: too many rebuilds came while it was read")
 
     def send(self, request: Request[Any]) -> list[Any]:
-        """The replies to a request, after its delay."""
+        """Return the replies to a request, after its delay."""
         if request.delay:
             sleep(request.delay)
         if request.once:
@@ -128,8 +126,8 @@ class Executor:
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
         """Return ``use(client, *given)``, with Redis's errors translated.
 
-        Retries once if another server has taken over: after a planned failover behind one address, open connections
-        lead to the former primary, which is a replica now; the nodes of a cluster replace each other.
+        Retries once if another server has taken over. After a planned failover behind one address, open connections
+        lead to the former primary, now a replica; in a cluster, nodes replace each other.
         """
         try:
             client = self.client
@@ -143,7 +141,7 @@ class Executor:
             raise self.translated(error) from error
 
     def ask_replica(self, request: Request[Any]) -> list[Any]:
-        """The replies of replicas to a request."""
+        """Return the replies of replicas to a request."""
         calls = request.calls
         try:
             client = self.client
@@ -160,7 +158,7 @@ class Executor:
             raise self.translated(error) from error
 
     def translated(self, error: Exception) -> Exception:
-        """Return an error of Redis as one of the app's."""
+        """Return one of the app's errors for an error of Redis."""
         if not isinstance(error, ResponseError):
             return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
         match str(error).split():

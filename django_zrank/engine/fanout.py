@@ -1,4 +1,4 @@
-"""Calls about several shards: written to all of their servers before any is read."""
+"""Calls about several shards, written to all of their servers before any reply is read."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["send_spread"]
 def send_spread(
     client: Redis, calls: Sequence[Call], *, atomic: bool = False, replica: bool = False
 ) -> list[Any]:
-    """The replies to several calls about several shards, in one round trip to all of their servers; ``atomic`` lets
-    nothing come between those about one shard; ``replica``: of their replicas.
+    """Return the replies to calls about several shards, in one round trip to all of their servers. ``atomic``: calls
+    about one shard are a transaction. ``replica``: replicas are asked.
 
-    Raises the first error that one of them raised, when all have been answered.
+    Raises the first error, after all have replied.
     """
     if not is_cluster(client):
         return send_all(client, calls, atomic=atomic)
@@ -62,11 +62,10 @@ def _exchange(
     atomic: bool = False,
     replica: bool = False,
 ) -> list[list[Any]]:
-    """The replies of the servers that keys lie on to several commands each, errors among them, in one round trip: all
-    servers are connected before any is sent to, and sent to before any is read. Each batch may be ``atomic``;
-    ``replica``: replicas of those servers are asked.
+    """Return the replies to batches of commands, errors included. Each batch goes to the server of its key, in one
+    round trip: all servers are connected before the first write, and written to before the first read.
 
-    Raises what connections raised when all others have been read.
+    Raises the first error of a connection, after the others have been read.
     """
     client = client.replicas if replica else client
     find = partial(replica_of, client, dice=random()) if replica else client.get_node_from_key  # noqa: S311
@@ -82,7 +81,7 @@ def _exchange(
             asked.append((nodes[found.name], commands))
         for use in (_Node.connect, _Node.write, _Node.read):
             for name, node in nodes.items():
-                # Once one has failed, replies that haven't arrived are not waited for: timeouts would add up.
+                # After a failure, replies that haven't arrived yet are not awaited: timeouts would add up.
                 if name in failed or (failed and use is _Node.read and not node.has_answered()):
                     continue
                 try:
@@ -130,7 +129,7 @@ class _Node:
         return bool(self.connection.can_read(timeout=0))
 
     def take(self, commands: Sequence[Sequence[Any]], *, atomic: bool) -> list[Any]:
-        """The next replies, as redis-py's own client parses them."""
+        """Return the next replies, parsed as redis-py's own client does."""
         framing = 2 if atomic else 0
         replies = [self.replies.popleft() for _ in range(len(commands) + framing)]
         if atomic:

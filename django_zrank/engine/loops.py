@@ -1,4 +1,4 @@
-"""Clients of ``redis.asyncio``: one pool for each event loop, made from what django-redis made of the settings."""
+"""Clients of ``redis.asyncio``, one pool for each event loop, with the options of django-redis's own client."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["Client", "Loop", "running_loop"]
 
 _OWN = ("command_packer", "connection_pool", "event_dispatcher", "himport_registry", "parser_class")
 _OWN_PREFIXES = ("maint_", "maintenance_", "orig_", "oss_")
-"""Arguments of a connection that redis-py adds by itself, for blocking ones."""
+"""Arguments that redis-py itself adds to blocking connections."""
 
 
 class Client:
-    """A client of one server, and how many may use it at once."""
+    """A client of one server, and its free connections."""
 
     def __init__(self, redis: Redis | None) -> None:
         self.redis = None if redis is None or is_cluster(redis) else copy_client(redis)
         """None for a cluster, to which requests are sent from threads."""
 
         self.free = asyncio.Semaphore(self.redis.connection_pool.max_connections if self.redis else 1)
-        """A coroutine waits for a connection, where a thread is refused."""
+        """Makes coroutines wait for a connection; a thread is refused one."""
 
         self.pipelines = Pipelines(self.redis, self.free) if self.redis else None
 
@@ -55,22 +55,22 @@ class Loop:
 
     def __init__(self) -> None:
         self.caches: dict[str, tuple[Any, Any]] = {}
-        """By the alias: the entry of ``CACHES``, and the client that django-redis made of it."""
+        """The entry of ``CACHES``, and django-redis's client for it, by the alias."""
 
         self.clients: dict[tuple[str, int], Client] = {}
-        """By the alias and the number of the server, as django-redis numbers them: 0 is the primary."""
+        """By the alias and django-redis's number of the server: 0 is the primary."""
 
         self.until: dict[Hashable, float] = {}
-        """Until when what was found of the server that these clients lead to is believed: see
+        """The times until which the servers of these clients are trusted: see
         :class:`~django_zrank.engine.reader.Trust`."""
 
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
         """Steps that coroutines take together: see :class:`~django_zrank.engine.steps.Once`."""
 
-        self._life = self._live()
+        self.life = self._live()
 
     async def client(self, alias: str, *, replica: bool = False) -> Client:
-        """The client for an alias of ``CACHES``, or of one of its replicas, as django-redis chooses."""
+        """Return the client for an alias of ``CACHES``, or for a replica that django-redis chooses."""
         require_redis()
         entry = settings.CACHES.get(alias)
         made_for, cache = self.caches.get(alias, (None, None))
@@ -83,13 +83,13 @@ class Loop:
         number = cache.get_next_client_index(write=not replica)
         client = self.clients.get((alias, number))
         if client is None:
-            # To connect to a cluster blocks: it is left to the threads that ask it.
+            # Connecting to a cluster blocks, so it is left to the threads that query it.
             is_direct = not isinstance(cache.connection_factory, ConnectionFactory)
             client = self.clients[alias, number] = Client(cache.connect(number) if is_direct else None)
         return client
 
     async def _live(self) -> AsyncGenerator[None]:
-        """Close the connections as the loop ends: asyncio.run() and servers close asynchronous generators then."""
+        """Close the connections when the loop ends: asyncio.run() and servers then close asynchronous generators."""
         try:
             yield
         finally:
@@ -98,29 +98,25 @@ class Loop:
                 await client.close()
             self.clients.clear()
 
-    async def begin(self) -> None:
-        """Start the generator that closes the connections when the loop ends."""
-        await anext(self._life)
-
 
 _loops: dict[asyncio.AbstractEventLoop, Loop] = {}
 
 
 async def running_loop() -> Loop:
-    """Return the :class:`Loop` of the event loop that runs. A fork runs another one: it shares no connection."""
+    """Return the :class:`Loop` of the running event loop. A fork runs another one, so it shares no connection."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:
         for other in [other for other in list(_loops) if other.is_closed()]:  # other threads add theirs
             _loops.pop(other, None)
         loop = _loops[running] = Loop()
-        await loop.begin()
+        await anext(loop.life)
     return loop
 
 
 def _renew_thread() -> None:
-    """Give a fork a thread for its queries. Of asgiref's, which the parent may have used (``gunicorn --preload``), it
-    has the executor without the thread, and would wait for it forever."""
+    """Give a fork a thread for its queries. It inherits asgiref's executor, but not the thread that the parent may have
+    started (``gunicorn --preload``), and would wait for it forever."""
     SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
 
 
@@ -128,7 +124,7 @@ os.register_at_fork(after_in_child=_renew_thread)
 
 
 def copy_client(client: Redis) -> AsyncRedis:
-    """A client of the same server with the same options, for coroutines."""
+    """Return a client of the same server with the same options, for coroutines."""
     pool = client.connection_pool
     options: dict[str, Any] = {"max_connections": pool.max_connections, **_options(pool.connection_kwargs)}
     if isinstance(pool, SentinelConnectionPool):
@@ -155,8 +151,7 @@ def copy_client(client: Redis) -> AsyncRedis:
 
 
 def _counterpart(kind: type, module: Any) -> Any:
-    """The class of ``redis.asyncio`` with the name of a class of connections, or of the nearest of its bases for which
-    there is one."""
+    """Return the class in ``redis.asyncio`` with the name of a class of connections, or of its nearest base."""
     return next(getattr(module, one.__name__) for one in kind.__mro__ if hasattr(module, one.__name__))
 
 

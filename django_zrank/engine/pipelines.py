@@ -18,25 +18,25 @@ from .sending import words
 __all__ = ["Pipelines", "fresh", "send_all", "send_once"]
 
 _CALLS: Final = 16
-"""The most light requests that are sent together: the server answers them in one go, in 2 ms at most."""
+"""The most light requests in one pipeline, which the server then answers in 2 ms at most."""
 
 _AT_ONCE: Final = 4
-"""The most pipelines that are under way at once, so that the server has work while the replies to one travel."""
+"""The most pipelines under way at once, so that the server has work while the replies to one travel."""
 
 
 class Pipelines:
-    """Light requests, sent together where several coroutines ask at the same time: a pipeline takes what was asked
-    while others were under way. Sending each by itself would cost a client more than the rest of a read."""
+    """Light requests of several coroutines, sent together: a pipeline takes those that came while others were under
+    way. Sending each by itself would cost a client more than the rest of a read."""
 
     def __init__(self, redis: Redis, free: asyncio.Semaphore) -> None:
         self._redis, self._free = redis, free
         self._waiting: deque[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._is_alone = False
-        """True while a request is under way that came when no other was."""
+        """True while a request is sent by itself, as there were no others."""
 
     async def send(self, calls: Sequence[Call]) -> list[Any]:
-        """As :func:`send_all`. A coroutine that is cancelled meanwhile doesn't disturb the others."""
+        """As :func:`send_all`. Cancelling one coroutine doesn't disturb the others."""
         if not self._senders and not self._is_alone:  # nothing to wait for
             self._is_alone = True
             try:
@@ -53,7 +53,7 @@ class Pipelines:
         return await future
 
     async def _send_waiting(self) -> None:
-        """Send what waits, until nothing does."""
+        """Send the waiting requests until there are none."""
         together: list[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = []
         try:
             while self._waiting:
@@ -70,7 +70,7 @@ class Pipelines:
             self._senders.discard(asyncio.current_task())
 
     def _give_up(self, sender: asyncio.Task[None]) -> None:
-        """Leave nobody waiting for a sender that was cancelled, maybe before it began."""
+        """Cancel the waiting requests of a sender that was cancelled, perhaps before it began."""
         self._senders.discard(sender)
         if sender.cancelled():
             for _, future in self._waiting:
@@ -80,7 +80,7 @@ class Pipelines:
     async def _replies(self, calls: Sequence[Call]) -> list[Any]:
         try:
             return await _replies(self._redis, calls)
-        except Exception as error:  # noqa: BLE001 - each of them raises one like it
+        except Exception as error:  # noqa: BLE001 - each coroutine raises a copy
             return [error] * len(calls)
 
 
@@ -94,10 +94,10 @@ def _settle(future: asyncio.Future[list[Any]], replies: list[Any]) -> None:
 
 
 def fresh(error: BaseException) -> BaseException:
-    """A copy of what another coroutine raises, too: each notes in its exception where it was raised."""
+    """Return a copy of an error that several coroutines raise: each adds its own traceback."""
     try:
         copied = copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+    except Exception:  # noqa: BLE001 - a class may take other arguments than it stores
         return error
     copied.__cause__ = error.__cause__
     return copied
@@ -137,7 +137,7 @@ async def _send_one(client: Redis, call: Call) -> Any:
 
 
 async def _replies(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
-    """The replies to several calls, errors among them."""
+    """Return the replies to several calls, errors included."""
     replies: list[Any] = []
     for known in (True, False):
         pipeline: Any = client.pipeline(transaction=atomic)

@@ -29,12 +29,12 @@ __all__ = ["Reader"]
 Answer = TypeVar("Answer")
 
 _TRUST: Final = 1.0
-"""Seconds for which a server that was found healthy is believed."""
+"""Seconds for which a server is trusted after it was found healthy."""
 
 
 class Trust:
-    """The time, by this process's monotonic clock, until which what was found of a server is believed: by blocking
-    code, and by each event loop, whose connections may lead to another server for a while after a failover."""
+    """The time, by this process's monotonic clock, until which a server is trusted: by blocking code, and by each event
+    loop, whose connections may lead to another server for a while after a failover."""
 
     def __init__(self) -> None:
         self.until = 0.0
@@ -56,14 +56,14 @@ class Reader(Executor):
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)
-        self._declares = lru_cache(maxsize=16)(index.declares)  # asked with every question
+        self._declares = lru_cache(maxsize=16)(index.declares)  # called for every question
 
         self.trust, self._acceptance_trust = Trust(), Trust()
 
         self.acceptance = Once(
             self._acceptance_trust, self._requiring_acceptance, self._acceptance_trust.is_over
         )
-        """The step that makes sure, once a second, that scores may begin on the server."""
+        """The step that ensures, once a second, that the server may take changes of scores."""
 
         self.replicas = Replicas()
 
@@ -77,13 +77,13 @@ class Reader(Executor):
         }
 
     def answer(self, question: Question[Answer], view: View) -> Answer:
-        """The answer to a question about some of the members."""
-        return self.run(partial(question.request, view))
+        """Return the answer to a question, without checking the server's health."""
+        return self.run(partial(self._request, question, view))
 
     def asking(
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
-        """The steps to the answer to a question about some of the members, as long as the server is healthy."""
+        """The steps to the answer to a question, if the server is healthy."""
         ask, health = partial(self._request, question, view), self._health[stale_will_do]
         if replica and self._may_ask_replica(view):
             return self._asking_replica(ask, health)
@@ -92,27 +92,25 @@ class Reader(Executor):
     def gathering(
         self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
     ) -> Steps[list[Answer]]:
-        """Take the steps to what the shards answer, each about those of ``members`` that belong to it, as Redis stores
-        them."""
+        """The steps to the answers of all shards, each about its own of the ``members``."""
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
 
     def _request(self, question: Question[Answer], view: View, live: Keys) -> Request[Answer]:
-        """The request that asks a generation. It may just have been put in place by processes with another declaration
-        of the index: raises ``NotBuilt``."""
+        """Return the request to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
+        the index, as during a deployment."""
         if not self._declares(live.generation):
             raise self.declared_otherwise()
         return question.request(view, live)
 
     def _may_ask_replica(self, view: View) -> bool:
-        """Return False for groups, and for scores that are changed in Redis: the position of a replica says nothing
-        about these."""
+        """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
     def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
-        """The steps to the answer of a replica, even if the primary can't be reached; otherwise of the primary,
-        unless it couldn't be reached a moment ago: to ask it again could take another timeout."""
+        """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
+        was away a moment ago: asking it again could take another timeout."""
         away = None
         with suppress(Elsewhere):
             now = monotonic()
@@ -135,7 +133,7 @@ class Reader(Executor):
             drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
 
     def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
-        """The steps that look the server up, that of a loop or of blocking code, and believe it for a second.
+        """The steps that check the server of a loop, or of blocking code, and trust it for a second.
 
         Raises ``IndexUnhealthy`` if it may have lost writes, ``NotBuilt`` if it holds a build of another declaration
         of the index.
@@ -145,7 +143,7 @@ class Reader(Executor):
         if not self.index.declares(health.generation):
             raise self.declared_otherwise()
         if not stale_will_do and health.generation:
-            # Once more where they don't agree: after Redis has answered, a rebuild may be put in place, and noted.
+            # Twice, as a rebuild may be swapped in between the reply of Redis and the database's.
             is_believed = yield Blocking(partial(may_be_believed, self.index, health))
             if not is_believed:
                 health = yield from self.store.checking_health()
@@ -163,12 +161,12 @@ class Reader(Executor):
         )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:
-        """Take steps in a coroutine, and return the answer."""
+        """Take the steps in a coroutine, and return the answer."""
         return await adrive(steps, self)
 
     def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:
-        """Look the server up. Raises ``IndexUnhealthy`` if scores may not begin on it, ``NotBuilt`` if it
-        holds a build of another declaration of the index."""
+        """The steps that check the server for changes of scores. Raises ``IndexUnhealthy`` if it may not take them,
+        ``NotBuilt`` if it holds a build of another declaration of the index."""
         now = monotonic()
         health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):

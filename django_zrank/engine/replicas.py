@@ -1,4 +1,4 @@
-"""Reads from replicas, as far as they are up to date."""
+"""Reads from replicas that are up to date."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Elsewhere", "Replicas", "wrote"]
 Answer = TypeVar("Answer")
 
 Position: TypeAlias = tuple[int, int]
-"""The term and the version up to which a server has what was written."""
+"""The term and the version of the newest write that a server has."""
 
 _LOOK: Final = 1.0
-"""Seconds between two looks at the primary, at most."""
+"""The most seconds between two looks at the primary."""
 
 _PAUSE: Final = 1.0
 """Seconds without a replica after one has failed."""
@@ -30,7 +30,7 @@ _PAUSE: Final = 1.0
 _STATE: Final = ("generation", "behind", "term", "applied")
 
 _written: dict[Keys, tuple[Keys, Position]] = {}
-"""By the keys of an index: those of the generation that this process wrote to last, and its newest write there."""
+"""The generation that this process wrote to last, and its newest write there, by the keys of the index."""
 
 _lock: Final = Lock()
 
@@ -47,13 +47,15 @@ class Elsewhere(Exception):
 
 
 class Replicas:
-    """The replicas of one index.
+    """The replicas of an index, or of all of its shards.
 
-    The age of what a replica holds needs no clock but this process's own: at each look at the primary its position is
-    noted. A replica that has got as far holds what the primary held then, or newer.
+    The age of a replica's contents is measured by this process's clock alone: each look at the primary notes its
+    position. A replica that has reached this position holds what the primary held then, or newer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shards: Sequence[Replicas] = ()) -> None:
+        self._shards = shards
+
         self.seen: deque[tuple[float, Position]] = deque()
         """Positions of the primary, and the times at which it had them."""
 
@@ -61,14 +63,14 @@ class Replicas:
         """The generation that was live then."""
 
         self.looked = float("-inf")
-        """The time of the last look at the primary, with success or without."""
+        """The time of the last look at the primary, successful or not."""
 
         self.until = 0.0
         """The time until which no replica is asked."""
 
     def note(self, at: float, generation: str, position: Position) -> None:
-        """Note the position that the primary had, or had passed, at a time. A replica with another generation has all
-        that came before it."""
+        """Note the position that the primary had reached at a time. Positions of another generation say nothing about
+        this one."""
         if generation != self.generation:
             self.seen.clear()
         self.looked, self.generation = at, generation
@@ -80,16 +82,17 @@ class Replicas:
         return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
 
     def _forget(self, now: float) -> None:
-        """Drop the looks that are older than a replica may be."""
+        """Forget looks that are older than a replica may be."""
         while self.seen and self.seen[0][0] < now - get_settings().replica_lag:
             self.seen.popleft()
 
-    def asking(self, ask: Callable[[Keys], Request[Answer]], live: Keys | None) -> Steps[Answer]:
-        """The steps to the answer of a replica. Raises ``Elsewhere``."""
+    def asking(self, ask: Callable[[Any], Request[Answer]], live: Any) -> Steps[Answer]:
+        """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
+        ``Elsewhere``."""
         if live is None or monotonic() < self.until:
             raise Elsewhere
         answer: Answer | Request[Answer] = ask(live)
-        parts = self.parts(live)
+        parts = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
         states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
         try:
             while isinstance(answer, Request):
@@ -108,16 +111,12 @@ class Replicas:
             raise Elsewhere from None
         return answer
 
-    def parts(self, live: Keys) -> Sequence[tuple[Replicas, Keys]]:
-        """Those of each shard, with the keys that are live there."""
-        return [(self, live)]
-
     def _require_fresh(self, live: Keys, found: list[Any]) -> None:
-        """Raise ``Elsewhere`` unless a replica holds the live generation, what this process has written to it, and what
-        the primary held ``REPLICA_LAG`` seconds ago."""
+        """Raise ``Elsewhere`` unless a replica holds the live generation with all writes of this process, and with
+        what the primary held ``REPLICA_LAG`` seconds ago."""
         generation, behind, term, applied = ((value or b"").decode() for value in found)
         self._forget(monotonic())
-        # A generation that no look has found may be of another declaration.
+        # A generation that no look has seen may be of another declaration.
         if not generation == live.generation == self.generation or behind or not self.seen:
             raise Elsewhere
         written, newest = _written.get(live.at(""), (live, (0, 0)))

@@ -16,7 +16,7 @@ __all__ = ["complete", "send", "send_all", "send_once", "words"]
 
 
 def send(client: Redis, call: Call) -> Any:
-    """The reply to one call. A server that doesn't know a script yet is sent its text."""
+    """Return the reply to one call. A server that doesn't know a script yet is sent its text."""
     try:
         return client.execute_command(*words(call))  # type: ignore[no-untyped-call]
     except NoScriptError:
@@ -24,8 +24,8 @@ def send(client: Redis, call: Call) -> Any:
 
 
 def send_once(client: Redis, call: Call) -> Any:
-    """The reply to one call that must not be made twice: a client tries again by itself after an error of the
-    connection, which may have come between the call and its reply."""
+    """Return the reply to one call that must not be made twice. A client would repeat it after an error of the
+    connection, even if the server had received it."""
     pool: Any = node_of(client, call.keys[0]).connection_pool
     connection: Any = pool.get_connection()
     try:
@@ -40,10 +40,9 @@ def send_once(client: Redis, call: Call) -> Any:
 
 
 def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
-    """The replies to several calls, in one round trip; ``atomic`` lets nothing come between them. Their keys lie on one
-    server.
+    """Return the replies to several calls to one server, in one round trip. ``atomic``: they are a transaction.
 
-    Raises the first error that one of them raised.
+    Raises the first error among the replies.
     """
     for known in (True, False):
         replies = pipelined(
@@ -58,8 +57,8 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
 def complete(
     client: Redis, calls: Sequence[Call], replies: Sequence[Any], moved: tuple[type[Exception], ...]
 ) -> list[Any]:
-    """The replies, without errors. Calls whose error is one of ``moved`` are about a slot that is moving to another
-    node: they are sent again, and redis-py follows the slot."""
+    """Return the replies, or raise the first error. Errors ``moved`` come from a slot that is moving to another node:
+    these calls are sent again, and redis-py follows the slot."""
     completed = [
         send(client, call) if isinstance(reply, moved) else reply
         for call, reply in zip(calls, replies, strict=True)
@@ -71,11 +70,11 @@ def complete(
 
 
 def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
-    """The command that is sent for a call.
+    """Return the command that is sent for a call.
 
-    Scripts touch keys that they don't declare. While the slot of a cluster moves key by key, they would find some of
-    them absent, and be cut off in their middle by others. So each declares one key more, that never exists: what
-    declares both existing and missing keys of a moving slot is refused before it begins.
+    Scripts touch keys that they don't declare. While a slot of a cluster moves key by key, a script would find some of
+    these missing, and be stopped halfway by others. So each declares one more key, which never exists: a node refuses
+    scripts that declare both existing and missing keys of a moving slot.
     """
     command, keys, arguments = call
     if isinstance(command, str):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from ..keys import Keys
 from ..requests.positions import BareScore
 from ..requests.request import Question, Request
 from ..requests.sharded import Shards, over_shards
@@ -25,28 +24,17 @@ __all__ = ["ShardedReader"]
 Answer = TypeVar("Answer")
 
 
-class ShardedReplicas(Replicas):
-    """The replicas of all shards: each holds what is new enough, or the primaries are asked."""
-
-    def __init__(self, parts: Sequence[Replicas]) -> None:
-        super().__init__()
-        self._parts = parts
-
-    def parts(self, live: Shards) -> list[tuple[Replicas, Keys]]:  # type: ignore[override]
-        return list(zip(self._parts, live.keys, strict=True))
-
-
 class ShardedReader(Reader):
-    """Answers questions about one index, by requests that are made of the keys of all its shards.
+    """Answers questions about one index by requests to all of its shards.
 
-    Shards may be of different generations, as one after the other is swapped, never of different declarations.
+    Shards may be of different generations, as they are swapped one by one, but never of different declarations.
     """
 
     def __init__(self, index: RankIndex) -> None:
         super().__init__(index)
         self.parts = [reader_of(part) for part in index.parts]
-        self.replicas = ShardedReplicas([part.replicas for part in self.parts])
-        self.swaps += len(self.parts)  # a rebuild puts them in place one by one
+        self.replicas = Replicas([part.replicas for part in self.parts])
+        self.swaps += len(self.parts)  # a rebuild swaps them one by one
 
     @property
     def believed(self) -> Shards | None:  # type: ignore[override]
@@ -56,13 +44,10 @@ class ShardedReader(Reader):
     def learning(self) -> Steps[Shards]:  # type: ignore[override]
         return Shards(tuple((yield from together([part.learning() for part in self.parts]))))
 
-    def answer(self, question: Question[Answer], view: View) -> Answer:
-        return self.run(lambda live: over_shards(question, view, live))  # type: ignore[arg-type]
-
     def asking(
         self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
     ) -> Steps[Answer]:
-        """The steps to the answer. What one shard can answer needs no other."""
+        """The steps to the answer, from one shard if that is enough."""
         if isinstance(question, BareScore):
             own = reader_of(self.index.part_of(question.member))
             return own.asking(question, view, stale_will_do=stale_will_do, replica=replica)
@@ -81,7 +66,7 @@ class ShardedReader(Reader):
         return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
 
     def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
-        """The steps that look up the servers of all shards, in one round trip, and believe them for a second."""
+        """The steps that check the servers of all shards in one round trip, and trust them for a second."""
         now = monotonic()
         yield from together([part.requiring_health(loop, stale_will_do=stale_will_do) for part in self.parts])
         self.trust.begin(loop, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
@@ -15,7 +14,7 @@ from .view import View
 __all__ = ["CountFacet", "Size"]
 
 _PAGE: Final = 1000
-"""Values of a facet that are read in one round trip."""
+"""The values of a facet that are read in one round trip."""
 
 
 class Size(NamedTuple):
@@ -24,38 +23,44 @@ class Size(NamedTuple):
     def request(self, view: View, keys: Keys) -> Request[int]:
         if view.ranking is None:
             return view.make(keys)
-        # The script tells a ranking without members from an index that is not there.
+        # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
         return view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
 
 
 class CountFacet(NamedTuple):
-    """The number of members that have each value of a facet, by the names of the values' rankings."""
+    """The number of members with each value of a facet, by the names of the values' rankings."""
 
     facet: Facet
 
     covered: str = ""
-    """The beginning of the names of a composite facet's rankings that hold the same members. There are as many as
-    values; members would have to be counted one by one."""
+    """The prefix of a composite facet's rankings with the same members. Reading one ranking per value is cheaper than
+    counting members one by one."""
 
     def request(self, view: View, keys: Keys) -> Request[dict[bytes, int]]:
         own = f"{self.facet.name}:"
         if self.covered or not view.scope.clauses:
-            return self._pages(keys, self.covered or own, {}).then(partial(_renamed, self.covered, own))
+            names = (self.covered or own).encode()
+            return self._pages(keys, names, {}).then(
+                lambda found: {
+                    own.encode() + name.removeprefix(names): count for name, count in found.items()
+                }
+            )
         return self._of_made(view, keys, own)
 
-    def _pages(self, keys: Keys, names: str, found: dict[bytes, int]) -> Request[dict[bytes, int]]:
-        """The values in turn, some of them a round trip."""
+    def _pages(self, keys: Keys, names: bytes, found: dict[bytes, int]) -> Request[dict[bytes, int]]:
+        """Count the members of all values, in pages."""
         after = max(found, default=b"")
 
         def parse(replies: list[Any]) -> dict[bytes, int] | Request[dict[bytes, int]]:
-            both = found | _pairs(replies[0])
-            return both if len(replies[0]) < 2 * _PAGE else self._pages(keys, names, both)
+            (reply,) = replies
+            both = found | dict(zip(reply[::2], reply[1::2], strict=True))
+            return both if len(reply) < 2 * _PAGE else self._pages(keys, names, both)
 
         call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), (keys.generation, names, after, _PAGE))
         return Request((call,), parse)
 
     def _of_made(self, view: View, keys: Keys, facet: str) -> Request[dict[bytes, int]]:
-        """Numbers that are counted once, and kept for some seconds."""
+        """Read numbers that are counted once, and kept for some seconds."""
         made = view.intersection(keys, facet)
 
         def page(cursor: int | bytes) -> Call:
@@ -63,20 +68,9 @@ class CountFacet(NamedTuple):
 
         def parse(reply: Any, found: dict[bytes, int]) -> dict[bytes, int] | Request[dict[bytes, int]]:
             cursor, pairs = reply
-            both = found | {name: int(number) for name, number in _pairs(pairs).items()}
-            if not int(cursor):
+            both = found | {name: int(number) for name, number in pairs.items()}
+            if not cursor:
                 return both
             return Request((page(cursor),), lambda replies: parse(replies[0], both))
 
         return view.of_made(keys, page(0), lambda reply: parse(reply, {}), facet)
-
-
-def _pairs(reply: Any) -> dict[bytes, Any]:
-    """A mapping, as Redis says it or as the client has parsed it."""
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def _renamed(covered: str, own: str, found: dict[bytes, int]) -> dict[bytes, int]:
-    if not covered:
-        return found
-    return {own.encode() + name.removeprefix(covered.encode()): number for name, number in found.items()}

@@ -1,10 +1,8 @@
-"""Members drawn at random, and the arguments of a draw, packed as bytes."""
+"""Samples of members, and the packed arguments of a draw."""
 
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -17,26 +15,26 @@ from .view import View
 __all__ = ["NOBODY", "Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample", "span"]
 
 Excluded = Sequence[int] | Sequence[str]
-"""Primary keys to exclude: integers below 2**53, with that of the member drawn for; or any, as text. Empty for none."""
+"""Primary keys to exclude: integers below 2**53, including the asking member's; or any keys as text. Empty for none."""
 
 
 class Sample(NamedTuple):
     """Members drawn at random."""
 
     size: int | None
-    """Members in the ranking; None if several filters were tested one by one, which finds no ranks."""
+    """Members in the ranking; None if filters were tested member by member, which finds no ranks."""
 
     position: int
-    """The number of members below the one drawn for."""
+    """The number of members below the asking one."""
 
     band: int
     """The number of the band that was used, from 0."""
 
     candidates: int
-    """Members in that band, the asking one not counted, the excluded ones counted."""
+    """Members in that band, including excluded ones, without the asking one."""
 
     drawn: list[tuple[int, bytes, float]]
-    """Position (from 0 at the lowest score), stored member and score of each, in the order they were drawn."""
+    """The position (0 has the lowest score), stored member and score of each, in the order of drawing."""
 
     before: list[int] | None
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
@@ -49,23 +47,23 @@ class Progress(NamedTuple):
     """A draw that takes several round trips."""
 
     numbers: Callable[[int], bytes]
-    """Random bytes, by their count: the same function for all of them."""
+    """Returns random bytes, by their count: one function for all round trips."""
 
     band: int = 0
-    """The band that is drawn from; those before don't suffice."""
+    """The number of the band to draw from, as earlier ones have too few members."""
 
     tested: int = 0
     """The number of members that were tested."""
 
     since: bytes = b""
-    """The score of the asking one, on which bands depend: where it changes, the draw begins again."""
+    """The score of the asking member, which the bands depend on: if it changes, the draw begins again."""
 
     found: Sequence[bytes] = ()
-    """Those drawn so far, as stored."""
+    """The stored members drawn so far."""
 
 
 def parse_sample(reply: Any, view: View, first: int = 0) -> Sample | None:
-    """The sample that a script has drawn; ``first``: the number of the first band that it was given."""
+    """Parse the sample that a script has drawn; ``first``: the number of the first band that it was given."""
     word = reply[0]
     if word == b"not ranked":
         return None
@@ -79,7 +77,7 @@ def parse_sample(reply: Any, view: View, first: int = 0) -> Sample | None:
 
 
 def span(bands: Sequence[tuple[Number, Number]], progress: Progress) -> tuple[str, str]:
-    """The scores from which the bands that are left are drawn, and some more where these are not exact."""
+    """Return the lowest and the highest score of the remaining bands, with a margin for rounding."""
     mine, left = float(progress.since), bands[progress.band :]
     low = min(mine - float(below) for below, _ in left)
     high = max(mine + float(above) for _, above in left)
@@ -88,7 +86,7 @@ def span(bands: Sequence[tuple[Number, Number]], progress: Progress) -> tuple[st
 
 @lru_cache(maxsize=1024)
 def packed_bands(bands: tuple[tuple[Number, Number], ...], measure: str) -> bytes:
-    """Distances below and above, packed as the scripts read them for this measure."""
+    """Pack distances below and above as the scripts read them for this measure."""
     if measure == "exact":
         halves = (half for band in bands for end in band for half in _halves(end))
         return struct.pack(f">{4 * len(bands)}I", *halves)
@@ -96,12 +94,9 @@ def packed_bands(bands: tuple[tuple[Number, Number], ...], measure: str) -> byte
 
 
 def packed(excluded: Excluded) -> str | bytes:
-    """Primary keys as the scripts read them. Packed integers take a tenth of the time of text."""
+    """Pack primary keys as the scripts read them. Integers take a tenth of the time of text."""
     if excluded and isinstance(excluded[0], int):
-        packed = array("q", excluded)
-        if sys.byteorder == "big":
-            packed.byteswap()
-        return b"q" + packed.tobytes()
+        return struct.pack(f"<c{len(excluded)}q", b"q", *excluded)
     return "\0".join(("", *excluded, ""))
 
 
@@ -109,5 +104,5 @@ NOBODY: Final = packed(())
 
 
 def _halves(number: Number) -> tuple[int, int]:
-    """A distance of up to 64 bits as two numbers of 32."""
+    """Split a distance of up to 64 bits into two halves of 32."""
     return divmod(min(int(number), 2**64 - 1), 2**32)

@@ -23,13 +23,13 @@ from .view import EVERY, View
 __all__ = ["Draw", "Excluded", "Sample"]
 
 _SPARE_NUMBERS: Final = 8
-"""Random numbers beyond those needed, for the few that are drawn again so that none is favoured."""
+"""Extra random numbers, in place of the few that are rejected so that every member is equally likely."""
 
 _EXCLUDED_AT_ONCE: Final = 5000
 """The most excluded members that are passed to a script; more are first put into a set."""
 
 _PART: Final = 1000
-"""Members that are put into it in one round trip."""
+"""Members that are added to this set in one round trip."""
 
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for in the round trip that draws them."""
@@ -38,7 +38,7 @@ _LOOK_UPS: Final = 500
 """Look-ups of one round trip that tests members."""
 
 _MOST_TESTED: Final = 10_000
-"""Members that are tested one by one: to test more costs more than an intersection, which is kept for others."""
+"""The most members tested one by one: beyond, an intersection is cheaper, and is kept for others."""
 
 _MOST_NARROWED: Final = 20_000
 """The most members of a band whose intersection is made for that band alone."""
@@ -59,13 +59,10 @@ class Draw(NamedTuple):
     excluded: Excluded = ()
 
     remember: int | None = None
-    """Microseconds for which those drawn are not drawn again."""
+    """Microseconds for which the members drawn are not drawn again."""
 
     seed: int | str | bytes | None = None
-    """The same one draws the same members."""
-
-    stream: Callable[[int], bytes] | None = None
-    """Random bytes, by their count; None: those that ``seed`` begins."""
+    """The same seed draws the same members."""
 
     given: Sequence[tuple[Any, Any]] = ()
     """The same bands as the caller gave them."""
@@ -74,16 +71,14 @@ class Draw(NamedTuple):
     """The shards that are asked: "all", or "few" if there are many. Without shards it changes nothing."""
 
     place: tuple[float, bytes] | None = None
-    """The score of the member and how it is stored, as far as the caller knows: shards are asked at once then."""
+    """The score of the member and its stored form, if the caller knows them. Saves a round trip over shards."""
 
     def numbers(self) -> Callable[[int], bytes]:
-        """A function from a count of bytes to random bytes."""
-        if self.stream is not None:
-            return self.stream
+        """Return a function from a count to random bytes."""
         return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
 
     def request(self, view: View, keys: Keys) -> Request[Sample | None]:
-        """One round trip; more where many members don't pass a combination of filters, or are excluded."""
+        """One round trip; more if many members don't pass a combination of filters, or are excluded."""
         if len(self.excluded) > _EXCLUDED_AT_ONCE:
             return self._excluding_by_set(view, keys)
         if view.ranking is None and self.measure == "ranks":
@@ -107,17 +102,17 @@ class Draw(NamedTuple):
     def _parse(
         self, view: View, keys: Keys, replies: list[Any], first: int = 0
     ) -> Sample | Request[Sample | None] | None:
-        """The sample; or the next request, where most of a large side is excluded."""
+        """Return the sample, or the next request if most of a large side is excluded."""
         if replies[0][0] == b"out of patience":
             return self._excluding_by_set(view, keys)
         return parse_sample(replies[0], view, first)
 
     def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
-        """Draw from the smallest ranking that holds all members that pass several filters, testing some of them in each
-        round trip, with those found carried on. If it takes too many, draw from the intersection.
+        """Draw from the smallest ranking that holds all members that pass several filters. Each round trip tests some
+        of them, and takes along those found before. After too many tests, draw from the intersection.
 
-        Each round deals from all members that were not found yet, so that those found are in an order that favours
-        none, however many rounds it takes and whatever is tested again.
+        Each round trip deals from all members not found yet, so every order of those found is equally likely, however
+        many round trips it takes and whichever members are tested again.
         """
         patience = self._patience(view, is_first=not progress.tested)
 
@@ -149,7 +144,7 @@ class Draw(NamedTuple):
             progress = progress._replace(since=b"")
         draw = self
         if not self.excluded or isinstance(self.excluded[0], str):
-            # An intersection may be some seconds old, and hold the asking one at a position that it has left.
+            # An intersection may be some seconds old, and have the asking member at its former position.
             draw = self._replace(excluded=[*map(str, self.excluded), self.member])
         second = draw._anywhere(view, keys, view.intersection(keys, scores=scores), progress)
 
@@ -159,13 +154,13 @@ class Draw(NamedTuple):
             return self._parse(view, keys, [reply], progress.band)
 
         if self.remember:
-            # What is drawn from one that is being made again would be remembered, and not seen.
+            # A draw from an intersection that is about to be made again would be remembered, but never seen.
             drawing = Request((second,), lambda replies: parse(replies[0]), writes=True)
             return view.make(keys, scores=scores).then(lambda size: drawing)
         return view.of_made(keys, second, parse, scores=scores)
 
     def _excluding_by_set(self, view: View, keys: Keys) -> Request[Sample | None]:
-        """Exclude by a group that is there for as long as it takes, which costs the same however many they are."""
+        """Exclude by a temporary group, at a cost independent of the number of members excluded."""
         name = f"excluded:{secrets.token_hex(8)}"  # a colon is in no group's name
         key, members = keys.group(name), [*map(str, self.excluded), self.member]
         parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
@@ -187,7 +182,7 @@ class Draw(NamedTuple):
             def parse(replies: list[int]) -> Sample | None:
                 if sample is None or replies[0]:
                     return sample
-                # It was evicted: members drawn since then may be among those that it held.
+                # The group was evicted, so members drawn since then may be excluded ones.
                 split, out = view.layout.split, set(members)
                 chosen = [split(stored)[1].decode() not in out for _, stored, _ in sample.drawn]
                 before = sample.before and list(compress(sample.before, chosen))
@@ -210,8 +205,8 @@ class Draw(NamedTuple):
     def _outside(
         self, view: View, keys: Keys, name: str, progress: Progress, patience: int = _LOOK_UPS // 2
     ) -> Request[Sample | None]:
-        """By ranks, which count those in the group too: from the ranking that has them. Each round trip tests twice as
-        many as the one before, until a band is exhausted."""
+        """Draw by ranks, which count members of the group too, so from a ranking that holds these. Each round trip
+        tests twice as many members as the last, until a band is exhausted."""
         ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
         plain = replace(view, method="ordinal")
         call = self._anywhere(plain, keys, ranking, progress, "-g1", patience, (keys.group(name),))
@@ -224,7 +219,7 @@ class Draw(NamedTuple):
                 return parse_sample(reply, plain, progress.band)
             _, score, band, _, _, *found = reply
             further = Progress(progress.numbers, progress.band + band - 1, 0, score, found)
-            if patience > _MOST_TESTED * 10:  # most of a large side was shown before: ranks without those do
+            if patience > _MOST_TESTED * 10:  # most of a large side is excluded: rank without these members
                 return self._from_intersection(_without(view, name), keys)
             return self._outside(view, keys, name, further, 2 * patience)
 
@@ -232,7 +227,7 @@ class Draw(NamedTuple):
         return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
 
     def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
-        """A sample with the ranks of its members in a ranking that knows them."""
+        """Add the ranks of a sample's members, looked up in a further round trip."""
 
         def numbered(locations: Locations) -> Sample:
             me, *found = locations.found
@@ -276,7 +271,7 @@ class Draw(NamedTuple):
     def _arguments(
         self, view: View, keys: Keys, numbers: Callable[[int], bytes], patience: int = 0
     ) -> tuple[Any, ...]:
-        """The arguments that both scripts take."""
+        """Return the arguments that both scripts take."""
         misses = 2 * (self.wanted + 17) if self.excluded or self.remember or patience else 0
         return (
             self.member,
@@ -289,12 +284,12 @@ class Draw(NamedTuple):
         )
 
     def _patience(self, view: View, *, is_first: bool) -> int:
-        """The number of members that fail the tests before a round trip gives up."""
+        """Return the number of members that may fail the tests before a round trip gives up."""
         sets = sum(min(2, len(clause.names)) for clause in view.scope.clauses)
         most = max(20, _LOOK_UPS // (1 + sets))
         return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // sets)) if is_first else most
 
 
 def _without(view: View, group: str) -> View:
-    """The members that are not in a group."""
+    """Return the view without the members of a group."""
     return replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (group,)))))

@@ -26,9 +26,12 @@ from .conftest import ask
 @pytest.fixture
 def sample(store: Store) -> Callable[..., Any]:
     """A function that draws near a member: how many, and other fields of a draw."""
-    return lambda member, wanted, bands=((1, 1),), stream=bytes, **other: ask(
-        store, Draw(member, wanted, bands, stream=stream, **other)
-    )
+
+    def draw(member: str, wanted: int, bands: Any = ((1, 1),), stream: Any = bytes, **other: Any) -> Any:
+        with mock.patch("os.urandom", stream):
+            return ask(store, Draw(member, wanted, bands, **other))
+
+    return draw
 
 
 def test_the_reply(sample: Callable[..., Any]) -> None:
