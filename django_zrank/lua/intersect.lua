@@ -67,10 +67,11 @@ end
 local layout = {width = tonumber(width), memberships = memberships == '1'}
 local made = {
   key = intersection, making = making, registry = intersections, live = live, layout = layout, now = now, lease = lease,
-  facet = facet, names_of = names_reader(facet, layout), low = low, high = high, is_numbered = dense == '1' and facet == '',
+  facet = facet, counted_by = names_reader(facet), low = low, high = high, is_numbered = dense == '1' and facet == '',
   limit = tonumber(limit), seconds = tonumber(seconds), work = tonumber(work), spent = 0,
 }
-made.checks, made.groups = checks_and_groups(parse_tests(tests, KEYS, FIRST_TEST))
+made.checks = parse_tests(tests, KEYS, FIRST_TEST)
+made.groups = groups_of(made.checks)
 resume(made, meta, recent, pending)
 if not goes_on(made) then
   local refused = begin(made, meta)

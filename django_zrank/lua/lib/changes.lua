@@ -70,14 +70,14 @@ local function follow(made)
   end
   for i, source in ipairs(sources) do
     local count = count_of(made, look_ups, made.spent)
-    local members, versions = read_on(source, state['version' .. i], state['member' .. i], count)
+    local members, version = read_on(source, state['version' .. i], state['member' .. i], count)
     if members[1] then
-      put(made, members, nil, nil, nil, true)
+      put(made, members, nil, nil, true)
     end
     made.spent = made.spent + 3 + #members * look_ups
     if #members == count then
       all = false
-      set_cursor(made, i, versions[count], members[count])
+      set_cursor(made, i, version, members[count])
     else
       skip_to_end(made, i)
       if i > 1 then

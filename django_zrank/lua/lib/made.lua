@@ -23,42 +23,49 @@ local function count_of(made, look_ups, spent)
   return math.max(1, math.min(1000, math.floor((made.work - spent) / look_ups)))
 end
 
--- Those of some primary keys that pass all tests but 'skipped': as they are stored, their scores, and their memberships.
--- Stored members and scores are given where they were read from a ranking.
-local function find_passing(made, members, skipped, stored, scores)
-  local checks, live, layout, facet, found = made.checks, made.live, made.layout, made.facet, nil
-  if layout.memberships and members[1] and (facet ~= '' or not stored or look_ups_of(checks, skipped) > 1) then
-    found = redis.call('HMGET', memberships_key(live), unpack(members))
-    if not stored then
-      local ranked = {}
-      stored = {}
-      for i, member in ipairs(members) do
-        if found[i] or layout.width == 0 then
-          ranked[#ranked + 1] = i
-          stored[i] = tie_of(found[i] or '', layout.width) .. member
+-- Those of some primary keys that pass all tests but 'skipped': as they are stored, and the names of their rankings where
+-- they have been read. 'stored' is given where they were read from a ranking. A call has one phase, so one test to skip.
+local function find_passing(made, members, skipped, stored)
+  local checks, width, names = made.checks, made.layout.width, {}
+  local by_name = made.layout.memberships and (made.facet ~= '' or not stored or look_ups_of(checks, skipped) > 1)
+  if by_name and members[1] then
+    made.passes = made.passes or names_tester(checks, made.live, skipped)
+    local passed, forms, n = {}, {}, 0
+    for i, membership in ipairs(redis.call('HMGET', memberships_key(made.live), unpack(members))) do
+      if membership or width == 0 then -- else it is not ranked
+        membership = membership or ''
+        local length = tie_length(membership, width)
+        local found = string.sub(membership, length + 1)
+        if made.passes(found) then
+          n = n + 1
+          passed[n], forms[n], names[n] = members[i], string.sub(membership, 1, length) .. members[i], found
         end
       end
-      members, stored, found = chosen(ranked, members, stored, found)
     end
+    members, stored = passed, forms
   end
   stored = stored or members
-  local numbers = passing(checks, stored, layout, live, made.now, skipped, found)
-  members, stored, scores, found = chosen(numbers, members, stored, scores or {}, found or {})
-  if facet ~= '' then -- every member with a membership is ranked
-    return members, stored, scores, found
+  for _, test in ipairs(checks) do
+    if members[1] and test ~= skipped and (test.is_group or not by_name) then
+      members, stored, names = chosen(passing(test, members, stored, made.now), members, stored, names)
+    end
   end
-  if members[1] and not scores[1] then
-    scores = redis.call('ZMSCORE', live, unpack(stored))
+  return members, stored, names
+end
+
+-- Their scores, and those of them that the intersection has by their scores.
+local function find_scores(made, members, stored)
+  local low, high, scores, numbers = tonumber(made.low), tonumber(made.high), {}, {}
+  if members[1] then
+    scores = redis.call('ZMSCORE', made.live, unpack(stored))
   end
-  local low, high = tonumber(made.low), tonumber(made.high)
-  numbers = {}
   for i = 1, #members do
     local score = tonumber(scores[i] or nil)
     if score and score >= low and score <= high then
       numbers[#numbers + 1] = i
     end
   end
-  return chosen(numbers, members, stored, scores, found)
+  return chosen(numbers, members, stored, scores)
 end
 
 -- Put members in as they are stored now, in place of what they were; those that are stored nowhere leave.
@@ -119,14 +126,15 @@ end
 
 -- Make what is made right for some members; return how many of them pass. Those that don't are looked for in it only if
 -- they may be there.
-local function put(made, members, skipped, stored, scores, may_be_there)
-  local is_counted = made.facet ~= ''
-  local passed, forms, numbers, found = find_passing(made, members, skipped, stored, scores)
-  if is_counted then
-    forms = {}
-    for i, membership in ipairs(found) do
-      forms[i] = made.names_of(membership or '')
+local function put(made, members, skipped, stored, may_be_there)
+  local is_counted, scores = made.facet ~= '', nil
+  local passed, forms, names = find_passing(made, members, skipped, stored)
+  if is_counted then -- every member with a membership is ranked
+    for i, some in ipairs(names) do
+      forms[i] = made.counted_by(some)
     end
+  else
+    passed, forms, scores = find_scores(made, passed, forms)
   end
   local passes = #passed
   if may_be_there then
@@ -142,7 +150,7 @@ local function put(made, members, skipped, stored, scores, may_be_there)
     end
   end
   if passed[1] then
-    (is_counted and count_by or replace)(made, passed, forms, numbers)
+    (is_counted and count_by or replace)(made, passed, forms, scores)
   end
   return passes
 end

@@ -1,20 +1,17 @@
 -- uses: clock, ties, positions, slices, made
 -- The first phase of lib/progress.lua: the members of the sets of the smallest test are read, a piece a call.
 
--- The next members of a set after a score and a member, and their scores. Positions move while it is read in pieces;
--- scores and members do not.
+-- The next members of a set after a score and a member, and the score of the last one. Positions move while it is read in
+-- pieces; scores and members do not.
 local function read_on(set, score, member, count)
-  local rank, members, scores = member ~= '' and redis.call('ZRANK', set, member), {}, {}
+  local rank = member ~= '' and redis.call('ZRANK', set, member)
   if rank and redis.call('ZSCORE', set, member) == score then
     rank = rank + 1
   else
     rank = count_lower(set, score, member, false)
   end
-  local found = redis.call('ZRANGE', set, rank, rank + count - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do
-    members[#members + 1], scores[#scores + 1] = found[i], found[i + 1]
-  end
-  return members, scores
+  local members = redis.call('ZRANGE', set, rank, rank + count - 1)
+  return members, members[1] and redis.call('ZSCORE', set, members[#members])
 end
 
 -- Put in the next members of one set; return the look-ups that it took.
@@ -24,9 +21,9 @@ local function scan_set(made, driver, skipped, spent)
     + (driver.is_group and 1 or 0)
   local count = count_of(made, look_ups + cost_to_put(made), spent)
   local from = state.score ~= '' and state.score or driver.is_group and integer(made.now) or made.low
-  local found, scores = read_on(driver.keys[tonumber(state.set)], from, state.member, count)
-  local is_over = #found < count or (not driver.is_group and tonumber(scores[#scores]) > tonumber(made.high))
-  state.score, state.member = scores[#scores], found[#found]
+  local found, last = read_on(driver.keys[tonumber(state.set)], from, state.member, count)
+  local is_over = #found < count or (not driver.is_group and tonumber(last) > tonumber(made.high))
+  state.score, state.member = last, found[#found]
   local passes = 0
   if found[1] and driver.is_group then
     passes = put(made, found, skipped)
@@ -35,7 +32,7 @@ local function scan_set(made, driver, skipped, spent)
     for i, stored in ipairs(found) do
       members[i] = primary_key(stored, layout)
     end
-    passes = put(made, members, skipped, found, scores)
+    passes = put(made, members, skipped, found)
   end
   if is_over then
     state.set, state.score, state.member = state.set + 1, '', ''

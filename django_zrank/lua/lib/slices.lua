@@ -1,4 +1,4 @@
--- uses: keys, ties, tests
+-- uses: tests
 -- Many members at once: one command for a set, in place of one for a member.
 
 -- The look-ups that it takes to test a member, but for the test that is skipped.
@@ -12,21 +12,15 @@ local function look_ups_of(tests, skipped)
   return count
 end
 
--- Tests in the order in which they are made, and the groups that they are about. Tests by name cost nothing more where
--- memberships are read, so they come first.
-local function checks_and_groups(tests)
-  local checks, groups = {}, {}
+-- The groups that tests are about.
+local function groups_of(tests)
+  local groups = {}
   for _, test in ipairs(tests) do
-    if test.is_group then
-      checks[#checks + 1] = test
-      for _, group in ipairs(test.keys) do
-        groups[#groups + 1] = group
-      end
-    else
-      table.insert(checks, 1, test)
+    for _, group in ipairs(test.is_group and test.keys or {}) do
+      groups[#groups + 1] = group
     end
   end
-  return checks, groups
+  return groups
 end
 
 -- The number of the smallest test that wants members, and how many it has with scores from 'low' to 'high'; 0 and the size
@@ -49,81 +43,48 @@ local function smallest_check(checks, live, low, high)
   return smallest, least or size_of({keys = {live}})
 end
 
--- The numbers in the list of those of some stored members that are in one of the sets of a test; 'memberships' where they
--- have been read.
-local function found_in(test, stored, numbers, layout, live, now, memberships)
-  local found, left = {}, numbers
-  if memberships and not test.is_group then
-    for _, i in ipairs(numbers) do
-      found[i] = is_named(test, memberships[i], live, layout.width)
-    end
-    return found
-  elseif is_by_name(test) then
-    local members = {}
-    for n, i in ipairs(numbers) do
-      members[n] = primary_key(stored[i], layout)
-    end
-    for n, membership in ipairs(redis.call('HMGET', memberships_key(live), unpack(members))) do
-      found[numbers[n]] = is_named(test, membership, live, layout.width)
-    end
-    return found
-  end
-  for _, set in ipairs(test.keys) do
-    local names, others = {}, {}
-    for n, i in ipairs(left) do
-      names[n] = test.is_group and primary_key(stored[i], layout) or stored[i]
-    end
-    for n, value in ipairs(names[1] and redis.call('ZMSCORE', set, unpack(names)) or {}) do
-      if value and not (test.is_group and tonumber(value) <= now) then
-        found[left[n]] = true
-      else
-        others[#others + 1] = left[n]
+-- A function from the names of a member's rankings to true if they pass the tests of rankings but the one that is skipped.
+local function names_tester(tests, live, skipped)
+  return remembering(function(names)
+    for _, test in ipairs(tests) do
+      if not test.is_group and test ~= skipped and is_named(test, names, live) ~= test.wants then
+        return false
       end
     end
-    left = others
-  end
-  return found
+    return true
+  end)
 end
 
--- The numbers in the list of those of some stored members that pass all tests but the one that is skipped.
-local function passing(tests, stored, layout, live, now, skipped, memberships)
-  local numbers = {}
-  for i = 1, #stored do
-    numbers[i] = i
-  end
-  for _, test in ipairs(tests) do
-    if test ~= skipped and numbers[1] then
-      local found, left = found_in(test, stored, numbers, layout, live, now, memberships), {}
-      for _, i in ipairs(numbers) do
-        if (found[i] or false) == test.wants then
-          left[#left + 1] = i
-        end
+-- A function from the names of a member's rankings to those of a facet, joined by NUL bytes.
+local function names_reader(facet)
+  return remembering(function(names)
+    local found = {}
+    for name in string.gmatch(names, '%Z+') do
+      if string.sub(name, 1, #facet) == facet then
+        found[#found + 1] = name
       end
-      numbers = left
+    end
+    return table.concat(found, '\0')
+  end)
+end
+
+-- The numbers of those of some members that pass a test: by their primary keys, or as they are stored in rankings.
+local function passing(test, members, stored, now)
+  local names, found, numbers = test.is_group and members or stored, {}, {}
+  for _, set in ipairs(test.keys) do
+    for i, value in ipairs(redis.call('ZMSCORE', set, unpack(names))) do
+      found[i] = found[i] or value and not (test.is_group and tonumber(value) <= now)
+    end
+  end
+  for i = 1, #names do
+    if (found[i] or false) == test.wants then
+      numbers[#numbers + 1] = i
     end
   end
   return numbers
 end
 
--- The names of a facet's rankings in a membership, joined by NUL bytes, by a function that parses those that many have once.
-local function names_reader(facet, layout)
-  local known = {}
-  return function(membership)
-    local names = string.sub(membership, tie_length(membership, layout.width) + 1)
-    if not known[names] then
-      local found = {}
-      for name in string.gmatch(names, '%Z+') do
-        if string.sub(name, 1, #facet) == facet then
-          found[#found + 1] = name
-        end
-      end
-      known[names] = table.concat(found, '\0')
-    end
-    return known[names]
-  end
-end
-
--- Those of some stored members, and of the lists beside them, whose numbers are given.
+-- Those of some lists whose numbers are given.
 local function chosen(numbers, ...)
   local lists = {}
   for at, list in ipairs({...}) do

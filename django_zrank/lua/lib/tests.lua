@@ -34,31 +34,43 @@ local function is_by_name(test)
   return not test.is_group and #test.keys > 4
 end
 
--- True if a membership names one of the rankings of a test.
-local function is_named(test, membership, live, width)
-  if not test.names then
-    test.names, test.verdicts = {}, {}
+-- A function of texts that computes each answer once: many members have rankings of the same names.
+local function remembering(compute)
+  local known = {}
+  return function(text)
+    local answer = known[text]
+    if answer == nil then
+      answer = compute(text)
+      known[text] = answer
+    end
+    return answer
+  end
+end
+
+-- True if one of the names of a member's rankings, joined by NUL bytes, is that of a ranking of a test.
+local function is_named(test, names, live)
+  if not test.is_named then
+    local wanted = {}
     for _, key in ipairs(test.keys) do
-      test.names[string.sub(key, #live + 2)] = true
+      wanted[string.sub(key, #live + 2)] = true
     end
+    test.is_named = remembering(function(given)
+      for name in string.gmatch(given, '%Z+') do
+        if wanted[name] then
+          return true
+        end
+      end
+      return false
+    end)
   end
-  local names = membership and string.sub(membership, tie_length(membership, width) + 1) or ''
-  local verdict = test.verdicts[names] -- many have the same facets
-  if verdict == nil then
-    verdict = false
-    for name in string.gmatch(names, '%Z+') do
-      verdict = verdict or test.names[name] or false
-    end
-    test.verdicts[names] = verdict
-  end
-  return verdict
+  return test.is_named(names)
 end
 
 -- True if a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
 local function is_in(test, stored, layout, live, now)
   if is_by_name(test) then
     local membership = redis.call('HGET', memberships_key(live), primary_key(stored, layout))
-    return is_named(test, membership, live, layout.width)
+    return is_named(test, membership and names_of(membership, layout.width) or '', live)
   end
   for _, set in ipairs(test.keys) do
     local value = redis.call('ZSCORE', set, test.is_group and primary_key(stored, layout) or stored)

@@ -26,6 +26,11 @@ local function primary_key(stored, layout)
   return stored
 end
 
+-- The names of the facet rankings in a membership, joined by NUL bytes.
+local function names_of(membership, width)
+  return string.sub(membership, tie_length(membership, width) + 1)
+end
+
 -- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
 local function read_membership(membership, width)
   local length = tie_length(membership, width)

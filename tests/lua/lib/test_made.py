@@ -14,8 +14,8 @@ PUT = """
   local layout = {width = tonumber(ARGV[1]), memberships = true}
   local made = {base = 'part', noted = noted_key('part'), live = 'root', layout = layout, now = 0, work = 100,
     checks = parse_tests('+r1', KEYS, 1), facet = ARGV[2], low = '-inf', high = ARGV[3],
-    names_of = names_reader(ARGV[2], layout)}
-  return put(made, {unpack(ARGV, 5)}, nil, nil, nil, ARGV[4] == '1')"""
+    counted_by = names_reader(ARGV[2])}
+  return put(made, {unpack(ARGV, 5)}, nil, nil, ARGV[4] == '1')"""
 
 
 def put(

@@ -28,42 +28,49 @@ def members(zrank: Redis) -> list[str]:
     return [*members, "nobody"]
 
 
-@pytest.mark.parametrize("tests", ["+r1-r2+r2-g1", "-r5+g1", "+r5-g1", "-r1-r1-r1-r1-r1+g1"])
-@pytest.mark.parametrize("is_read", [False, True])
-def test_those_who_pass(run: Run, members: list[str], tests: str, is_read: bool) -> None:
+@pytest.mark.parametrize("test", ["+r2", "-r1", "-r5", "+g1", "-g1"])
+def test_those_who_pass(run: Run, members: list[str], test: str) -> None:
     code = """
-      local layout = {width = 0, memberships = true}
-      local tests, stored, one_by_one = parse_tests(ARGV[1], KEYS, 1), {unpack(ARGV, 3)}, {}
+      local layout, tests = {width = 0, memberships = true}, parse_tests(ARGV[1], KEYS, 1)
+      local members, one_by_one = {unpack(ARGV, 2)}, {}
       local passes = tester(tests, layout, 'root', 100)
-      for i, member in ipairs(stored) do
+      for i, member in ipairs(members) do
         if passes(member) then one_by_one[#one_by_one + 1] = i end
       end
-      local read = ARGV[2] == 'true' and redis.call('HMGET', 'root:memberships', unpack(stored)) or nil
-      return {one_by_one, passing(tests, stored, layout, 'root', 100, nil, read)}"""
-    one_by_one, at_once = run("tests, slices", code, KEYS, [tests, str(is_read).lower(), *members])
+      return {one_by_one, passing(tests[1], members, members, 100)}"""
+    keys = KEYS[-1:] if "g" in test else KEYS
+    one_by_one, at_once = run("tests, slices", code, keys, [test, *members])
     assert one_by_one == at_once != []
 
 
-def test_the_test_that_was_read_is_skipped(run: Run, members: list[str]) -> None:
+def test_the_names_of_rankings_are_tested(run: Run) -> None:
     code = """
-      local layout, tests = {width = 0, memberships = true}, parse_tests(ARGV[1], KEYS, 1)
-      return {look_ups_of(tests), look_ups_of(tests, tests[1]),
-        #passing(tests, {unpack(ARGV, 2)}, layout, 'root', 100, tests[1])}"""
-    assert run("tests, slices", code, KEYS, ["-r5", *members]) == [2, 0, 41]
-    assert run("tests, slices", code, KEYS, ["+r2", *members])[:2] == [2, 0]
+      local tests = parse_tests(ARGV[1], KEYS, 1)
+      local passes, others = names_tester(tests, 'root'), names_tester(tests, 'root', tests[1])
+      local reply = {}
+      for i = 2, #ARGV do
+        reply[#reply + 1] = {passes(ARGV[i]) and 1 or 0, others(ARGV[i]) and 1 or 0}
+      end
+      return reply"""
+    names = ["a\0x", "a\0c", "b", "c", "", "a\0x"]
+    found = run("tests, slices", code, ["root:a", "root:b", "root:c", "group"], ["+r2-r1+g1", *names])
+    assert found == [[1, 1], [0, 0], [1, 1], [0, 0], [0, 1], [1, 1]]
 
 
-def test_rankings_come_before_groups_and_the_smallest_is_read(
-    run: Run, members: list[str], zrank: Redis
-) -> None:
+def test_the_test_that_was_read_is_skipped(run: Run) -> None:
     code = """
-      local checks, groups = checks_and_groups(parse_tests(ARGV[1], KEYS, 1))
-      local kinds = {}
-      for i, check in ipairs(checks) do kinds[i] = check.is_group and 'group' or check.keys[1] end
-      return {kinds, groups, smallest_check(checks, 'root', ARGV[2], ARGV[3])}"""
+      local tests = parse_tests(ARGV[1], KEYS, 1)
+      return {look_ups_of(tests), look_ups_of(tests, tests[1])}"""
+    assert run("tests, slices", code, KEYS, ["-r5"]) == [2, 0]
+    assert run("tests, slices", code, KEYS, ["+r2"]) == [2, 0]
+
+
+def test_the_smallest_is_read(run: Run, members: list[str], zrank: Redis) -> None:
+    code = """
+      local checks = parse_tests(ARGV[1], KEYS, 1)
+      return {groups_of(checks), smallest_check(checks, 'root', ARGV[2], ARGV[3])}"""
     zrank.zadd("few", {"1": 1, "2": 2})
     keys = ["group", "root:a", "few"]
-    found = run("tests, slices", code, keys, ["-g1-r1+r1", "-inf", "+inf"])
-    assert found == [[b"few", b"root:a", b"group"], [b"group"], 1, 2]
-    assert run("tests, slices", code, keys, ["+g1-r1+r1", "2", "2"])[2:] == [1, 1]
-    assert run("tests, slices", code, keys, ["-g1-r2", "0", "9"])[2:] == [0, 10], "of the whole index"
+    assert run("tests, slices", code, keys, ["-g1-r1+r1", "-inf", "+inf"]) == [[b"group"], 3, 2]
+    assert run("tests, slices", code, keys, ["+g1-r1+r1", "2", "2"])[1:] == [3, 1]
+    assert run("tests, slices", code, keys, ["-g1-r2", "0", "9"])[1:] == [0, 10], "of the whole index"
