@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from .index import RankIndex
 from .shards import Sharded
 
-__all__ = ["SETTINGS", "check_attributes", "check_hooks"]
+__all__ = ["SETTINGS", "check_attributes", "check_hooks", "error", "warning"]
 
 _INTERNAL: Final = {"get_ranked"}
 
@@ -27,6 +27,16 @@ SETTINGS: Final = {name for one in _OWN for name in one.__annotations__ if not n
 """The attributes that a subclass sets."""
 
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
+
+
+def error(cls: type[RankIndex], message: str, hint: str, code: str) -> Error:
+    """An error of a declaration. The message goes on after the name of the class."""
+    return Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
+
+
+def warning(cls: type[RankIndex], message: str, hint: str, code: str) -> Warning:
+    """A warning about a declaration."""
+    return Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
 def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
@@ -76,19 +86,13 @@ def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         is_async = name.startswith("a")
         problem = _problem(getattr(blank, name), names, is_async=is_async)
         if problem:
-            yield Error(
-                f"{cls.__name__}.{name} {problem}.",
-                hint=f"Write it as RankIndex does: {'async ' * is_async}def {name}({', '.join(['self', *names])}).",
-                obj=cls,
-                id="zrank.E028",
+            hint = (
+                f"Write it as RankIndex does: {'async ' * is_async}def {name}({', '.join(['self', *names])})."
             )
+            yield error(cls, f".{name} {problem}.", hint, "zrank.E028")
     if blank.has_async_excluded and not blank.has_blocking_excluded:
-        yield Error(
-            f"{cls.__name__} excludes members in coroutines alone.",
-            hint="Define get_excluded() beside aget_excluded(): recommend() and the REST API call it.",
-            obj=cls,
-            id="zrank.E037",
-        )
+        hint = "Define get_excluded() beside aget_excluded(): recommend() and the REST API call it."
+        yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
 
 
 def _problem(hook: Any, names: list[str], *, is_async: bool) -> str:

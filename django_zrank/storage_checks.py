@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
+from .hooks import error, warning
 from .index import RankIndex
 from .shards import name_of
 
@@ -25,25 +26,24 @@ def check_storage(index: RankIndex) -> Iterator[CheckMessage]:
     cls = type(index)
     try:
         index.column  # noqa: B018
-    except (FieldDoesNotExist, FieldError) as error:
+    except (FieldDoesNotExist, FieldError) as raised:
         hint = (
             "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
             "only criterion."
         )
-        yield Error(f"{cls.__name__}.write_behind: {error}.", hint=hint, obj=cls, id="zrank.E035")
+        yield error(cls, f".write_behind: {raised}.", hint, "zrank.E035")
     try:
         yield from _check_seen(index, index.seen_field)
-    except (FieldDoesNotExist, FieldError) as error:
+    except (FieldDoesNotExist, FieldError) as raised:
         hint = 'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
-        yield Error(f"{cls.__name__}.idle: {error}.", hint=hint, obj=cls, id="zrank.E038")
+        yield error(cls, f".idle: {raised}.", hint, "zrank.E038")
     count = index.get_shards()
     if type(count) is not int or not 1 <= count <= _MOST:
         hint = f"A whole number from 1 to {_MOST:,}. A read asks all of them: as few as you will have servers do."
-        yield Error(f"{cls.__name__}.shards is {count!r}.", hint=hint, obj=cls, id="zrank.E039")
+        yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
     elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > _LONGEST:
         hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most {_LONGEST} characters."
-        message = f"{cls.__name__}: the name {longest!r} of a shard is too long."
-        yield Error(message, hint=hint, obj=cls, id="zrank.E040")
+        yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
 
 
 def _check_seen(index: RankIndex, field: Any) -> Iterator[CheckMessage]:
@@ -51,10 +51,8 @@ def _check_seen(index: RankIndex, field: Any) -> Iterator[CheckMessage]:
         return
     indexes = field.model._meta.indexes
     if not any(one.fields and one.fields[0].lstrip("-") == field.name for one in indexes):
-        yield Warning(
-            f"{type(index).__name__}.idle: no database index begins with {field.name}: to find members that fell "
-            "asleep, all rows are read, every few seconds.",
-            hint="Set db_index=True.",
-            obj=type(index),
-            id="zrank.W011",
+        message = (
+            f".idle: no database index begins with {field.name}: to find members that fell asleep, all rows are read, "
+            "every few seconds."
         )
+        yield warning(type(index), message, "Set db_index=True.", "zrank.W011")
