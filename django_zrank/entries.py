@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, overload
 
 from asgiref.sync import sync_to_async
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["Entries", "Entry", "Recommendations"]
 
 
+@dataclass(eq=False, repr=False)
 class Entries(Sequence[Entry], Generic[Member]):
     """Members of a ranking, best first."""
 
-    def __init__(self, index: RankIndex[Member], entries: list[Entry]) -> None:
-        self._index = index
-        self._entries = entries
+    _index: RankIndex[Member]
+    _entries: list[Entry]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._entries!r}>"
@@ -69,26 +70,16 @@ class Entries(Sequence[Entry], Generic[Member]):
             yield entry
 
 
+@dataclass(eq=False, repr=False)
 class Recommendations(Entries[Member]):
     """The members drawn, best first."""
 
-    def __init__(
-        self,
-        index: RankIndex[Member],
-        entries: list[Entry],
-        band: Band,
-        candidates: int,
-        is_estimate: bool = False,
-    ) -> None:
-        self._index = index
-        self._entries = entries
+    band: Band
+    """The band that was used: the one given, or a step of ``widen``."""
 
-        self.band = band
-        """The band that was used: the one given, or a step of ``widen``."""
+    candidates: int
+    """The number of members in the band, not counting the member itself. Excluded members are counted. With several
+    filters that no facet covers, so are members that pass only one of them: to test each would cost a look-up."""
 
-        self.candidates = candidates
-        """The number of members in the band, not counting the member itself. Excluded members are counted. With several
-        filters that no facet covers, so are members that pass only one of them: to test each would cost a look-up."""
-
-        self.is_estimate = is_estimate
-        """True if ``candidates`` is an estimate: with ``reach="few"``, from the shards that were asked."""
+    is_estimate: bool = False
+    """True if ``candidates`` is an estimate: with ``reach="few"``, from the shards that were asked."""
