@@ -16,11 +16,12 @@ from django.db.models.expressions import OrderBy
 from .codec.awake import Awake
 from .codec.column import Column
 from .codec.entry import Entry, decoder
+from .codec.fields import is_unique
 from .codec.layout import Layout
 from .codec.members import MemberCodec
 from .codec.model import find_model
 from .codec.order import Order
-from .codec.units import Distance
+from .codec.units import Band, Distance
 from .exceptions import NotRanked
 from .facets import Facets
 from .generics import Member
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 __all__ = ["Band", "RankIndex"]
-
-Band = Distance | tuple[Distance, Distance]
-"""A distance below and above a score, or one for both."""
 
 
 class _RankingAccessor:
@@ -190,7 +188,9 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
         rows = self._ranked(self.get_queryset(), (owner or "pk", user.pk))
-        member = rows.order_by("pk").first() if user.pk is not None else None
+        if not is_unique(self.model, owner or "pk"):  # ORDER BY and LIMIT take a quarter of this query's time
+            rows = rows.order_by("pk")[:1]
+        member = next(iter(rows), None) if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
         return member  # type: ignore[no-any-return]

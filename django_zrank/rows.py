@@ -42,4 +42,6 @@ def _loaded(row: Any, *fields: Any) -> Any:
         row = relation.get_cached_value(row)
         if row is None:
             return None
-    return vars(row)[column.attname]
+    if column.attname in row.get_deferred_fields():
+        raise KeyError(column.attname)
+    return getattr(row, column.attname)  # ``request.user`` is wrapped, and has no such item in its vars()

@@ -12,6 +12,8 @@ import pytest
 from django.apps import apps
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import AppRegistryNotReady
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -193,7 +195,10 @@ class UserRank(RankIndex):
 def test_the_row_of_a_user_is_found_through_the_owner() -> None:
     ada, bob = (User.objects.create(username=name) for name in ("ada", "bob"))
     player = Player.objects.create(user=ada, level=5)
-    assert Owned.instance().get_member(ada) == player
+    with CaptureQueriesContext(connection) as queries:
+        assert Owned.instance().get_member(ada) == player
+    (query,) = queries
+    assert "ORDER BY" not in query["sql"]  # nobody owns two
     with pytest.raises(NotRanked, match="bob"):
         Owned.instance().get_member(bob)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.db.models import F
+from django.utils.functional import SimpleLazyObject
 from pytest_django import DjangoAssertNumQueries
 
 from django_zrank import RankIndex
@@ -73,6 +74,7 @@ def test_relations_count_if_they_are_loaded(django_assert_num_queries: DjangoAss
 def test_it_is_not_told() -> None:
     player = Player(pk=7, level=3)
     assert place(PlayerRank, player) == (3.0, b"7")
+    assert place(PlayerRank, SimpleLazyObject(lambda: player)) == (3.0, b"7")  # as request.user is wrapped
     assert place_of(PlayerRank.instance(), player) is None  # nobody needs it
     behind = type("Behind", (Bare,), {"write_behind": "increment"})
     assert place(behind, player) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from django.core.exceptions import FieldError
@@ -13,7 +14,7 @@ from .kinds import Big, Boolean, Fixed, Float, Kind
 from .times import Day, Moment, Span
 from .units import EXACT
 
-__all__ = ["follow", "kind_of", "value_field"]
+__all__ = ["follow", "is_unique", "kind_of", "value_field"]
 
 
 def kind_of(field: models.Field[Any, Any]) -> Kind:
@@ -62,3 +63,9 @@ def follow(model: type[models.Model], path: str) -> Iterator[Any]:
         field: Any = options.pk if name == "pk" else options.get_field(name)
         yield field
         options = field.related_model._meta if field.is_relation and field.related_model else None
+
+
+@cache
+def is_unique(model: type[models.Model], path: str) -> bool:
+    """Return True if at most one row of ``model`` has a certain value at a lookup path."""
+    return all(field.one_to_one or getattr(field, "unique", False) for field in follow(model, path))

@@ -18,6 +18,7 @@ __all__ = [
     "LOWEST",
     "NUL",
     "SPAN",
+    "Band",
     "Distance",
     "Number",
     "beyond",
@@ -44,6 +45,9 @@ DECIMALS: Final = Context(prec=60)
 
 Number = int | float
 Distance = int | float | Decimal | timedelta
+
+Band = Distance | tuple[Distance, Distance]
+"""A distance below and above a score, or one for both."""
 
 
 NUL: Final = b"\0"

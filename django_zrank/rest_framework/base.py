@@ -146,13 +146,12 @@ class IndexViewSet(GenericViewSet[Any]):
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
         index = self.served
-        try:
-            return index.get_member(user)
-        except NotRanked:
-            by_owner = type(index).get_member is RankIndex.get_member
-            if by_owner and index.get_owner() is None and not isinstance(user, index.model):
-                raise NoOwner(index.name) from None
-            raise
+        by_owner = type(index).get_member is RankIndex.get_member
+        if by_owner and index.get_owner() is None:
+            if not isinstance(user, index.model):
+                raise NoOwner(index.name)
+            return user  # The ranking says whether it is ranked
+        return index.get_member(user)
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it."""

@@ -222,12 +222,12 @@ def urls() -> Any:
         def get(self, request: Any) -> Response:
             me = Player.objects.get(is_active=True, level__isnull=False, user=request.user.pk)
             friends = set(me.friends.values_list("pk", flat=True))
-            drawn = get_redis_connection("zrank").zrandmember(root(), 10, withscores=True)
-            scores = {int(pk): int(score) for pk, score in drawn if int(pk) not in friends}
-            players = Player.objects.in_bulk(scores)
-            shown = PlayerSerializer(players.values(), many=True).data
+            drawn = map(int, get_redis_connection("zrank").zrandmember(root(), 10))
+            players = Player.objects.in_bulk([pk for pk in drawn if pk not in friends]).values()
+            shown = PlayerSerializer(players, many=True).data
             results = [
-                {"pk": pk, "score": scores[pk], **one} for pk, one in zip(players, shown, strict=True)
+                {"pk": player.pk, "score": player.level, **one}
+                for player, one in zip(players, shown, strict=True)
             ]
             return Response({"results": results})
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from rest_framework.test import APIClient
@@ -16,7 +17,7 @@ from django_zrank import rest_framework
 from django_zrank.registry import Registry
 from django_zrank.rest_framework import viewsets
 from django_zrank.testing import EmbeddedServer, sync_now
-from tests.rest_framework.urls import Trained
+from tests.rest_framework.urls import Trained, Users
 from tests.testapp.models import Player, Ticket
 from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, PlayerRank
 
@@ -61,6 +62,27 @@ def test_queries(client: APIClient, me: Player, django_assert_num_queries: Any) 
         assert client.get("/linked/").status_code == 200
     with django_assert_num_queries(0):
         assert client.get(URL, {"n": 0}).status_code == 400
+
+
+def test_users_who_are_ranked_need_no_query_for_their_row(
+    user: User, zrank: Any, django_assert_num_queries: Any
+) -> None:
+    others = User.objects.bulk_create(User(username=f"user {number}") for number in range(3))
+    sync_now(Users)
+    client = APIClient()
+    client.force_login(user)  # by a session: request.user is wrapped
+    with django_assert_num_queries(3):  # The session, the user, get_excluded()
+        assert client.get("/users/").json()["candidates"] == len(others)
+    others[0].groups.add(shared := Group.objects.create(name="shared"))
+    user.groups.add(shared)
+    results = client.get("/users/").json()["results"]
+    assert {result["pk"] for result in results} == {others[1].pk, others[2].pk}
+    with django_assert_num_queries(2):
+        assert client.get("/users/board/me/").json()["pk"] == user.pk
+    User.objects.filter(pk=user.pk).update(is_staff=True)  # and is in get_queryset() no more
+    sync_now(Users)
+    for url in ("/users/", "/users/board/me/", "/users/board/me/around/"):
+        assert client.get(url).status_code == 404
 
 
 class TestTypes:

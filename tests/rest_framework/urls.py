@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import django_filters
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import include, path
 from django_filters.rest_framework import DjangoFilterBackend
@@ -33,6 +35,21 @@ class Trained(RankIndex):
     order = ("-level",)
     band = 10
     owner = "friends__user"
+
+
+class Users(RankIndex):
+    """Users who are ranked themselves."""
+
+    name = "users"
+    model = User
+    order = ("-date_joined",)
+    band = timedelta(days=1)
+
+    def get_queryset(self) -> Any:
+        return User.objects.filter(is_staff=False)
+
+    def get_excluded(self, member: User) -> Any:
+        return User.objects.filter(groups__user=member)
 
 
 class Bandless(RankIndex):
@@ -260,6 +277,8 @@ urlpatterns = [
     path("throttled/", view(throttle_classes=[TwicePerDay])),
     path("trained/", view(index=Trained)),
     path("trained-instance/", view(index=Trained.instance())),
+    path("users/", view(index=Users)),
+    path("users/board/", board(index=Users)),
     path("bandless/", view(index=Bandless)),
     path("regional/", view(index=Regional, allow_groups=True)),
     path("regional/board/", board()),
