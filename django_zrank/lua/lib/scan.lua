@@ -19,7 +19,9 @@ local function scan_set(made, driver, skipped, spent)
   local state, layout = made.state, made.layout
   local look_ups = cost_to_read(made) + (layout.memberships and 0 or look_ups_of(made.checks, skipped))
     + (driver.is_group and 1 or 0)
-  local count = count_of(made, look_ups + cost_to_put(made), spent)
+  -- As many as have passed so far will pass; if all do, it costs twice as much at most.
+  local share = state.read and math.max(1 / 3, state.passed / state.read) or 1
+  local count = count_of(made, look_ups + share * cost_to_put(made), spent)
   local from = state.score ~= '' and state.score or driver.is_group and integer(made.now) or made.low
   local found, last = read_on(driver.keys[tonumber(state.set)], from, state.member, count)
   local is_over = #found < count or (not driver.is_group and tonumber(last) > tonumber(made.high))
@@ -38,6 +40,7 @@ local function scan_set(made, driver, skipped, spent)
     state.set, state.score, state.member = state.set + 1, '', ''
     state.phase = driver.keys[state.set] and 'scan' or 'written'
   end
+  state.read, state.passed = (state.read or 0) + #found, (state.passed or 0) + passes
   return 3 + #found * look_ups + passes * cost_to_put(made)
 end
 
