@@ -28,9 +28,9 @@
 --       above    the same of those with higher scores
 --       above_skipped
 --       above_numbers
--- Returns {members in the band without the asking one, then for either side {members that it is dealt from, the number of
---         them with all who have that score, 1 if it is dealt whole, then stored member and score of each that is dealt:
---         nil and nil for one that fails the tests, which of a whole side is left out}}. {'moved'} if the asking one must
+-- Returns {'dealt', members in the band without the asking one, then for either side {its members, their number with all
+--         that have the asking one's score, 1 if it is dealt whole, then stored member and score of each that is dealt:
+--         nil and nil for one that fails the tests, which a whole side leaves out}}; {'moved'} if the asking one must
 --         have that score, and has another; the errors of lib/built.lua.
 -- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups if these are many of a side.
 
@@ -109,7 +109,7 @@ local function dealt(first, last, span, wanted, skipped, numbers)
 end
 
 return {
-  math.max(0, high - low + 1) - among,
+  'dealt', math.max(0, high - low + 1) - among,
   dealt(low, last, below_span, below, below_skipped, below_numbers),
   dealt(first, high, above_span, above, above_skipped, above_numbers),
 }

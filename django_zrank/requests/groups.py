@@ -13,16 +13,16 @@ from .request import Call, Request, in_turn
 __all__ = ["add_to_group", "clear_group", "count_group", "expiries", "forget_seen", "remove_from_group"]
 
 _PART: Final = 500
-"""Members that are added or removed in one round trip, and the most that are forgotten in it."""
+"""Members that are added or removed in one round trip, and the most expired ones that it removes."""
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], until: float, now: float) -> Request[int]:
-    """Add primary keys until a time in microseconds. The answer: the number of those that were not in it ``now``."""
+    """Add primary keys until a time in microseconds. The answer: the number that were not in the group ``now``."""
     return _change(keys, group, members, "inf" if until == inf else until, now)
 
 
 def remove_from_group(keys: Keys, group: str, members: Sequence[str], now: float) -> Request[int]:
-    """Remove primary keys. The answer: the number of those that were in it ``now``."""
+    """Remove primary keys. The answer: the number that were in the group ``now``."""
     return _change(keys, group, members, "", now)
 
 
@@ -39,18 +39,18 @@ def count_group(keys: Keys, group: str, now: float) -> Request[int]:
 
 
 def expiries(keys: Keys, group: str, members: Sequence[str]) -> Request[list[float | None]]:
-    """The time, in microseconds, until which each member belongs to a group; None for one that doesn't."""
+    """The expiry of each member in microseconds; None for one that doesn't belong to the group."""
     return Request((Call("ZMSCORE", (keys.group(group),), members),), _last)
 
 
 def clear_group(keys: Keys, group: str) -> Request[int]:
-    """Remove all members of a group, and the log of its changes, so that intersections are made again."""
+    """Remove all members of a group. Its log is removed too, so that intersections are made again."""
     key = keys.group(group)
     return Request((Call("UNLINK", (key, keys.changes(key))),), _last, writes=True)
 
 
 def forget_seen(keys: Keys, member: str) -> Request[int]:
-    """Forget the members that a member was shown."""
+    """Forget the members that were shown to a member."""
     return Request((Call("UNLINK", (keys.seen(member),)),), _last, writes=True)
 
 

@@ -12,8 +12,8 @@ __all__ = ["CountScores"]
 
 
 class CountScores(NamedTuple):
-    """The number of members in each range, whose ends are as ZCOUNT takes them: ``("0", "(10")``. Filters that no facet
-    covers are ignored. One round trip."""
+    """The number of members in each range, with its ends as in ZCOUNT: ``("0", "(10")``. One round trip. Filters that
+    no facet covers are ignored."""
 
     ranges: tuple[tuple[str, str], ...]
 

@@ -16,16 +16,16 @@ _PART: Final = 1000
 
 
 class Bound(NamedTuple):
-    """A score to begin or end with."""
+    """A score at which a page begins or ends."""
 
     score: str = ""
-    """As the sorted set compares it; '' for none."""
+    """The score as text; '' for no bound."""
 
     exact: bytes = b""
-    """Its tie bytes, where the score alone is not exact."""
+    """Its tie bytes, if the score alone is not exact."""
 
     value: Any = None
-    """The value itself, in its field's own type; None for none."""
+    """The value in its field's own type; None for no bound."""
 
 
 class Page(NamedTuple):
@@ -38,18 +38,18 @@ class Page(NamedTuple):
     """The number of members before the first one."""
 
     following: int
-    """The number of members from the first to the end of the ranking, or to the worst score asked for."""
+    """The number of members from the first one to the end of the ranking, or to the worst score."""
 
     before: int
-    """The first one's rank less 1; without a first one, the rank less 1 that it would have."""
+    """The rank of the first member less 1; of an empty page, the rank that it would have, less 1."""
 
     members: list[tuple[bytes, float]]
-    """Stored member and score of each."""
+    """The stored member and score of each."""
 
 
 class PageAt(NamedTuple):
-    """Up to ``limit`` members from the position ``first`` (0 is best) on. One round trip for 1,000 of them, as for
-    every page; members that move meanwhile are in it once, or not at all."""
+    """Up to ``limit`` members from the position ``first`` (0 is best) on. As every page, one round trip for 1,000
+    members. A member that moves meanwhile appears once, or not at all."""
 
     first: int
     limit: int
@@ -59,7 +59,7 @@ class PageAt(NamedTuple):
 
 
 class PageAround(NamedTuple):
-    """``limit`` members with ``member`` in their middle, or at the ranking's end; None if it is not ranked."""
+    """``limit`` members with ``member`` in the middle, or at an end of the ranking; None if it is not ranked."""
 
     member: str
     limit: int
@@ -69,7 +69,7 @@ class PageAround(NamedTuple):
 
 
 class PageBetween(NamedTuple):
-    """Up to ``limit`` members with scores from ``best`` to ``worst``, ends included, without the first ``offset``."""
+    """Up to ``limit`` members with scores from ``best`` to ``worst`` inclusive, after the first ``offset``."""
 
     best: Bound
     worst: Bound
@@ -100,7 +100,7 @@ def _joined(page: Page, rest: Page) -> Page:
 
 
 def parse_page(reply: Any) -> Page | None:
-    """The page that the script has read; None if the member is not ranked."""
+    """Parse the page that the script has read; None if the member is not ranked."""
     if reply[0] == b"not ranked":
         return None
     _, size, first, following, before, members = reply

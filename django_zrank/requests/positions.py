@@ -20,10 +20,10 @@ class Location(NamedTuple):
     """The location of a member."""
 
     position: int
-    """The number of members before it, one by one."""
+    """The number of members before it."""
 
     before: int
-    """The members or values that rank better, by the ranking method: its rank less 1."""
+    """Its rank less 1: the members or values that rank better, by the ranking method."""
 
     stored: bytes
     score: float
@@ -38,16 +38,16 @@ class Locations(NamedTuple):
 
 
 class Locate(NamedTuple):
-    """Locations of members. One round trip for 100 of them; for 25 where ranks are found among ties."""
+    """Locations of members. One round trip for 100 of them, or for 25 if ranks are searched for among ties."""
 
     members: Sequence[str]
 
     places: Sequence[tuple[float, bytes]] = ()
-    """The place at which each was found: its score, and its stored form. Over shards, the members before these places
-    are counted, which saves a round trip. Without shards, and by SQL, the members are looked up regardless."""
+    """The place at which each was found: its score and stored form. Saves a round trip over shards, which count the
+    members before these places; otherwise the members are looked up anyway."""
 
     checked: bool = False
-    """True to look up the members unless all of them are still at these places."""
+    """True to look the members up unless all of them are still at these places."""
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _PART // 4 if view.searches_ties else _PART
@@ -61,7 +61,7 @@ class Locate(NamedTuple):
 
 
 class BarePosition(NamedTuple):
-    """The number of members before one; None if it is not ranked. For bare primary keys in one ranking."""
+    """The number of members before a member; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
 
@@ -70,12 +70,12 @@ class BarePosition(NamedTuple):
 
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"
-        # The script tells a member that is not ranked from an index that is not there.
+        # Unlike the command, the script distinguishes an unranked member from a missing index.
         return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_position)
 
 
 class BareScore(NamedTuple):
-    """The score of a member; None if it is not ranked. Of bare primary keys in one ranking."""
+    """The score of a member; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
 

@@ -1,4 +1,4 @@
-"""Requests: calls to Redis, and the functions that parse their replies."""
+"""Requests: calls to Redis, with the functions that parse the replies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FEW: Final = 10
 
 
 class Swapped(Exception):
-    """Another generation than the one requested is live."""
+    """The generation requested is not the live one."""
 
 
 class Call(NamedTuple):
-    """A script, or a command by its name, with its keys and arguments."""
+    """A script or command, with its keys and arguments."""
 
     command: Script | str
     keys: Sequence[str]
@@ -46,10 +46,10 @@ class Request(NamedTuple, Generic[Answer]):
     """True if only a primary can serve it."""
 
     atomic: bool = False
-    """True if nothing may come between the calls."""
+    """True if the calls are a transaction."""
 
     once: bool = False
-    """True if it must not be sent again after an error of the connection: it has one call."""
+    """True if its one call must not be sent again after an error of the connection."""
 
     delay: float = 0.0
     """Seconds to wait before it is sent, while another client makes an intersection."""
@@ -61,10 +61,10 @@ class Request(NamedTuple, Generic[Answer]):
     """True if its calls have keys of several shards, which may lie on several servers."""
 
     light: bool = False
-    """True if it costs the server some 0.1 ms at most, so that those of several coroutines may be sent together."""
+    """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
 
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
-        """Return the request that answers with ``follow(answer)`` of this one, which may be a further request."""
+        """Return a request whose answer is ``follow(answer)`` of this one, which may be a further request."""
 
         def parse(replies: list[Any]) -> Other | Request[Other]:
             answer = self.parse(replies)
@@ -74,15 +74,15 @@ class Request(NamedTuple, Generic[Answer]):
 
 
 def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
-    """Return one request for the answers of several; ``spread``: true if they have keys of several shards."""
+    """Merge requests into one for all their answers; ``spread``: true if they have keys of several shards."""
     return _merged(dict(enumerate(requests)), {}, spread=spread)
 
 
 def _merged(
     waiting: Mapping[int, Request[Answer]], answers: Mapping[int, Answer], *, spread: bool
 ) -> Request[list[Answer]]:
-    """One request for the answers of those ``waiting``, beside ``answers`` that are known. Each round trip makes a new
-    request in place of the last one: wrapped into each other, thousands would exceed Python's recursion limit."""
+    """Merge ``waiting`` requests, given the ``answers`` that are known. Each round trip makes a new request instead of
+    wrapping the last one: thousands of wrappers would exceed Python's recursion limit."""
     requests = waiting.values()
 
     def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:
@@ -108,7 +108,7 @@ def _merged(
 
 
 def in_turn(requests: Sequence[Request[Answer]], answers: tuple[Answer, ...] = ()) -> Request[list[Answer]]:
-    """Return one request that sends several in turn, for all their answers."""
+    """Chain requests into one for all their answers, each sent after the one before."""
     first, *others = requests
 
     def follow(answer: Answer) -> list[Answer] | Request[list[Answer]]:
@@ -127,7 +127,7 @@ class Question(Protocol[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Several(Generic[Answer]):
-    """Several questions, some of them in one round trip."""
+    """Several questions, ``at_once`` of them in a round trip."""
 
     questions: Sequence[Question[Answer]]
     at_once: int = 100
@@ -136,6 +136,6 @@ class Several(Generic[Answer]):
         return self.joined([question.request(view, keys) for question in self.questions])
 
     def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
-        """Return the request for all of their answers."""
+        """Merge the requests of the questions."""
         parts = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
         return in_turn(parts).then(lambda answers: list(chain.from_iterable(answers)))

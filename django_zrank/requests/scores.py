@@ -17,21 +17,21 @@ LIMIT = 1000
 """The most members that one call touches."""
 
 CHANGES = 200
-"""The most scores that one call changes where each member stands in one ranking: all are changed at once."""
+"""The most scores that one call changes, all at once, if each member is in one ranking only."""
 
 _TOUCHED = 200
 """The most members that are touched in one round trip."""
 
 
 class Changed(NamedTuple):
-    """The result of a change: nothing was changed unless it is ``done``."""
+    """The result of a change. Unless it is ``done``, nothing was changed."""
 
     verdict: str
-    """``done``; ``missing``, members aren't ranked; ``beyond``, scores would leave the column's range;
-    ``reused``, the key is that of another call."""
+    """``done``; ``missing`` if members aren't ranked; ``beyond`` if scores would leave the column's range; ``reused``
+    if another call had this key."""
 
     results: list[Any]
-    """The new scores in units, or the members that it is about, as text."""
+    """The new scores in units, or the members concerned, as text."""
 
 
 class ChangeScores(NamedTuple):
@@ -42,36 +42,28 @@ class ChangeScores(NamedTuple):
     limits: tuple[int, int]
 
     changes: Sequence[tuple[str, int]]
-    """Each member as text, with its change in units."""
+    """Members as text, with their changes in units."""
 
     key: str = ""
-    """The name of this very call: it is made once, however often it is sent."""
+    """The idempotency key: a call that is sent repeatedly is made once."""
 
     keep: int = 0
-    """Seconds for which that is remembered."""
+    """Seconds for which the key is remembered."""
 
     faceted: bool = True
-    """True if members may stand in rankings of facets: memberships can also be those of integers beyond ±2**53."""
+    """True if members may be in rankings of facets. Integers beyond ±2**53 alone have memberships, too."""
 
     def request(self, keys: Keys) -> Request[Changed]:
-        """The request. Without a key it is sent once: a second time, it would change scores twice."""
+        """Return the request. Without a key it is sent once, as sending it again would change scores twice."""
         changes = chain.from_iterable(self.changes)
         is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
         if self.rule == "sum" and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
             call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
             return Request((call,), _parse, writes=True, once=True)
-        layout = int(self.layout.memberships), int(self.layout.dense)
-        arguments: list[Any] = [
-            keys.generation,
-            *layout,
-            self.rule,
-            *self.limits,
-            self.keep if self.key else "",
-            *changes,
-        ]
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
-        call = Call(CHANGE_SCORES, names, arguments)
+        how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
+        call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
         return Request((call,), _parse, writes=True, once=not self.key)
 
 
@@ -82,7 +74,7 @@ class Touch(NamedTuple):
     members: Sequence[str]
 
     def request(self, keys: Keys) -> Request[list[str]]:
-        """The request: some members a round trip. The answer: those that aren't ranked."""
+        """Return the request: some members a round trip. The answer: those that aren't ranked."""
         names = (keys.root, keys.meta, keys.touched, keys.due)
         how = (keys.generation, int(self.layout.memberships))
         pieces = [self.members[at : at + _TOUCHED] for at in range(0, len(self.members), _TOUCHED)]

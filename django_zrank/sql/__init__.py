@@ -1,1 +1,1 @@
-"""SQL fallback: the answers of an index, computed by the database where Redis can't be trusted."""
+"""SQL fallback: the answers of an index, computed by the database when Redis can't be trusted."""

@@ -1,4 +1,4 @@
-"""Reads of a database under a time limit and, if the database supports it, from one snapshot."""
+"""Reads of a database within a time limit and, if the database supports it, from one snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 __all__ = ["Deadline", "reading"]
 
 _OPCODES: Final = 10_000
-"""After how many steps SQLite looks at the clock: less than a millisecond."""
+"""Instructions of SQLite between two looks at the clock: less than a millisecond."""
 
 
 class Deadline:
@@ -29,7 +29,7 @@ class Deadline:
         return left
 
     def milliseconds(self) -> int:
-        """At least one: to databases 0 means for ever."""
+        """Return the milliseconds left, at least one: to databases, 0 means no limit."""
         return int(1000 * self.left()) + 1
 
     def has_passed(self) -> bool:
@@ -38,13 +38,13 @@ class Deadline:
 
 @contextmanager
 def reading(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
-    """Let the statements in this block take ``seconds`` in all, then raise ``OperationalError``.
+    """Raise ``OperationalError`` if the statements in this block take more than ``seconds`` in all.
 
-    They read one state of the database, and leave no trace in the transaction that they are part of, if they
-    are: of one that is READ COMMITTED (Django's default) each statement sees the state at its own begin.
+    They read one snapshot of the database. In a caller's transaction they leave no trace; if that is READ COMMITTED
+    (Django's default), each statement reads a snapshot of its own.
 
-    The time is kept by the database itself, so a network that hangs is not bounded by it. Databases other than
-    SQLite, PostgreSQL, MariaDB and MySQL look at the clock only between two statements.
+    The database itself enforces the limit, which doesn't cover a network that hangs. Databases other than SQLite,
+    PostgreSQL, MariaDB and MySQL check the clock only between two statements.
     """
     deadline = Deadline(seconds)
     block = _on_sqlite if connection.vendor == "sqlite" else _in_transaction
@@ -60,11 +60,10 @@ def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[
         cursor.execute("PRAGMA busy_timeout")
         patience = cursor.fetchone()[0]
         cursor.execute(f"PRAGMA busy_timeout = {min(patience, deadline.milliseconds())}")
-        # A handler that somebody else has set can't be asked for, and so not put back.
+        # SQLite can't return a handler that somebody else has set, so that is not restored.
         driver.set_progress_handler(deadline.has_passed, _OPCODES)
         try:
-            # Outside a transaction this begins one, and a deferred one: atomic() may be set to take the lock of
-            # writers, which a reader need not wait for.
+            # Outside a transaction this begins a deferred one. atomic() might be configured to take the write lock.
             cursor.execute("SAVEPOINT zrank_reading")
             try:
                 with connection.execute_wrapper(_between_statements(connection, deadline)):
@@ -88,7 +87,7 @@ def _in_transaction(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iter
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         with connection.execute_wrapper(limit):
             yield
-        # Nothing was written. In a caller's transaction this goes back to a savepoint, and with it goes SET LOCAL.
+        # Nothing was written. In a caller's transaction this rolls back to a savepoint, and undoes SET LOCAL.
         transaction.set_rollback(True, using)
 
 

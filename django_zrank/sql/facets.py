@@ -1,4 +1,4 @@
-"""Counts of members, of all and by the values of a facet."""
+"""Counts of members, in all and by the values of a facet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _counts(rows: Rows, facet: Facet) -> Counter[tuple[Any, ...]]:
         for *values, count in grouped.values_list(*columns, "zrank_count"):
             counts[tuple(values)] += count
         return counts
-    # Of several values at each path, every combination counts, also of two paths that lead through one relation.
+    # Every combination of the values at each path counts, even if two paths lead through one relation.
     members: dict[Any, list[set[Any]]] = {}
     for at, column in enumerate(columns):
         found = ours.values(**{column: columns[column]}).values_list("pk", column)

@@ -17,13 +17,13 @@ from .rows import Row, Rows
 __all__ = ["bare_position", "bare_score", "locate", "number", "page_around", "page_at", "page_between"]
 
 _FEW: Final = 3
-"""Up to so many members, a scan that counts those before each costs less than sorting all to number them."""
+"""The most members that are located by one scan that counts the rows before each; for more, sorting is cheaper."""
 
 _RANKS: Final = {"ordinal": RowNumber, "competition": Rank, "dense": DenseRank}
 
 
 def bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
-    """Count the members before one."""
+    """Count the members before a member."""
     me = rows.find([question.member]).get(question.member)
     return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
 
@@ -35,7 +35,7 @@ def bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
 
 
 def locate(rows: Rows, view: View, question: Locate) -> Locations:
-    """Up to three members cost a scan, and two more each where the method is dense; more are numbered."""
+    """Locations of members. Up to three take one scan, and one more for each if ranks are dense; more take a sort."""
     found = rows.find(question.members)
     if len(found) > _FEW:
         size, numbers = rows.passing.count(), number(rows, view, question.members)
@@ -62,7 +62,7 @@ def page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
 
 
 def page_between(rows: Rows, view: View, question: PageBetween) -> Page:
-    """Members with scores between two."""
+    """Members with scores between two bounds."""
     better = rows.beyond(question.best, "gt" if view.reverse else "lt")
     worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
     counts = rows.passing.aggregate(
@@ -76,7 +76,7 @@ def page_between(rows: Rows, view: View, question: PageBetween) -> Page:
 
 
 def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) -> Page:
-    """Up to ``count`` members from the position ``first`` on, of those before the position ``last``."""
+    """Up to ``count`` members from the position ``first`` on, before the position ``last``."""
     following = max(0, last - first)
     ours = rows.passing.order_by(*rows.best_first(view.reverse)).values_list("pk", *rows.order.paths)
     count = min(count, following)
@@ -90,7 +90,7 @@ def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) 
 
 
 def _count_values(rows: Rows, where: Q) -> int:
-    """Count the distinct values of all criteria together of the rows ``where``."""
+    """Count the distinct combinations of the criteria's values in the rows ``where``."""
     names = [f"zrank_{at}" for at in range(len(rows.order.criteria))]
     ours = rows.passing.filter(where).annotate(**{name: F(name) for name in names})
     distinct: int = ours.values(*names).distinct().count()
@@ -98,7 +98,7 @@ def _count_values(rows: Rows, where: Q) -> int:
 
 
 def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dict[bytes, tuple[int, int]]]:
-    """Count all rows; for each of ``ours`` the rows before it, and what stands before its rank."""
+    """Count all rows; for each of ``ours``, the rows before it, and its rank less 1."""
     counts: dict[str, Any] = {"size": Count("pk")}
     better = [rows.apart(row, higher=view.reverse, by_text=False) for row in ours]
     for at, row in enumerate(ours):
@@ -116,18 +116,16 @@ def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dic
 
 
 def number(rows: Rows, view: View, members: Iterable[str]) -> dict[bytes, tuple[int, int]]:
-    """Count the rows before each of many members, and what stands before its rank: all rows are sorted."""
+    """Sort all rows; for each of many members, count the rows before it, and its rank less 1."""
     order = rows.best_first(view.reverse)
-    position, rank = (
-        Window(RowNumber(), order_by=order) - 1,
-        Window(_RANKS[view.method](), order_by=order[:-1]) - 1,
-    )
+    position: Any = Window(RowNumber(), order_by=order) - 1
+    before: Any = Window(_RANKS[view.method](), order_by=order[:-1]) - 1
     numbered = rows.passing.annotate(
-        zrank_at=position, zrank_before=position if view.method == "ordinal" else rank
+        zrank_at=position, zrank_before=position if view.method == "ordinal" else before
     )
     numbers: dict[bytes, tuple[int, int]] = {}
     for pks in rows.chunks(members):
-        # With a condition on the numbers, joined by OR, the keys can't be looked up before all rows are numbered.
+        # The condition on the numbers, joined by OR, keeps databases from filtering by key before they number all rows.
         found = numbered.filter(Q(pk__in=pks) | Q(zrank_at__lt=0))
         for pk, at, before in found.values_list("pk", "zrank_at", "zrank_before"):
             numbers[rows.index.to_text(pk).encode()] = (at, before)

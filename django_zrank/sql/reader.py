@@ -1,4 +1,4 @@
-"""SQL fallback: the same answers from the database, slower, and with a time limit."""
+"""SQL fallback: the same answers from the database, slower and within a time limit."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ Answer = TypeVar("Answer")
 
 _LOGGED_EVERY: Final = 60.0
 _logged = Recent[bool]()
-"""By the name of an index: True if it was just logged that its answers lack what is pending."""
+"""True, by the name of an index, if it was just logged that its answers lack what is pending."""
 
 
 class SqlReader:
     """Answers questions from the ranked rows of the database.
 
-    A seed draws the same members each time, but not those that it draws from Redis. The cost grows with the rows: one
-    scan counts all of them, and those that are numbered are sorted, in the database. An answer is computed from one
-    state of the database; inside a caller's transaction, from what its isolation level shows.
+    A seed draws the same members each time, but others than from Redis. The cost grows with the rows: the database
+    counts them by a scan, and sorts those that it numbers. An answer is computed from one snapshot of the database;
+    in a caller's transaction, from what its isolation level shows.
     """
 
     def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
         self.rows = Rows(index, conditions)
 
     def answer(self, question: Question[Answer], view: View) -> Answer:
-        """The answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than
-        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or the answer is in Redis only."""
+        """Return the answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than
+        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or only Redis has the answer."""
         name = self.rows.index.name
         if (self.rows.index.rule or self.rows.index.awake) and not _logged.get(name):
             _logged.keep(name, True, _LOGGED_EVERY)

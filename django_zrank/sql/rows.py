@@ -30,11 +30,11 @@ _NOBODY: Final = Q(pk__in=[])
 
 
 class Row(NamedTuple):
-    """A ranked row, with what the database and Redis compare it by."""
+    """A ranked row, as the database and Redis compare it."""
 
     pk: Any
     values: tuple[Any, ...]
-    """The values of all criteria, as they are stored."""
+    """The values of all criteria, as Redis stores them."""
 
     score: float
     tie: bytes
@@ -48,10 +48,9 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """The ranked rows of an index, and those of them that pass some conditions.
+    """The ranked rows of an index, and those that pass some conditions.
 
-    They are read from the database that Redis mirrors, the writer: a replica may lag behind it, and would then not
-    know a member that has just been made.
+    They are read from the primary database, which Redis mirrors: a replica may lag behind, and lack a new member.
     """
 
     def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
@@ -87,7 +86,7 @@ class Rows:
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
 
     def _once(self, queryset: Any, ranked: models.QuerySet[Any] | None = None) -> models.QuerySet[Any]:
-        """The rows of ``queryset``, each once: where they may be repeated, by their primary keys, out of ``ranked``."""
+        """Return the rows of ``queryset``, each once: if they may be repeated, select them by key from ``ranked``."""
         if not _may_repeat_rows(queryset):
             return queryset  # type: ignore[no-any-return]
         if ranked is None:
@@ -95,12 +94,12 @@ class Rows:
         return ranked.filter(pk__in=queryset.values("pk"))
 
     def _expression(self, criterion: Criterion) -> Any:
-        """A criterion as an expression that the database orders as Redis orders what is stored."""
+        """Return a criterion as an expression that the database sorts as Redis sorts what it stores."""
         field: Any
         *_, field = follow(self.index.model, criterion.path)
         field = value_field(field)
         if isinstance(criterion.kind, Fixed) and (
-            # SQLite keeps decimals as floats, whose noise behind the last place would split one value in two.
+            # SQLite stores decimals as floats, whose rounding errors would split one value in two.
             self.connection.vendor == "sqlite" or field.decimal_places is None
         ):
             return Round(F(criterion.path), precision=criterion.kind.places)
@@ -122,19 +121,19 @@ class Rows:
         return Row(pk, stored, float(score), tie, self.index.to_text(pk).encode(), text)
 
     def find(self, members: Iterable[str], rows: models.QuerySet[Any] | None = None) -> dict[str, Row]:
-        """Those of ``members`` that are among ``rows``, or else among those asked about."""
+        """Find ``members`` among ``rows``, by default those that pass the conditions."""
         rows = (self.passing if rows is None else rows).annotate(zrank_text=F("zrank_text"))
         found: dict[str, Row] = {}
         for pks in self.chunks(members):
             for pk, text, *values in rows.filter(pk__in=pks).values_list(
                 "pk", "zrank_text", *self.order.paths
             ):
-                # Where the database finds "A" by "a", Redis doesn't: it is asked for by the other name.
+                # A database may find "A" by "a". Redis doesn't, so the result has the row's own spelling.
                 found[self.index.to_text(pk)] = self.row(pk, values, text)
         return found
 
     def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
-        """The primary keys, as many as a query may take. SQLite can't even be asked for an integer beyond 64 bits."""
+        """Split primary keys into as many as a query may take. SQLite refuses integers beyond 64 bits."""
         pks = [self.index.parse_pk(member) for member in members]
         pks = [pk for pk in pks if not (isinstance(pk, int) and pk.bit_length() > 63)]
         size = self.connection.features.max_query_params or len(pks) or 1
@@ -144,7 +143,7 @@ class Rows:
     # Conditions
 
     def apart(self, me: Row, *, higher: bool, by_text: bool = True) -> Q:
-        """The rows at higher, or lower, positions than ``me``. ``by_text``: equal ones too, as their keys say."""
+        """The rows at higher, or lower, positions than ``me``. ``by_text``: also those that differ only by key."""
         reverse, found, equal = self.order.first.descending, Q(), Q()
         for at, (criterion, value) in enumerate(zip(self.order.criteria, me.values, strict=True)):
             name = f"zrank_{at}"
@@ -161,7 +160,7 @@ class Rows:
         return found | equal & Q(**{f"zrank_text__{'gt' if higher else 'lt'}": me.text}) if by_text else found
 
     def than(self, key: Number, comparison: str) -> Q:
-        """The rows whose first criterion is "lt", "lte", "gt" or "gte" than the value with this key."""
+        """The rows whose first criterion compares ("lt", "lte", "gt" or "gte") to the value with this key."""
         low, high = self._edges
         if low <= key <= high:
             return Q(**{f"zrank_0__{comparison}": self.kind.at(key)})
@@ -178,12 +177,12 @@ class Rows:
     # Texts
 
     def exactly(self, path: str, value: Any) -> Any:
-        """An expression for a value, under which different texts are never equal."""
+        """Return an expression for a value with a collation by which different texts are never equal."""
         collation = self.collation(path)
         return Collate(Value(value), collation) if collation and value is not None else value
 
     def collation(self, path: str) -> str | None:
-        """Collation: MariaDB and MySQL take "A", "a" and "a " for equal by default."""
+        """Return a collation, if the database needs one: to MariaDB and MySQL, "A", "a" and "a " are equal."""
         field = self.index.faceting.reading(path).field(path)
         if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
             return None
@@ -199,7 +198,7 @@ def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
 
 
 def _text(vendor: str) -> Func:
-    """The primary key as text, which compares by its bytes, as members do in Redis."""
+    """The primary key as text that compares by its bytes, as members do in Redis."""
     field = models.BinaryField() if vendor == "mysql" else models.TextField()
     return Func(F("pk"), template=_TEXTS.get(vendor, _TEXT), output_field=field)
 
@@ -208,6 +207,6 @@ _TEXT: Final = "CAST(%(expressions)s AS VARCHAR(255))"
 _TEXTS: Final = {
     "sqlite": "CAST(%(expressions)s AS TEXT) COLLATE BINARY",
     "postgresql": 'CAST(%(expressions)s AS TEXT) COLLATE "C"',
-    # Its binary collations ignore spaces at the end, and a UUID cast straight to binary is no text.
+    # Binary collations ignore trailing spaces, and a UUID cast straight to binary is not text.
     "mysql": "CAST(CAST(%(expressions)s AS CHAR) AS BINARY)",
 }

@@ -24,7 +24,7 @@ class Card(NamedTuple):
 
     position: int
     member: bytes
-    """Its primary key as text."""
+    """The primary key as text."""
 
     score: float
     tie: bytes = b""
@@ -44,8 +44,8 @@ class Side(NamedTuple):
 
 
 def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
-    """Four queries, up to seven where much is excluded; each further band that is tried costs as much without the
-    first. One more unless the method is ordinal."""
+    """Draw with four queries, or up to seven if much is excluded; one query less for each further band that is tried.
+    One more unless the method is ordinal."""
     barred = {str(pk).encode() for pk in draw.excluded}
     chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
     me = rows.find([draw.member], rows.ranked).get(draw.member)
@@ -70,21 +70,21 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
 def choose(
     before: Side, after: Side, wanted: int, barred: Collection[bytes], chance: random.Random
 ) -> list[Card]:
-    """Draw half from before, with the odd one, and half from after; what one side lacks the other gives."""
+    """Draw half from each side, the odd one from before; one side makes up for what the other lacks."""
     return halves(wanted, *(_deal(side, wanted, barred, chance) for side in (before, after)))
 
 
 def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Random) -> Iterator[Card]:
     """Yield the members of a side that aren't barred, in random order.
 
-    A sample of a large side is looked up; the whole is read only if that doesn't suffice, as most are barred.
+    Looks up a sample of a large side; reads the whole side only if that doesn't suffice because most are barred.
     """
     positions, dealt = range(side.first, side.last + 1), set()
     size = wanted + min(len(barred), wanted + 17)
     if len(positions) > 4 * size:
         order = chance.sample(positions, size)
         found = side.find(order)
-        # What is missing has gone since it was counted: nothing promises that both statements see one state.
+        # Missing ones have gone since they were counted: the statements may see different snapshots.
         for card in (found[at] for at in order if at in found):
             if card.member not in barred:
                 dealt.add(card.member)
@@ -108,35 +108,27 @@ def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -
     lower, higher = rows.apart(me, higher=False), rows.apart(me, higher=True)
     counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
     counts["among"] = Count("pk", filter=Q(pk=me.pk))
-    if by_ranks:
-        found = rows.passing.aggregate(**counts)
-        position, after = found["position"], found["position"] + found["among"]
-        first, last = max(0, position - below), min(found["size"], after + above) - 1
-        sides = (
-            _side(rows, first, position - 1, lower, base=0),
-            _side(rows, after, last, higher, base=after),
-        )
-    else:
+    if not by_ranks:
         key = rows.kind.key(me.values[0])
         from_low, to_high = rows.than(key - below, "gte"), rows.than(key + above, "lte")
         counts["first"] = Count("pk", filter=rows.than(key - below, "lt"))
         counts["end"] = Count("pk", filter=to_high)
-        found = rows.passing.aggregate(**counts)
-        position, after = found["position"], found["position"] + found["among"]
-        first, last = found["first"], found["end"] - 1
-        # The range is given once more, without an OR: databases rarely use an index for one.
+        # The range is given again without an OR, for which databases rarely use an index.
         lower &= from_low & rows.than(key, "lte")
         higher &= to_high & rows.than(key, "gte")
-        sides = (
-            _side(rows, first, position - 1, lower, base=first),
-            _side(rows, after, last, higher, base=after),
-        )
-    candidates = max(0, int(last - first + 1 - found["among"]))
-    return _Near(found["size"], position, candidates, sides)
+    found = rows.passing.aggregate(**counts)
+    position, after, base = found["position"], found["position"] + found["among"], found.get("first", 0)
+    first = max(0, position - below) if by_ranks else base
+    end = min(found["size"], after + above) if by_ranks else found["end"]
+    sides = (
+        _side(rows, first, position - 1, lower, base),
+        _side(rows, after, end - 1, higher, after),
+    )
+    return _Near(found["size"], position, max(0, int(end - first - found["among"])), sides)
 
 
 def _side(rows: Rows, first: int, last: int, where: Q, base: int) -> Side:
-    """The positions ``first`` to ``last`` among the rows ``where``, of which the lowest stands at ``base``."""
+    """The positions ``first`` to ``last`` among the rows ``where``, the lowest of which is at ``base``."""
     ours = rows.passing.filter(where)
     numbered = ours.annotate(zrank_position=Window(RowNumber(), order_by=rows.ascending) + (base - 1))
 

@@ -1,4 +1,4 @@
-"""Questions over the shards of an index, as requests whose calls are about several of them."""
+"""Questions over the shards of an index, as requests to several of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from ..counts import CountFacet, Size
 from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
-from ..positions import BarePosition, BareScore, Locate
+from ..positions import BarePosition, Locate
 from ..request import Question, Request, Several
 from ..sampling import Draw
 from ..view import View
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 def over_shards(question: Question[Answer], view: View, shards: Shards) -> Request[Answer]:
-    """The request that asks shards a question."""
+    """Return the request that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
     return _ANSWERS[type(question)](question, view, shards)
 
 
@@ -32,13 +32,8 @@ def _several(question: Several[Any], view: View, shards: Shards) -> Request[list
     return question.joined([over_shards(one, view, shards) for one in question.questions])
 
 
-def _own(question: BareScore, view: View, shards: Shards) -> Request[float | None]:
-    return question.request(view, shards.own(question.member))
-
-
 _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
     BarePosition: bare_position,
-    BareScore: _own,
     CountFacet: count_facet,
     CountScores: count_scores,
     Draw: draw,

@@ -1,4 +1,4 @@
-"""Numbers of members, over shards: each member is counted by its own, so they are sums."""
+"""Counts over shards: each member belongs to one shard, so counts are added up."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def size(question: Size, view: View, shards: Shards) -> Request[int]:
 
 
 def count_scores(question: CountScores, view: View, shards: Shards) -> Request[list[int]]:
-    """The number of members between the ends of each range."""
+    """The number of members in each range."""
     counts = shards.each(lambda keys: question.request(view, keys))
     return counts.then(lambda found: list(map(sum, zip(*found, strict=True))))
 
 
 def count_facet(question: CountFacet, view: View, shards: Shards) -> Request[dict[bytes, int]]:
-    """The number of members that have each value of a facet."""
+    """The number of members with each value of a facet."""
     return shards.each(lambda keys: question.request(view, keys)).then(_added)
 
 
@@ -34,4 +34,4 @@ def _added(counts: Sequence[dict[bytes, int]]) -> dict[bytes, int]:
     total: Counter[bytes] = Counter()
     for count in counts:
         total.update(count)
-    return dict(total)
+    return total

@@ -1,17 +1,17 @@
-"""Drawing from the decks of several shards as from one.
+"""Draw from the decks of several shards as from one.
 
-A side of a band, the members before or after the asking one, is a deck in random order, dealt as S decks that lie side
-by side. A uniform order of a union of disjoint sets is each of these in a uniform order of its own, where the set of
-each next card is drawn by the number of cards it has *left*. So that one round trip does, shards are *proposed* before
-anything is known of them, each with the same chance; a proposal is accepted with the chance left / most, where no shard
-has more than ``most`` left, so that shards are accepted in proportion to ``left``. If proposals run out, the walk goes
-on: to begin again would favour what fits into one round.
+A side of a band (the members before or after the asking one) is dealt as one deck per shard. To deal the union of
+disjoint decks in uniform order, deal each in uniform order, and choose the deck of the next card by the cards that each
+has *left*. To need one round trip only, shards are *proposed* before their sizes are known, all with equal probability.
+A proposal is accepted with probability left / most, where no shard has more than ``most`` cards left, so shards are
+accepted in proportion to ``left``. If proposals run out, the walk goes on: starting over would favour what fits into
+one round trip.
 
-If all shards are asked, ``most`` is what the fullest one has left, and the walk goes on with shards drawn by these
-numbers. If few are asked, those proposed and that of the asking one, ``most`` must not depend on which were proposed:
-it is a bound that the number of its own shard tells, and the walk goes on with further proposals.
+If all shards are asked, ``most`` is the size of the largest deck, and the walk goes on with shards chosen by size. If
+few are asked (those proposed, and the shard of the asking member), ``most`` must not depend on which were proposed: it
+is a bound computed from the member's own shard, and the walk goes on with further proposals.
 
-Members that must not be offered are passed over: without some of its cards, a uniform order is one of the rest.
+Members that must not be offered are passed over: what is left of a uniform order is uniform too.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .places import Place
 __all__ = ["Deck", "Walk"]
 
 _SLACK: Final = 2
-"""Shards proposed for a side beyond the number of members wanted: few proposals are refused."""
+"""Shards proposed for a side beyond the number of members wanted, as some proposals are rejected."""
 
 _SPARE: Final = 2
-"""Random numbers beyond one a card: a few are rejected, so that every card is equally likely."""
+"""Random numbers beyond one per card, as some are rejected so that every card is equally likely."""
 
 _MOST: Final = 2000
-"""Cards of a side that are asked for in one round trip."""
+"""The most cards of a side that are asked for in one round trip."""
 
 _FEW: Final = 200
-"""If the own shard has fewer members of a side, all shards are asked: the bound would be far above what most have."""
+"""The members of a side in the own shard below which all shards are asked: the bound would far exceed most decks."""
 
 _FEW_TURNS: Final = 3
-"""Round trips in which few shards are asked; then all are."""
+"""Round trips after which all shards are asked instead of few."""
 
 
 class Deck:
@@ -47,7 +47,7 @@ class Deck:
 
     def __init__(self) -> None:
         self.span = 0
-        """Members in it, with those of the other side that have the score of the member drawn for."""
+        """Members in it, including those of the other side with the score of the asking member."""
 
         self.left = 0
         """Members in it that the walk has not taken yet."""
@@ -56,22 +56,22 @@ class Deck:
         """The number of cards that the shard was asked for."""
 
         self.numbers = b""
-        """The random numbers that they were dealt by."""
+        """The random numbers that dealt them."""
 
         self.is_known = False
         self.is_whole = False
         self.cards: list[Place | None] = []
-        """Cards that were dealt and not taken yet, the next one last; None for one that fails the tests."""
+        """Cards dealt but not taken yet, the next one last; None for one that fails the tests."""
 
     def lacks(self, wanted: int) -> int:
-        """The number of cards to ask for, so that ``wanted`` are dealt, or all that are left."""
+        """Return the number of cards to ask for so that ``wanted``, or all that are left, are dealt."""
         if self.is_known:
             wanted = min(wanted, self.left)
         return 0 if self.is_whole else max(0, wanted - len(self.cards))
 
     def ask(self, count: int, rng: Random) -> tuple[int, int, bytes]:
-        """The arguments that deal ``count`` more cards: this number, the number dealt before, and random numbers for
-        both."""
+        """Return the arguments that deal ``count`` more cards: this number, the number dealt before, and random numbers
+        for both."""
         if count:
             self.numbers += rng.randbytes(6 * (count + _SPARE * (not self.dealt)))
         return count, self.dealt, self.numbers
@@ -99,7 +99,7 @@ class Deck:
 
 
 class Walk:
-    """Cards of both sides, below and above a member, taken until there are enough."""
+    """Cards taken from both sides, below and above a member, until there are enough."""
 
     def __init__(
         self,
@@ -112,14 +112,14 @@ class Walk:
         patience: Callable[[int], int],
         own: int | None = None,
     ) -> None:
-        """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``own``: the shard of the member, if
-        few shards are to be asked."""
+        """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``own``: the shard of the member, to
+        ask few shards; None to ask all."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
         self.chosen: list[list[Place]] = [[] for _ in self.goals]
         self.inside: dict[int, int] = {}
-        """The number of members in the band, by the number of each shard that was asked."""
+        """The number of members in the band, by the number of the shard, for those asked."""
 
         self.rng = rng
         self.gave_up = False
@@ -142,10 +142,10 @@ class Walk:
         return len(self.inside) < len(self.decks[0])
 
     def most(self, side: int) -> int:
-        """A number of cards that no shard exceeds.
+        """Return a number of cards that no shard exceeds.
 
-        Shards are random samples of one size: the numbers of two differ by the square root of twice their mean, and by
-        seven times as much once in 10**12. In that case the shard is drawn from as if it had no more than this number.
+        Shards are random samples of equal size: two differ by about the square root of twice their mean, and by seven
+        times as much once in 10**12. Such a shard is drawn from as if it had no more than this number.
         """
         if self._own is not None:
             span = self.decks[side][self._own].span
@@ -153,10 +153,10 @@ class Walk:
         return max(deck.left for deck in self.decks[side])
 
     def pick(self) -> list[list[int]]:
-        """Shards to take cards from, in turn, for either side; none if there are enough. They are drawn by the numbers
-        of cards that they have left, or proposed while these aren't known of all.
+        """Return the shards to take cards from, in turn, for either side; none if there are enough. They are chosen by
+        the cards that each has left, or proposed while these numbers aren't known for all.
 
-        More are picked each time, in case many cards are passed over. Cards that aren't needed are kept.
+        Each time more are picked, in case many cards are passed over. Cards that aren't needed are kept.
         """
         self._proposed = self.is_estimate
         if self._turns >= _FEW_TURNS:
@@ -184,7 +184,7 @@ class Walk:
         return [[], []] if self.gave_up else picks
 
     def wants(self, picks: Sequence[Iterable[int]]) -> dict[int, tuple[int, int]]:
-        """The numbers of cards, below and above, to ask of shards before those picked can be taken."""
+        """Return the numbers of cards, below and above, to ask shards for before the picked ones can be taken."""
         counts = [Counter(side) for side in picks]
         shards = {*counts[0], *counts[1]}
         if self._own in self.inside and any(
@@ -209,7 +209,7 @@ class Walk:
             decks[shard].add(count, side, self.rng)
 
     def take(self, picks: Iterable[Iterable[int]]) -> None:
-        """Take the cards of shards that were picked, until there are enough."""
+        """Take cards of the picked shards until there are enough."""
         for side, shards in enumerate(picks):
             for shard in shards:
                 if not self._proposed or self._accepts(side, shard):

@@ -1,4 +1,4 @@
-"""Members that stand one after the other, over shards."""
+"""Pages over shards."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def page_around(
 ) -> Request[Page | None]:
     """A page with a member in its middle. Two round trips.
 
-    ``again``: begin again where that member has moved between the two.
+    ``again``: begin again if that member has moved between the two.
     """
     member, limit = question
 
@@ -88,7 +88,7 @@ def page_around(
 def _top(
     ask: Callable[[int], Top], count: int, view: View, shards: Shards, want: int | None = None
 ) -> Request[tuple[Page, list[Place]]]:
-    """The first ``count`` members of what all shards answer, and the numbers of their pages, added up."""
+    """Return the first ``count`` members of the pages of all shards, and the sums of the pages' numbers."""
     want = share(count, shards) if want is None else want
 
     def join(pages: list[Page]) -> tuple[Page, list[Place]] | Request[tuple[Page, list[Place]]]:
@@ -103,7 +103,7 @@ def _top(
 
 
 def _numbered(page: Page, members: list[Place], view: View, shards: Shards) -> Page | Request[Page]:
-    """A page with its members; what stands before the first one's rank takes one round trip more, but for ordinals."""
+    """Return a page with its members. Counting what ranks before the first takes a round trip, but for ordinals."""
     page = page._replace(members=[(stored, score) for score, stored in members])
     if view.method == "ordinal" or not members:
         return page

@@ -1,4 +1,4 @@
-"""Places in the order of all members, whatever their shards, and counts of what is before them."""
+"""Places in the order of all shards' members, and counts of what is before them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .shards import Shards
 __all__ = ["Counted", "Place", "count_places", "count_values"]
 
 _PART: Final = 100
-"""Places that are counted in one round trip; a quarter of them if each takes a search among ties."""
+"""Places per round trip; a quarter of them if each takes a search among ties."""
 
 _VALUES: Final = 1000
 """Distinct values that a shard returns in one round trip."""
 
 _MOST_VALUES: Final = 100_000
-"""The most distinct values that are read for dense ranks. Shards have values in common, so counts can't be added."""
+"""The most distinct values read for dense ranks. Shards share values, so counts can't be added up."""
 
 
 class Place(NamedTuple):
-    """The place of a member in the order of all members, whatever its shard."""
+    """The place of a member in the order of all shards' members."""
 
     score: float
     stored: bytes
@@ -39,14 +39,14 @@ class Counted(NamedTuple):
     """Members in the ranking."""
 
     here: int
-    """The number of places at which there is a member."""
+    """The number of places that a member is at."""
 
     before: list[int]
     """For each place, the number of members or values that rank better."""
 
 
 def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    """Count what is before places. One round trip for 25 of them, or for 100 if no ties are searched."""
+    """Count what is before places. One round trip for 25 of them, or 100 if no ties are searched."""
     size = _PART // 4 if view.method == "ordinal" or view.searches_ties else _PART
     parts = [places[at : at + size] for at in range(0, len(places) or 1, size)]
     counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)
@@ -76,9 +76,9 @@ def _joined(parts: list[Counted]) -> Counted:
 
 
 def count_values(bounds: Sequence[tuple[float, bytes]], view: View, shards: Shards) -> Request[list[int]]:
-    """Count the distinct values that are better than bounds, each a score and the first tie bytes.
+    """Count the distinct values that are better than bounds, each a score and a prefix of tie bytes.
 
-    The values of all shards are read, 1,000 of each in a round trip. Raises ``FilterTooLarge`` for too many.
+    Reads the values of all shards, 1,000 of each in a round trip. Raises ``FilterTooLarge`` if there are too many.
     """
     worst = (min if view.reverse else max)(bounds)
     known: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""Look-ups of members over shards: a member's own shard returns its place, and all shards count what is before it."""
+"""Look-ups of members over shards: a member's own shard returns its place, then all shards count what is before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["bare_position", "find_places", "locate"]
 
 
 def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) -> Request[Locations]:
-    """Locations of members. Two round trips for 25 of them; one if their places are known. By other methods than
+    """Locations of members. Two round trips for 25 of them; one if their places are known. With methods other than
     ordinal, positions only order these members.
 
     ``again``: begin again if a member has moved between the two.
@@ -43,7 +43,7 @@ def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) 
 
 
 def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:
-    """The number of members before one; None if it is not ranked."""
+    """The number of members before a member; None if it is not ranked."""
     places = [question.place] if question.place else []
     return locate(Locate([question.member], places, checked=True), view, shards).then(
         lambda locations: locations.found[0] and locations.found[0].position
@@ -51,7 +51,7 @@ def bare_position(question: BarePosition, view: View, shards: Shards) -> Request
 
 
 def find_places(members: Sequence[str], view: View, shards: Shards) -> Request[dict[str, Place]]:
-    """The places of those members that are ranked."""
+    """Look up the places of those members that are ranked."""
     split = shards.split(dict.fromkeys(members))
     view = view.by("ordinal")
     requests = [Locate(own).request(view, shards.keys[shard]) for shard, own in split.items()]

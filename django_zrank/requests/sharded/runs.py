@@ -1,4 +1,4 @@
-"""Runs of members: each shard returns those next to a place, and they are merged as far as all runs reach."""
+"""Runs of members: each shard returns its members next to a place, and these are merged as far as all runs reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .shards import Shards
 __all__ = ["NEAR", "Around", "merged", "places_of", "read_around", "read_at", "share"]
 
 NEAR: Final = 64
-"""The most members of a shard that are read to reach those wanted; beyond, a nearer place is looked for first."""
+"""The most members of a shard that are read to reach those wanted; for more, a nearer place is found first."""
 
 Spans = Callable[[int, int], tuple[int, int]]
 """A function from the size of the ranking and the number of members before a place to the numbers of members to take
@@ -26,19 +26,19 @@ before the place, and from there on."""
 
 
 class Around(NamedTuple):
-    """Members of all shards around a place of the whole order."""
+    """Members of all shards around a place."""
 
     size: int
     """Members in the ranking."""
 
     positions: list[int]
-    """Of each shard, the number of its members before the place."""
+    """For each shard, the number of its members before the place."""
 
     backs: list[tuple[list[Place], bool]]
-    """Of each shard, members before it, the nearest first, and true if these are all."""
+    """For each shard, members before the place, the nearest first, and true if these are all."""
 
     aheads: list[tuple[list[Place], bool]]
-    """Of each shard, members from there on, and true if these are all."""
+    """For each shard, members from there on, and true if these are all."""
 
     reverse: bool
 
@@ -48,20 +48,20 @@ class Around(NamedTuple):
         return sum(self.positions)
 
     def take(self, back: int, ahead: int) -> list[Place] | None:
-        """Members of all shards, best first; None if a shard may have some that it didn't return."""
+        """Return members of all shards, best first; None if a shard may have more in this range than it returned."""
         before = merged(self.backs, back, not self.reverse)
         after = merged(self.aheads, ahead, self.reverse)
         return None if before is None or after is None else [*before[::-1], *after]
 
 
 def share(count: int, shards: Shards) -> int:
-    """A number of members that, of ``count`` consecutive ones, one shard hardly ever exceeds."""
+    """Return a number that the members of one shard, among ``count`` consecutive ones, hardly ever exceed."""
     mean = count / len(shards.keys)
     return min(count, ceil(mean + 3 * sqrt(mean) + 3))
 
 
 def merged(runs: Sequence[tuple[list[Place], bool]], count: int, descending: bool) -> list[Place] | None:
-    """The first ``count`` members of merged runs; None if a run that isn't complete may have more among these."""
+    """Merge runs into their first ``count`` members; None if an incomplete run may have more of these."""
     if not count:
         return []
     ends = [run[-1] if run else None for run, is_whole in runs if not is_whole]
@@ -81,7 +81,7 @@ def places_of(page: Page) -> list[Place]:
 def read_around(
     place: Place, spans: Spans, want: int, view: View, shards: Shards
 ) -> Request[tuple[Around, list[Place]]]:
-    """Members around a place. ``want``: the number that each shard is asked for on either side at first."""
+    """Read members around a place. ``want``: the number first asked of each shard on either side."""
 
     def take(around: Around) -> tuple[Around, list[Place]] | Request[tuple[Around, list[Place]]]:
         back, ahead = spans(around.size, around.position)
@@ -116,10 +116,10 @@ def _around(place: Place, want: int, view: View, shards: Shards) -> Request[Arou
 
 
 def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple[int, list[Place]]]:
-    """The size of the ranking, and the members from a position on, however deep.
+    """Read the size of the ranking, and the members from a position on, however deep.
 
-    Of each shard the member at the page's share of its positions is read; the median of these is a pivot, near which
-    the page is. How many stand before it tells how far away, so that the next one is nearer by a square root.
+    Each shard returns the member at the page's share of its positions; the median of these is a pivot near the page.
+    The number of members before the pivot tells the distance, and the next pivot is nearer by a square root.
     """
     plain = view.by("ordinal")
 

@@ -26,11 +26,11 @@ _SMALL: Final = 16
 """The most members of a side that a shard deals whole, so that small bands take one round trip."""
 
 _SMALL_TESTED: Final = 4
-"""The same if each of them has to be tested."""
+"""The same, if members have to be tested."""
 
 _PATIENCE: Final = 200, 10_000
-"""The number of members that may fail the tests before the filters are intersected instead: half of the candidates,
-within these bounds."""
+"""The bounds of the number of members, half of the candidates, that may fail the tests before the filters are
+intersected."""
 
 Answer = Sample | Request[Sample | None] | None
 
@@ -38,8 +38,8 @@ Answer = Sample | Request[Sample | None] | None
 def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
     """Draw random distinct members near a member.
 
-    Two round trips: the member's own shard returns its place, then all or some of the shards deal. One, if the caller
-    knows the place and the member is still there. One more for a band of ranks; for a band of scores rarely more.
+    Two round trips: the member's own shard returns its place, then all or some shards deal. One if the caller knows the
+    place and the member is still there. One more for a band of ranks; rarely more for a band of scores.
 
     ``again``: begin again if the member has another place by the time of the deal.
     """
@@ -56,7 +56,7 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
 
 
 def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
-    """Remember that members were shown. The answer: those remembered before, the one shown longest ago first."""
+    """Remember that members were shown. The answer: those remembered before, in the order in which they were shown."""
     key = shards.own(question.member).seen(question.member)
     call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members))
     return Request((call,), lambda replies: replies[0], writes=True)
@@ -69,7 +69,7 @@ class _Band(NamedTuple):
     """Its number."""
 
     ends: tuple[str, bytes, str, bytes]
-    """The score and bytes at which it begins, and those before which it ends, as ``deal_shard.lua`` takes them."""
+    """The score and bytes of its start (inclusive) and of its end (exclusive), as ``deal_shard.lua`` takes them."""
 
 
 class _Drawing:
@@ -86,25 +86,25 @@ class _Drawing:
         self._shown: dict[bytes, int] = {}
         self._passed_over: list[tuple[int, Place]] = []
         self._dealt: set[bytes] = set()
-        """Members offered or passed over. One that moves between two round trips may be dealt twice."""
+        """Members offered or passed over: one that moves between two round trips may be dealt twice."""
 
         excluded = question.excluded
         self._to_key: Any = int if excluded and isinstance(excluded[0], int) else bytes.decode
         self._excluded = {self._to_key(question.member.encode()), *excluded}
 
     def note_shown(self, shown: Sequence[bytes]) -> None:
-        """Take in those remembered, the one shown longest ago first."""
+        """Note members that were shown before, in order."""
         self._shown = {who: at for at, who in enumerate(shown)}
 
     def near(self, me: Place | None) -> Request[Sample | None] | None:
-        """Draw around ``me``, the place of the member; None if it has none."""
+        """Draw around ``me``, the place of the member; None if it is not ranked."""
         if me is None:
             return None
         self.me = me
         return self.of_band(0)
 
     def of_band(self, at: int) -> Request[Sample | None]:
-        """Draw from the band of that number, or from a later one."""
+        """Draw from the band with this number, or from a later one."""
         band = self.question.bands[at]
         if self.question.measure == "ranks":
             return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ends)))
@@ -130,7 +130,7 @@ class _Drawing:
         self._dealt.clear()
         least, most = _PATIENCE
         question, count = self.question, len(self.shards.keys)
-        # If members are tested, shards deal from different rankings, so that one's size says nothing about the others'.
+        # If members are tested, shards deal from different rankings, so the size of one says nothing about the others.
         is_few = question.reach == "few" and count > question.wanted and not self.tests
         walk = Walk(
             question.wanted,
@@ -144,7 +144,7 @@ class _Drawing:
         return self._take(band, walk, walk.pick())  # type: ignore[return-value]
 
     def _take(self, band: _Band, walk: Walk, picks: list[list[int]]) -> Answer:
-        """Take cards of the shards that were picked, and go on until there are enough."""
+        """Take cards of the picked shards, and go on until there are enough."""
         while any(picks):
             if wants := walk.wants(picks):
                 return self._ask(band, walk, wants).then(partial(self._hear, band, walk, picks))
@@ -168,8 +168,7 @@ class _Drawing:
         return self._take(band, walk, picks)
 
     def _ask(self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]) -> Request[list[bool]]:
-        """Ask shards for numbers of cards below and above. The answer: for each, True if it found that the member has
-        moved."""
+        """Ask shards for numbers of cards below and above. The answer: for each, True if the member has moved."""
         return merge(
             [self._ask_one(band, walk, shard, counts) for shard, counts in wants.items()], spread=True
         )
@@ -187,11 +186,12 @@ class _Drawing:
         )
 
         def parse(reply: Any) -> bool:
-            if reply[0] == b"moved":
+            word, *dealt = reply
+            if word == b"moved":
                 return True
             if is_own:
-                self._again = False  # it was there at one moment of the draw
-            walk.add(shard, counts, reply)
+                self._again = False  # the member was there at one moment of the draw
+            walk.add(shard, counts, dealt)
             return False
 
         if self.tests:
@@ -200,8 +200,8 @@ class _Drawing:
         return view.read(keys, scripts.DEAL_SHARD, arguments, parse)
 
     def _finish(self, sample: Sample, drawn: list[Place]) -> Answer:
-        """Remember the members drawn, and return them. Positions only order these members: to count ranks costs more
-        than the draw, and they aren't always used."""
+        """Remember the members drawn, and return them. Positions only order these members: ranks, which aren't always
+        used, cost more to count than the draw."""
         order = {place: at for at, place in enumerate(sorted([self.me, *drawn]))}
         cards = [(order[place], place.stored, place.score) for place in drawn]
         sample = sample._replace(position=order[self.me], drawn=cards)
@@ -211,7 +211,7 @@ class _Drawing:
         return _remember(self.question, self.shards, members).then(lambda shown: sample)
 
     def _exact_ends(self, below: int, above: int) -> tuple[str, bytes, str, bytes]:
-        """The ends of a band of 64-bit integers, whose scores may be rounded."""
+        """Return the ends of a band of 64-bit integers, whose scores may be rounded."""
         width = self.view.layout.width
         tie = self.view.layout.split(self.me.stored)[0]
         mine = unpack(tie[-8:] if not width else tie[:8]) if tie else int(self.me.score)
@@ -226,7 +226,7 @@ class _Drawing:
         return *limit(mine - below), *end
 
     def _ends(self, below: int, above: int) -> Request[tuple[str, bytes, str, bytes]]:
-        """The ends of a band that reaches so many positions below and above the member."""
+        """Find the ends of a band of so many positions below and above the member."""
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
 

@@ -1,4 +1,4 @@
-"""The shards of an index, as requests are made for them."""
+"""The shards of an index, and requests to each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Shards(NamedTuple):
     """The shards of an index."""
 
     keys: tuple[Keys, ...]
-    """Of each, in their order: the keys of its live generation."""
+    """The keys of the live generation of each shard, in order."""
 
     @property
     def generation(self) -> str:
@@ -27,15 +27,15 @@ class Shards(NamedTuple):
         return ",".join(generations) if all(generations) else ""
 
     def of(self, member: str) -> int:
-        """The number of the shard that a member belongs to, given as Redis stores it."""
+        """Return the number of the shard of a member."""
         return shard_of(member, len(self.keys))
 
     def own(self, member: str) -> Keys:
-        """The keys of that shard."""
+        """Return the keys of the shard of a member."""
         return self.keys[self.of(member)]
 
     def split(self, members: Iterable[str]) -> dict[int, list[str]]:
-        """Members by the numbers of their shards."""
+        """Group members by the numbers of their shards."""
         found: dict[int, list[str]] = {}
         for member in members:
             found.setdefault(self.of(member), []).append(member)
@@ -44,8 +44,8 @@ class Shards(NamedTuple):
     def each(
         self, ask: Callable[..., Request[Answer]], members: Iterable[str] | None = None
     ) -> Request[list[Answer]]:
-        """A request for what the shards answer, in their order; about ``members``: only those that one belongs to, each
-        about its own."""
+        """Request the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
+        own."""
         if members is None:
             return merge([ask(keys) for keys in self.keys], spread=True)
         own = self.split(members)
