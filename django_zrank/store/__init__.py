@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
 from ..codec.units import Number
 from .health import Health, Serving
 from .pending import Flight, Pending
 from .touches import Swept, Touches
 from .verifying import Pieces, Standing, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Packed, Writing
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
 
 __all__ = [
     "LOAD_LIMIT",
@@ -27,3 +32,8 @@ __all__ = [
 
 class Store(Writing, Serving, Verifying, Pending, Touches):
     """One index in Redis, as it is written, verified and rebuilt."""
+
+    @classmethod
+    def of(cls, part: RankIndex) -> Self:
+        """Return the store of a part of an index."""
+        return cls(part.name, part.layout, part.rule)

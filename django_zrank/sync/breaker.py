@@ -14,10 +14,10 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 class Breaker:
-    """A breaker, open for ``RETRY_AFTER`` seconds after a failure. A process has one, for its only server; and others,
-    for the nodes of a cluster and for shards.
+    """A circuit breaker, open for ``RETRY_AFTER`` seconds after a failure. A process has one for its server, and one
+    for each node of a cluster and each shard.
 
-    Threads share it without a lock: the worst of a race is one call more, or one warning more.
+    Threads share it without a lock: a race costs at most one extra call or warning.
     """
 
     def __init__(self) -> None:

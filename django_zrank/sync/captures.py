@@ -1,40 +1,36 @@
-"""The tables of a database that are watched, and the indexes that they are watched for."""
+"""The tables that triggers watch, and the indexes that they watch them for."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django.db import DatabaseError, connections
 
+from ..index import RankIndex
 from ..registry import registry
 from .dialects import DIALECTS, Capture
-from .watched_tables import watched_tables
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
+from .watched_tables import union, watched_tables
 
 __all__ = ["captured", "captures_of", "sharing"]
 
 
 def captured(using: str) -> list[RankIndex]:
-    """The registered indexes whose models live in this database."""
+    """Return the registered indexes whose models live in this database."""
     return [index for index in registry.all() if index.get_using() == using]
 
 
 def sharing(using: str) -> list[RankIndex]:
-    """The registered indexes whose models live in the same database under another alias, through a pooler, say."""
+    """Return the registered indexes whose models live in the same database under another alias, such as a pooler's."""
     own, found = connections[using], []
-    # Settings for a single service may leave out the database of an index that it has nothing to do with.
+    # A service's settings may leave out databases that it doesn't use.
     for alias in {index.get_using() for index in registry.all()}.intersection(connections) - {using}:
         other = connections[alias]
         if other.vendor in DIALECTS and (other.vendor, _name(alias)) == (own.vendor, _name(using)):
-            identities = []
-            with suppress(DatabaseError):  # one that can't be asked now is left alone
-                identities = [DIALECTS[own.vendor](connection, []).identity() for connection in (own, other)]
-            if len(set(identities)) == 1:
-                found += captured(alias)
+            with suppress(DatabaseError):  # unreachable: skip it
+                one, two = (DIALECTS[own.vendor](connection, []).identity() for connection in (own, other))
+                if one == two:
+                    found += captured(alias)
     return found
 
 
@@ -43,13 +39,11 @@ def _name(alias: str) -> str:
 
 
 def captures_of(index: RankIndex) -> list[Capture]:
-    """Each table that ``index`` reads, once for each way that leads to it."""
-    captures: dict[object, Capture] = {}
+    """Return a capture for each table that ``index`` reads and each path to it."""
+    watched: dict[Any, Any] = {}
     for source in watched_tables(index):
-        capture = Capture(index.name, source.model, source.via, source.column, source.fields)
-        same = captures.get(key := (source.model, source.via, source.column))
-        if same is not None:
-            either = None if None in (same.watched, capture.watched) else same.watched | capture.watched  # type: ignore[operator]
-            capture = replace(capture, watched=either)
-        captures[key] = capture
-    return list(captures.values())
+        key = source.model, source.via, source.column
+        watched[key] = union(watched[key], source.fields) if key in watched else source.fields
+    return [
+        Capture(index.name, model, via, column, fields) for (model, via, column), fields in watched.items()
+    ]

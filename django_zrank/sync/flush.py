@@ -1,10 +1,10 @@
-"""Write-behind: scores that began in Redis are written to their column, each change exactly once."""
+"""Write-behind: scores that changed in Redis are written to their column, each change exactly once."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django.core.exceptions import FieldError
 from django.db import DataError, IntegrityError, connections, transaction
@@ -13,6 +13,7 @@ from django.db.models import Q
 from ..codec.column import Column
 from ..conf import get_settings
 from ..exceptions import Busy, IndexUnavailable
+from ..index import RankIndex
 from ..models import Batch, Generation, Mark
 from ..notes import noted
 from ..recent import Recent
@@ -23,51 +24,46 @@ from .patience import PATIENCE, briefly, without_waiting
 from .reach import Reach
 from .transactions import refuse_transaction
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile", "write_scores"]
 
 logger = logging.getLogger("django_zrank.sync")
 
 BATCH_SIZE: Final = 1500
-"""Members of one flush: to take them holds the server for about 3 ms."""
+"""Members of one flush. Taking them holds the server for about 3 ms."""
 
 _SHARE: Final = 1000
-"""The most members that a process flushes after a push: a request waits for it."""
-
+"""The most members that a process flushes after a push, because a request waits for it."""
 
 _KINDS: Final = {"sum": "increment", "max": "best", "min": "best", "last": "latest"}
-"""The ``write_behind`` that a rule comes from."""
+"""The ``write_behind`` of each rule."""
 
 
 class _Superseded(Exception):
-    """The database has noted this flush, or accepted another server."""
+    """The database has already noted this flush, or has accepted another server."""
 
 
 def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Write what is pending to the column, or about ``limit`` members of it, and touches. Returns how many.
+    """Write pending scores and touches of about ``limit`` members to their columns. Return the number of members.
 
-    Taken, written and noted, settled: Redis hands out what is pending as the flush *n* and keeps it; one transaction
-    adds it to the column and notes *n*, if the database still notes *n - 1* under this term; then Redis settles it. A
-    flush that was killed at any point is completed by the next one, under its own number. Any number may run at once.
+    Redis hands out what is pending as flush *n*, and keeps it. One transaction adds it to the column and notes *n*, if
+    the database still notes *n - 1* under this term. Then Redis settles it. A flush that was killed is completed by the
+    next one, under its own number. Any number may run at once.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for
-    longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
+    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
+    than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
     refuse_transaction(connections[index.get_using()], "A flush")
     return Reach(index).total(partial(_flush, patience=patience), limit)
 
 
 def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:
-    """Flush one part."""
     done = write_touches(index, limit=limit, patience=patience)
     return done + write_scores(index, limit=None if limit is None else limit - done, patience=patience)
 
 
 def write_scores(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Flush the scores of one part, or about ``limit`` of them. Returns how many."""
-    done, store = 0, Store(index.name, index.layout, index.rule)
+    """Flush about ``limit`` scores of one part. Return their number."""
+    done, store = 0, Store.of(index)
     declared = index if index.column else _declared_before(index, store)
     if declared is None:
         return 0
@@ -93,8 +89,8 @@ def write_scores(index: RankIndex, *, limit: int | None = None, patience: float 
 
 
 def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
-    """Return a part with the ``write_behind`` that an earlier release declared. None if all scores that began by it are
-    flushed, or if no column can take them."""
+    """Return a part with the ``write_behind`` of an earlier release; None if all of its scores are flushed, or if no
+    column can take them."""
     rule = store.noted_rule()
     if not rule:
         return None
@@ -116,26 +112,24 @@ def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
 
 
 def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool:
-    """Write a flush to the column and note it, unless that is done. False: the database knows another term by now."""
+    """Write a flush to the column and note it, unless that is done. Return False if the database knows another term."""
     using = index.get_using()
 
     def work() -> None:
         refused = _write(index, flight)
-        # After the rows: so the row of the generation is locked for two short statements, and no drain waits for it.
+        # The generation's row comes last, so that it is locked for two short statements only.
         row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
         if connections[using].vendor == "mysql" and connections[using].features.has_select_for_update_nowait:
-            # With rows locked, nobody waits for a lock of somebody who may have been stopped.
+            # With rows locked, don't wait for a lock whose holder may have been stopped.
             list(row.select_for_update(nowait=True).values_list("pk"))
         if not row.update(flushed=flight.number, flushed_term=term):
             raise _Superseded
-        # As a batch of marks: a server that lacks the taking lets them wait again.
+        # Kept like a batch of marks: they are replayed on a server that has lost the flush.
         marks = [(None, member) for member in flight.changes]
         Batch.objects.using(using).create(
             index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
         )
-        Mark.objects.using(using).bulk_create(
-            Mark(index=index.whole.name, member=member) for member in refused
-        )
+        Mark.objects.using(using).bulk_create(Mark(index=index.whole.name, member=one) for one in refused)
 
     try:
         briefly(using, work, patience=patience)
@@ -146,21 +140,21 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
 
 
 def _write(index: RankIndex, flight: Flight) -> list[str]:
-    """Write changes to the column. Returns the members whose change the database refuses, by a constraint or because it
-    is out of range: it is logged, and given up."""
-    using, changes = index.get_using(), flight.changes
+    """Write changes to the column. Return the members whose change the database refuses, because of a constraint or the
+    column's range. Such a change is logged, and lost."""
+    changes = flight.changes
     if not changes:
         return []
     try:
-        with transaction.atomic(using):
+        with transaction.atomic(index.get_using()):
             add_to_column(index, flight.rule, changes)
     except (DataError, IntegrityError) as error:
-        if len(changes) > 1:
+        (member, change), *others = changes.items()
+        if others:
+            half = len(changes) // 2
             pairs = list(changes.items())
-            half = len(pairs) // 2
             halves = (flight._replace(changes=dict(part)) for part in (pairs[:half], pairs[half:]))
-            return [member for part in halves for member in _write(index, part)]
-        ((member, change),) = changes.items()
+            return [refused for part in halves for refused in _write(index, part)]
         logger.error(
             "Index %r: the database refuses the change %d of %s: %s", index.name, change, member, error
         )
@@ -169,24 +163,23 @@ def _write(index: RankIndex, flight: Flight) -> list[str]:
 
 
 _flushed: Recent[bool] = Recent()
-"""By its name: an index that this process has flushed lately."""
+"""By name: the indexes that this process has flushed lately."""
 
 
 def is_due(index: RankIndex) -> bool:
-    """Return True if this process has neither flushed ``index`` nor looked for members that fell asleep for
-    ``FLUSH_EVERY`` seconds, and takes it upon itself."""
+    """Return True, at most every ``FLUSH_EVERY`` seconds, if this process should flush ``index`` or sweep it."""
     if (index.column is None and index.awake is None) or _flushed.get(index.name):
         return False
     return _flushed.keep(index.name, True, get_settings().flush_every)
 
 
 def flush_again(index: RankIndex) -> None:
-    """Let the next flush of this process be due at once: more is pending than the last one took."""
+    """Make the next flush due at once, as more is pending."""
     _flushed.forget(index.name)
 
 
 def flush_soon(index: RankIndex) -> None:
-    """Flush a batch, at most every ``FLUSH_EVERY`` seconds: called after a push, and never waits for a lock."""
+    """Flush a batch after a push, at most every ``FLUSH_EVERY`` seconds, without waiting for a lock."""
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not is_due(index):
         return
@@ -199,20 +192,20 @@ def flush_soon(index: RankIndex) -> None:
 
 
 def are_lost(index: RankIndex, store: Store) -> bool:
-    """Return True if the database lacks flushes that it had noted, on the server that it knows: it was restored, or
-    failed over. No flush can be noted any more, and no row be judged, until another term begins."""
+    """Return True if the database lacks flushes that it had noted: it was restored from a backup, or failed over. Then
+    a new term must begin before anything can be flushed or verified."""
     if index.column is None:
         return False
-    _, settled = store.in_flight()  # in this order: a flush is noted before it is settled
+    _, settled = store.in_flight()  # read first, because a flush is noted before it is settled
     return noted(index).flushed < settled
 
 
 def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:
-    """Make what is pending on a server that is about to be accepted what the column lacks.
+    """Reduce what is pending on a server to what the column lacks, before the server is accepted.
 
-    To be called when the database notes a term above the server's: no flush is written under that one any more. Each
-    flush took all that was pending of a member: so where this server lacks a flush, what is pending here of its members
-    is part of what that has written. ``everything``: drop all that is pending: more was lost than is kept.
+    Call it when the database has noted a higher term than the server's, so that no flush can be written under that one
+    any more. A flush takes all that is pending of a member. So if this server lacks a flush, what is pending here of
+    its members has been written already. ``everything``: drop all that is pending, because more was lost than is kept.
     """
     if index.column is None and not store.noted_rule():
         return
@@ -223,7 +216,7 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     taken, _ = store.in_flight()
     committed = row.flushed_term == term and row.flushed >= taken
     if not committed:
-        # A batch that is kept no more tells nothing: to count again what the column may have is the greater wrong.
+        # If its batch has been deleted, assume that it was written: a change must not count twice.
         is_purged = row.flushed_term > term and (term, store.took()) <= (row.purged_term, row.purged)
         committed = is_purged or flushes.filter(term=term, flush=taken).exists()
     lost = everything or health.position < (row.purged_term, row.purged)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final
 
 from django.db import connections, models
 
+from ..index import RankIndex
 from .watched_tables import every_row
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["add_to_column"]
 
@@ -23,13 +22,13 @@ _JOINS: Final = {
 }
 
 _UNION: Final = 1000
-"""Rows of one statement on MySQL, whose parser takes them one by one."""
+"""Rows of one statement on MySQL."""
 
 
 def add_to_column(index: RankIndex, rule: str, changes: Mapping[str, int]) -> None:
     """Merge each change into its member's column by a rule, in one statement. A null stays null: its row isn't ranked.
 
-    No statement waits long for a locked row. In a deadlock, this transaction is rolled back, and not the other one.
+    No statement waits long for a locked row. In a deadlock, this transaction fails, not the other one.
     """
     connection = connections[index.get_using()]
     column: Any = index.column
@@ -40,10 +39,8 @@ def add_to_column(index: RankIndex, rule: str, changes: Mapping[str, int]) -> No
     joined = _JOINS[rule].format(old=old, new="x.change", greatest=greatest, least=least)
     names = quote(index.model._meta.db_table), quote(column.field.column), quote(pk.column), joined
     unit = index.ordering.first.kind.value
-    prepare, from_text = pk.get_db_prep_value, index.from_text
-    key_of: Callable[[str], Any] = (
-        int if index.has_integer_pk else lambda member: prepare(from_text(member), connection, prepared=False)
-    )
+    prepare = partial(pk.get_db_prep_value, connection=connection, prepared=False)
+    key_of: Any = int if index.has_integer_pk else lambda member: prepare(index.from_text(member))
     pairs = sorted((key_of(member), unit(change)) for member, change in changes.items())
     write = {"postgresql": _postgresql, "mysql": _mysql}.get(connection.vendor, _sqlite)
     write(index, connection, names, pairs)
@@ -54,29 +51,25 @@ def _postgresql(
 ) -> None:
     table, column, pk, joined = names
     key_type = index.model._meta.pk.db_type(connection)
+    is_decimal = isinstance(index.column.field, models.DecimalField)  # type: ignore[union-attr]
     sql = (
         f"UPDATE {table} AS t SET {column} = {joined} "  # noqa: S608
-        f"FROM unnest(%s::{key_type}[], %s::{_change_type(index)}[]) AS x(pk, change) "
+        f"FROM unnest(%s::{key_type}[], %s::{'numeric' if is_decimal else 'bigint'}[]) AS x(pk, change) "
         f"WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
     )
     keys, changes = zip(*pairs, strict=True)
     with connection.cursor() as cursor:
-        # Below deadlock_timeout: in a deadlock, this transaction is the one that fails. With the default cost of four
-        # sequential pages for each key, the whole table would be read instead. And a deferred constraint must refuse
-        # here, where the change at fault can be found: the commit would fail again and again.
+        # lock_timeout is below deadlock_timeout, so that this transaction fails in a deadlock. With the default
+        # random_page_cost the whole table would be read. A deferred constraint must fail here, where the change at
+        # fault can be found, not at the commit.
         limits = "SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1"
         cursor.execute(f"{limits}; SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(sql, [_array(keys) if index.has_integer_pk else list(keys), _array(changes)])
 
 
 def _array(numbers: Iterable[Any]) -> str:
-    """Return an array as text, because the driver would look at the type of each number."""
+    """Return an array as text: the driver would inspect the type of each number."""
     return f"{{{','.join(map(str, numbers))}}}"
-
-
-def _change_type(index: RankIndex) -> str:
-    field: Any = index.column.field  # type: ignore[union-attr]
-    return "numeric" if isinstance(field, models.DecimalField) else "bigint"
 
 
 def _mysql(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: list[tuple[Any, Any]]) -> None:
@@ -84,7 +77,7 @@ def _mysql(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: lis
     for start in range(0, len(pairs), _UNION):
         chunk = pairs[start : start + _UNION]
         if connection.features.has_select_for_update_nowait:
-            # InnoDB rolls back the smaller one of two transactions in a deadlock: so this one must never wait.
+            # In a deadlock, InnoDB rolls back the smaller transaction, so this one must never wait.
             rows = every_row(index.model, connection.alias).filter(pk__in=[key for key, _ in chunk])
             list(rows.select_for_update(nowait=True).values_list("pk"))
         union = " UNION ALL ".join(["SELECT %s AS pk, %s AS `change`", *["SELECT %s, %s"] * (len(chunk) - 1)])

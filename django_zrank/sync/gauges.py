@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.db.models.functions import Now
 
 from ..exceptions import NotBuilt
+from ..index import RankIndex
 from ..notes import noted
 from ..store import Store
 from .health import Verdict, examine_part, with_capture, worst
 from .marks import waiting_marks
 from .reach import Reach
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["MOST_WAITING", "Gauges", "read_gauges"]
 
 MOST_WAITING: Final = 100_000
-"""The most marks that are counted: a long outage leaves millions, and metrics are read every few seconds."""
+"""The most marks that are counted, because an outage may leave millions and metrics are read often."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Gauges:
     """Marks that wait to be worked off, counted up to :data:`MOST_WAITING`."""
 
     oldest: float
-    """Seconds since the oldest of them was left, by the database's clock; 0 if none waits."""
+    """Age of the oldest in seconds, by the database's clock; 0 if none waits."""
 
     members: int | None
     """Members in Redis; None if it can't be reached."""
@@ -46,17 +44,17 @@ class Gauges:
     """Seconds for which something has been pending, by Redis's clock; 0 if nothing is."""
 
     generation: str = field(default="", compare=False)
-    """The build in force, as the database notes it."""
+    """The live build, as the database notes it."""
 
     term: int = field(default=0, compare=False)
-    """The number of server histories that were accepted, as the database notes it: the most of a shard."""
+    """The highest term of a shard, as the database notes it."""
 
     unwell: tuple[str, ...] = ()
     """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
 
 def read_gauges(index: RankIndex) -> Gauges:
-    """Read the gauges of an index: a few small queries, and two round trips to Redis; for each shard."""
+    """Read the gauges of an index: for each shard, a few small queries and two round trips to Redis."""
     waiting, rows = waiting_marks(index), [noted(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     reach = Reach(index)
@@ -86,7 +84,7 @@ class _Look(NamedTuple):
 
 
 def _look(part: RankIndex) -> _Look:
-    store = Store(part.name, part.layout, part.rule)
+    store = Store.of(part)
     try:
         members, verdict = store.size(), examine_part(part)
         return _Look(members, verdict, *(store.waiting() if part.rule else ()))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..exceptions import CaptureError
+from ..index import RankIndex
 from ..models import Generation
 from ..notes import RETIRED, has_all, is_accepted, newest_batch, noted
 from ..signals import repaired
@@ -18,9 +19,6 @@ from .reach import Reach
 from .rebuild import rebuild
 from .terms import accept_server
 from .triggers import gaps, restore
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Verdict", "examine", "examine_part", "repair", "with_capture", "worst"]
 
@@ -52,35 +50,38 @@ _CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
 
 
 def examine(index: RankIndex) -> Verdict:
-    """Compare what Redis holds with what the database knows: the worst of what is found of its parts. Raises
+    """Compare Redis with what the database notes, and return the worst verdict on a part. Raises
     ``IndexUnavailable``."""
     return with_capture(index, worst(examine_part(part) for part in index.parts))
 
 
 def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
-    """Return the verdict on an index, given that on its parts: triggers that are missing count, too."""
-    return Verdict.UNCAPTURED if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and _gaps(index) else verdict
+    """Return the verdict on an index, given the worst on its parts: missing triggers count, too."""
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND):
+        try:
+            return Verdict.UNCAPTURED if gaps(index) else verdict
+        except CaptureError:
+            return Verdict.UNCAPTURED
+    return verdict
 
 
 def examine_part(part: RankIndex) -> Verdict:
-    """Return the verdict on one part, which doesn't include triggers."""
+    """Return the verdict on one part, without its triggers."""
     return _examine(part, *_look(part))
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of several verdicts."""
-    order = list(Verdict)
-    return max(verdicts, key=order.index)
+    return max(verdicts, key=list(Verdict).index)
 
 
 def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
     """Return the state in Redis, the database's note of it, and the newest batch.
 
-    The note is read before the state: a rebuild that ends meanwhile is known as the one that was running, and a repair
-    meanwhile is noticed. If another term was begun in between, both are read again. The batch is read first, because
-    drains go on.
+    They are read in the opposite order, because drains, rebuilds and repairs go on: what Redis says may only be newer
+    than the note. If another term began in between, they are read again.
     """
-    store = Store(index.name, index.layout)
+    store = Store.of(index)
     for _ in range(2):
         newest = newest_batch(index)
         row = noted(index)
@@ -91,23 +92,15 @@ def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
 
 
 def _is_later(health: Health, row: Generation) -> bool:
-    """Return True if Redis knows a later term than the database, where terms begin: the database was restored."""
-    return int(health.term or 0) > row.term
-
-
-def _gaps(index: RankIndex) -> bool:
-    """Return True if changes may go unnoticed."""
-    try:
-        return bool(gaps(index))
-    except CaptureError:
-        return True
+    """Return True if Redis knows a later term than the database: that was restored from a backup."""
+    return health.position[0] > row.term
 
 
 def _recapture(index: RankIndex) -> bool:
-    """Put back the triggers that are missing, which leaves a mark for all members. Return true if there were any."""
+    """Restore missing triggers, which leaves a mark for all members. Return True if there were any."""
     try:
         made = restore(index)
-    except CaptureError as error:  # what marks there are can be worked off still
+    except CaptureError as error:  # existing marks can still be worked off
         logger.error("Index %r: %s. %s", index.name, Verdict.UNCAPTURED.value, error)
         return False
     if made:
@@ -127,7 +120,7 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
         return Verdict.FOREIGN
     if not index.declares(health.generation):
         return Verdict.CHANGED
-    if health.behind == "rebuild":  # whatever has happened since
+    if health.behind == "rebuild":
         return Verdict.LOST
     if health.intact == "0":
         return Verdict.EVICTED
@@ -138,12 +131,11 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
 
 
 def repair(index: RankIndex, *, look: bool = True) -> Verdict:
-    """Do what it takes for draining to make the index right. Returns the worst that was found of its parts.
+    """Repair the index as far as needed for a drain to complete it. Return the worst verdict on its parts.
 
-    A server loses the newest of its writes and never one from the middle, and nothing of the terms before its own: so
-    of the marks that were worked off, only those wait again whose term and version lie beyond its own. Where that is
-    not enough the part is rebuilt, unless a rebuild is running already. ``look``: at the triggers, too, before rows
-    are read. Raises ``IndexUnavailable`` where no part can be reached.
+    A server that lost its newest writes has their marks replayed; if that is not enough the part is rebuilt, unless a
+    rebuild is already running. ``look``: check the triggers, too. Raises ``IndexUnavailable`` if no part can be
+    reached.
     """
     recaptured = look and _recapture(index)
     reach = Reach(index)
@@ -153,15 +145,15 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
         rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or reach.failed or Verdict.BUILDING in verdicts.values()):
-        unlink_other_shards(index)  # where shards were built one by one, or one of them could not be reached
+        unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
     for verdict in wrong:
         repaired.send(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
 
 
 def _repair_part(part: RankIndex) -> Verdict:
-    """Repair one part, if that doesn't take a rebuild. Returns what was found."""
-    store, using = Store(part.name, part.layout, part.rule), part.get_using()
+    """Repair one part, if that doesn't take a rebuild. Return the verdict before."""
+    store = Store.of(part)
     health, row, newest = _look(part)
     verdict = _examine(part, health, row, newest)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(part, store):
@@ -170,9 +162,8 @@ def _repair_part(part: RankIndex) -> Verdict:
         return verdict
     logger.warning("Index %r: %s", part.name, verdict.value)
     if verdict is Verdict.UNNOTED:
-        Generation.objects.using(using).filter(index=part.name, building=health.generation).update(
-            generation=health.generation, building=""
-        )
+        rows = Generation.objects.using(part.get_using()).filter(index=part.name, building=health.generation)
+        rows.update(generation=health.generation, building="")
     elif verdict is Verdict.RESTARTED:
         accept_server(part, store, health, row)
     return verdict

@@ -11,22 +11,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from ..index import RankIndex
 from ..models import Job
 from .health import Verdict
 from .rebuild import count_rows, rebuild
 from .report import Report
 from .verify import verify
 from .watch import disconnect
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
 
@@ -39,7 +37,7 @@ _PULSE: Final = 1.0
 """Seconds between two signs of life."""
 
 _LOOK: Final = 1.0
-"""Seconds between two polls for jobs that wait."""
+"""Seconds between two polls."""
 
 _LONGEST_PAUSE: Final = 30.0
 
@@ -51,12 +49,12 @@ _KEPT: Final = 20
 
 
 def jobs_of(index: RankIndex) -> QuerySet[Job]:
-    """The jobs of ``index``, the newest first."""
+    """Return the jobs of ``index``, the newest first."""
     return Job.objects.using(index.get_using()).filter(index=index.name).order_by("-id")
 
 
 def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
-    """Return the open job of this kind, and True if there was none yet."""
+    """Return the open job of this kind, and True if it is new."""
     finished = jobs_of(index).filter(is_open=None).values_list("id", flat=True)
     jobs_of(index).filter(id__in=list(finished[_KEPT : _KEPT + 100])).delete()
     return jobs_of(index).get_or_create(
@@ -66,7 +64,7 @@ def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
 
 @contextmanager
 def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> Iterator[None]:
-    """Carry out the jobs of ``indexes``, one after the other, in a thread beside the block, until ``stop`` is set."""
+    """Carry out the jobs of ``indexes``, one after the other, in a thread, until the block ends or ``stop`` is set."""
     thread = Thread(target=_run, args=(indexes, stop), name="zrank-jobs")
     thread.start()
     try:
@@ -97,14 +95,12 @@ def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
 
 
 def take(using: str, names: Sequence[str], runner: str) -> Job | None:
-    """Take the oldest job that waits, or that its runner has left; None if there is none."""
-    left = Q(runner="") | Q(seen_at__lt=Now() - LEASE)
-    free = Job.objects.using(using).filter(left, index__in=names, is_open=True)
+    """Take the oldest job that waits, or whose runner shows no sign of life; None if there is none."""
+    free = Job.objects.using(using).filter(index__in=names, is_open=True)
+    free = free.filter(Q(runner="") | Q(seen_at__lt=Now() - LEASE))
+    taken = {"runner": runner, "seen_at": Now(), "attempts": F("attempts") + 1, "done": 0, "total": None}
     for job in free.order_by("id"):
-        mine = free.filter(pk=job.pk).update(
-            runner=runner, seen_at=Now(), attempts=F("attempts") + 1, done=0, total=None
-        )
-        if mine:
+        if free.filter(pk=job.pk).update(**taken):
             job.refresh_from_db(using=using)
             if job.attempts <= _ATTEMPTS:
                 return job
@@ -113,7 +109,7 @@ def take(using: str, names: Sequence[str], runner: str) -> Job | None:
 
 
 class _Stopped(Exception):
-    """The process is to end, or another one has taken the job."""
+    """The process ends, or another one has taken the job."""
 
 
 def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
@@ -158,7 +154,7 @@ def _mine(job: Job) -> QuerySet[Job]:
 
 
 def _hand_back(job: Job) -> None:
-    """Let the next process take the job at once, if it is still this one's. An orderly stop is no attempt."""
+    """Let the next process take the job at once, unless it has. An orderly stop doesn't count as an attempt."""
     _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
 
 
@@ -167,9 +163,11 @@ def _finish(job: Job, **result: object) -> None:
 
 
 class _Progress:
-    """Counts rows, and writes the count once a second as a sign of life: from a thread of its own, because a query may
-    take long to return its first row, and MySQL's connection can't be used while rows come from it. For the same reason
-    this thread hands the job back when the process is to end: it may be killed before the query returns."""
+    """Counts rows, and writes the count once a second as a sign of life.
+
+    It has a thread of its own, because a query may take long to return its first row, and MySQL's connection can't be
+    used while rows come from it. For the same reason this thread hands the job back when the process ends.
+    """
 
     def __init__(self, job: Job, stop: Event) -> None:
         self.job, self.stop = job, stop
@@ -202,7 +200,7 @@ class _Progress:
                         return _hand_back(self.job)
                     kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                     self.is_mine = bool(kept)
-                except Exception as error:  # noqa: BLE001 - silent, it would lose the job to another process
+                except Exception as error:  # noqa: BLE001 - without a sign of life, another process takes the job
                     logger.debug("%s: no sign of life. %s", self.job, error)
                     disconnect(using)
         finally:

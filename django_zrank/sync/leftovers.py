@@ -16,7 +16,7 @@ from .triggers import drop
 __all__ = ["Leftover", "find_leftovers", "prune"]
 
 _KEYS: Final = 500
-"""Keys of one SCAN or UNLINK: a fraction of a millisecond of the server's time, whatever the keys hold."""
+"""Keys of one SCAN or UNLINK, which takes the server a fraction of a millisecond."""
 
 _TABLES: Final[dict[str, Any]] = {
     "marks": Mark,
@@ -24,7 +24,7 @@ _TABLES: Final[dict[str, Any]] = {
     "jobs": Job,
     "generations": Generation,
 }
-"""Generations come last: by them, the index is found."""
+"""Generations come last, because leftovers are found by them."""
 
 _ROWS: Final = 500
 """Rows that one statement deletes."""
@@ -37,23 +37,21 @@ class Leftover:
     index: str
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By the alias of a database, how many ``triggers``, ``marks``, ``batches``, ``jobs`` and ``generations``."""
+    """Numbers of ``triggers``, ``marks``, ``batches``, ``jobs`` and ``generations``, by the alias of the database."""
 
     keys: int = 0
     """The number of keys in Redis."""
 
     foreign: bool = False
-    """Redis holds a build of that name that no database here knows: perhaps another project's. Its keys are left."""
+    """True if no database here knows the build in Redis, perhaps another project's. Its keys are kept."""
 
     pending: int = 0
-    """The number of members whose scores in Redis are in no column yet. All is left."""
+    """The number of members whose scores in Redis are in no column yet. If there are any, everything is kept."""
 
 
 def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str]]:
-    """The names that rows are left of and no registered index has, with the aliases of the databases that have them.
-
-    ``databases``: the aliases to look at, by default all.
-    """
+    """Return the names in the tables of ``databases`` (aliases, by default all) that no registered index has, with the
+    aliases of the databases that have them."""
     found: dict[str, list[str]] = {}
     registered = _registered()
     for alias in _databases(connections if databases is None else databases):
@@ -67,15 +65,14 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
 
 
 def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftover:
-    """Remove what an index called ``name`` has left: its keys in Redis, its triggers and rows in every database.
+    """Remove the remains of an index called ``name``: its keys in Redis, its triggers and rows in every database.
 
-    Keys of a build that no database here knows are left, unless ``foreign``: another project may share the server
-    and the prefix. If scores that began in Redis are in no column yet, nothing is removed, unless ``foreign``.
-    ``dry_run``: only count. In pieces: neither Redis nor a writer of marks waits for it. Killed anywhere, it can be run
-    again: the generations, by which the index is found, go last.
+    Keys of a build that no database here knows are kept, because another project may share the server and the prefix;
+    and nothing is removed while scores that began in Redis are in no column yet. ``foreign`` removes both. ``dry_run``:
+    only count. Rows and keys are deleted in small pieces. If it is killed, it can be run again.
 
     Raises :exc:`~django_zrank.IndexUnavailable`, :exc:`~django_zrank.exceptions.CaptureError`, and ``ValueError``
-    where an index of this name is registered.
+    if an index of this name is registered.
     """
     if name in _registered():
         raise ValueError(f"The index {name!r} is registered.")
@@ -89,7 +86,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if foreign or not left.foreign:
         for keys in store.scan_keys(_KEYS):
             left.keys += len(keys) if dry_run else store.unlink(keys)
-    for alias in aliases:  # before the rows: they go on writing marks
+    for alias in aliases:  # before the rows, because triggers write marks
         if triggers := drop(alias, [name], dry_run=dry_run).dropped:
             left.rows.setdefault(alias, {})["triggers"] = len(triggers)
     for what, model in _TABLES.items():
@@ -101,13 +98,12 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
 
 
 def _registered() -> set[str]:
-    """The names of all indexes, and of their shards."""
-    indexes = registry.all()
-    return {index.name for index in indexes} | {part.name for index in indexes for part in index.parts}
+    """Return the names of all indexes, and of their shards."""
+    return {part.name for index in registry.all() for part in (index, *index.parts)}
 
 
 def _databases(aliases: Iterable[str]) -> Iterator[str]:
-    """Those of ``aliases`` whose databases have the app's tables."""
+    """Yield those of ``aliases`` whose databases have the app's tables."""
     for alias in aliases:
         if router.allow_migrate_model(alias, Mark):
             connection = connections[alias]
@@ -117,7 +113,7 @@ def _databases(aliases: Iterable[str]) -> Iterator[str]:
 
 
 def _known_builds(name: str, aliases: Iterable[str]) -> set[str]:
-    """The generations that databases note for an index."""
+    """Return the generations that databases note for an index."""
     known: set[str] = set()
     for alias in aliases:
         noted = Generation.objects.using(alias).filter(index=name)
@@ -126,12 +122,9 @@ def _known_builds(name: str, aliases: Iterable[str]) -> set[str]:
 
 
 def _delete(rows: Any) -> int:
-    """Delete rows by their keys, a few at a time. Returns how many there were."""
-    deleted, last = 0, None
-    while True:
-        after = rows.order_by("pk") if last is None else rows.order_by("pk").filter(pk__gt=last)
-        pks = list(after.values_list("pk", flat=True)[:_ROWS])
-        if not pks:
-            return deleted
+    """Delete rows by their keys, a few at a time. Return their number."""
+    deleted, rest = 0, rows.order_by("pk")
+    while pks := list(rest.values_list("pk", flat=True)[:_ROWS]):
         deleted += rows.filter(pk__in=pks)._raw_delete(rows.db)
-        last = pks[-1]
+        rest = rows.order_by("pk").filter(pk__gt=pks[-1])
+    return deleted

@@ -1,4 +1,4 @@
-"""The life of marks: they wait, are deleted, and wait again if Redis has lost the writes that they led to."""
+"""Marks: they wait, are deleted, and wait again if Redis has lost the writes that they led to."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Now
 
+from ..index import RankIndex
 from ..models import Batch, Generation, Mark
 from .patience import PATIENCE, Busy, briefly
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
-    from .push import Written
+from .push import Written
 
 __all__ = [
     "Seen",
@@ -41,13 +39,13 @@ Seen = tuple[int, str | None, str | None]
 
 
 def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
-    """The marks of ``index`` that wait."""
+    """Return the marks of ``index`` that wait."""
     return Mark.objects.using(index.get_using()).filter(index=index.whole.name)
 
 
 def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybody: bool = True) -> list[Seen]:
-    """The first marks beyond the id ``after`` that wait, up to the id ``until`` and ``limit`` of them; without
-    ``everybody``, none that is for all members."""
+    """Return the first ``limit`` marks with ids beyond ``after``, up to ``until``; without ``everybody``, none that is
+    for all members."""
     marks = waiting_marks(index).filter(id__gt=after, id__lte=until)
     if not everybody:
         marks = marks.filter(member__isnull=False)
@@ -55,20 +53,21 @@ def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybod
     connection = connections[index.get_using()]
     if connection.vendor != "postgresql":
         return list(first)
-    # What is known of a table that fills and empties all the time is wrong: few marks are believed to be of an index,
-    # and each batch would read the whole table and sort them, in place of beginning where the last one ended.
+    # The table's statistics are wrong, because it fills and empties all the time: PostgreSQL would expect few marks of
+    # an index, and read and sort the whole table for each batch.
     with transaction.atomic(connection.alias), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_sort = off")
         return list(first)
 
 
 def newest_mark(index: RankIndex) -> int:
-    """The highest id of the marks that wait, of any index: what is committed later may yet have a lower one."""
-    return _newest_id(index)
+    """Return the highest id of a mark of any index. A mark that is committed later may have a lower one."""
+    newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
+    return newest or 0
 
 
 def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
-    """The ids of the marks that wait, up to ``limit`` of them, the first ones first: 8 bytes each."""
+    """Return the ids of the first ``limit`` marks that wait, 8 bytes each."""
     ids = waiting_marks(index).order_by("id").values_list("id", flat=True)[:limit]
     return array("q", ids.iterator())
 
@@ -79,13 +78,13 @@ class Worked(NamedTuple):
     marks: Sequence[Seen]
 
     parts: Collection[RankIndex]
-    """All parts that they led to; in each the members were written."""
+    """The parts that they led to, and to which the members were written."""
 
     others: Sequence[str] = ()
-    """Members that they led to in parts that are away: to wait on, by marks of their own."""
+    """Members in parts that can't be reached: new marks are left for them."""
 
     outdated: Collection[RankIndex] = ()
-    """Parts that are away, all of whose members they led to: to be rebuilt."""
+    """Parts that can't be reached, and must be rebuilt."""
 
 
 def unmark(
@@ -95,14 +94,14 @@ def unmark(
     *,
     patience: float = PATIENCE,
 ) -> list[Worked]:
-    """Take away marks that were worked off by what was ``written`` to parts, and keep what they said: a batch for each
-    part that they led to. Returns those of ``worked`` that are settled.
+    """Delete marks that were worked off by what was ``written`` to parts, and keep their contents as a batch of each
+    part that they led to. Return those of ``worked`` that are settled.
 
-    Not so, with nothing changed, where the database knows of another build or term by now: a write to a server that
-    was cut off and replaced must not take away a mark that its successor needs. The rows of the generations are locked:
-    either ``replay()`` finds the batch, or this finds that row changed, and the marks wait on.
+    This is the fence. If the database notes another build or term by now, a mark waits on: the server that was written
+    to may have been replaced by one that needs it. The rows of the generations are locked, so that either ``replay()``
+    finds the batch, or this finds the row changed.
 
-    Raises :exc:`~django_zrank.sync.patience.Busy` where somebody else keeps one locked.
+    Raises :exc:`~django_zrank.sync.patience.Busy` if a row stays locked.
     """
     using = index.get_using()
     concerned = {part for one in worked for part in one.parts}
@@ -114,7 +113,7 @@ def unmark(
             if part in concerned and _lock(part, written[part].generation, written[part].term)
         }
         settled = [one for one in worked if locked.issuperset(one.parts)]
-        # Those that another drain has taken away since are in a batch of its own, and may well be in this one too.
+        # Marks that another drain has deleted meanwhile may be in both batches.
         ids = [pk for one in settled for pk, _, _ in one.marks]
         if not sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
             return settled
@@ -126,21 +125,18 @@ def unmark(
             Batch(index=part.name, term=written[part].term, version=written[part].version, marks=list(marks))
             for part, marks in said.items()
         )
-        # The database knows no build of these any more.
-        outdated = {part.name for one in settled for part in one.outdated}
-        if outdated:
+        if outdated := {part.name for one in settled for part in one.outdated}:
             Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
-        others = [Mark(index=index.name, member=text) for one in settled for text in one.others]
-        if others:
-            Mark.objects.using(using).bulk_create(others, batch_size=_CHUNK)
+        others = (Mark(index=index.name, member=text) for one in settled for text in one.others)
+        Mark.objects.using(using).bulk_create(others, batch_size=_CHUNK)
         return settled
 
     return briefly(using, work, patience=patience)
 
 
 def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tuple[str, int]]) -> None:
-    """Delete marks that were seen before the generations of all parts were begun, and keep no batch of them: a server
-    that holds one has what they led to, and one that has lost it is rebuilt. Those that others keep locked are drained.
+    """Delete marks that were seen before a build of all parts began, without a batch: the build contains what they led
+    to, and a server that has lost it is rebuilt. If rows are locked, the marks are left to a drain.
 
     ``builds``: the generation of each part, and the term under which it was built."""
     using = index.get_using()
@@ -157,13 +153,12 @@ def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tupl
 
 
 def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
-    """Begin the term of a server that has what was written up to ``position``, a term and a version: let marks wait
-    again, under new ids, that were worked off by a write beyond it. Returns how many, or 1 where those of an earlier
-    replay still wait.
+    """Begin the term of a server that has what was written up to ``position``, a term and a version. Marks that were
+    worked off by a write beyond it wait again, under new ids: what this server has lost, and what was written in
+    histories that were abandoned for its own.
 
-    That is whatever any history took that was abandoned for this one, and what this one has lost of its own. None, with
-    nothing changed, where the database knows of another build or term than was ``noted``, or where batches beyond the
-    position were deleted.
+    Return the number of these marks, or 1 if marks of an earlier replay still wait. Return None, with nothing changed,
+    if the database notes another build or term than ``noted``, or if batches beyond the position were deleted.
     """
     using = index.get_using()
     term, version = position
@@ -177,19 +172,20 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
     def work() -> int | None:
         if not row.filter(kept).update(term=noted.term + 1, server=server):
             return None
-        # An unfinished replay goes on: what it set waiting is part of this one.
+        # An unfinished replay becomes part of this one.
         unfinished = waiting_marks(index).filter(id__range=(noted.replayed_from, noted.replayed_to)).exists()
-        before = _newest_id(index)
+        before = newest_mark(index)
         number = 0
         for batch in lost.iterator(chunk_size=20):
             marks = [Mark(index=index.whole.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
-        # Flushes are told by their numbers: whatever server comes next may lack them, too.
+        # Batches of flushes are kept: the next server may lack them, too.
         lost.filter(flush=None)._raw_delete(using)
         if number:
             Generation.objects.using(using).filter(index=index.name).update(
-                replayed_from=noted.replayed_from if unfinished else before + 1, replayed_to=_newest_id(index)
+                replayed_from=noted.replayed_from if unfinished else before + 1,
+                replayed_to=newest_mark(index),
             )
         return number or int(unfinished)
 
@@ -197,14 +193,14 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
 
 
 def replayed_marks(index: RankIndex) -> QuerySet[Mark]:
-    """The marks that wait among those that the last replay has set waiting."""
+    """Return the marks of the last replay that still wait."""
     noted = Generation.objects.using(index.get_using()).filter(index=index.name).first()
     bounds = (noted.replayed_from, noted.replayed_to) if noted else (0, 0)
     return waiting_marks(index).filter(id__range=bounds)
 
 
 def forget_batches(index: RankIndex, seconds: float) -> None:
-    """Delete the batches that are older than so many seconds, by the database's clock."""
+    """Delete the batches that are older than ``seconds`` by the database's clock."""
     using = index.get_using()
     old = Batch.objects.using(using).filter(index=index.name, at__lt=Now() - timedelta(seconds=seconds))
     newest = old.order_by("term", "version").values_list("term", "version").last()
@@ -219,7 +215,7 @@ def forget_batches(index: RankIndex, seconds: float) -> None:
             return
         purged_term, purged = max((noted.purged_term, noted.purged), newest)
         row.update(purged_term=purged_term, purged=purged)
-        # Another server may have been accepted since: what is kept are the newest ones, by term and version.
+        # By term and version, not by age: another server may have been accepted since.
         gone = Q(term__lt=term) | Q(term=term, version__lte=version)
         Batch.objects.using(using).filter(gone, index=index.name)._raw_delete(using)
 
@@ -227,14 +223,9 @@ def forget_batches(index: RankIndex, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def _newest_id(index: RankIndex) -> int:
-    newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
-    return newest or 0
-
-
 def _lock(index: RankIndex, generation: str, term: int) -> bool:
-    """Lock the row of the generation until the transaction ends; fail where it is locked. Return true if it is of this
-    build, under this term."""
+    """Lock the row of the generation until the transaction ends, without waiting. Return True if it notes this build
+    under this term."""
     using = index.get_using()
     noted = Generation.objects.using(using).filter(index=index.name)
     if _can_refuse(using):
@@ -248,18 +239,17 @@ def _can_refuse(using: str) -> bool:
 
 
 def _delete(using: str, ids: Collection[int]) -> int:
-    """Delete the marks of these ids, and wait for no other. Returns how many there were."""
+    """Delete the marks with these ids, without waiting for any other. Return their number."""
     connection = connections[using]
     table = connection.ops.quote_name(Mark._meta.db_table)
     parameters: list[Any]
     if connection.vendor == "postgresql":
-        # One parameter: to bind a thousand takes longer than to delete. Only the ends may be looked up by the key:
-        # to look up each of so many is believed to cost more than to read the whole table.
+        # One array, because binding a thousand parameters takes longer than deleting. A range of the key, because
+        # PostgreSQL would rather read the whole table than look up each of so many ids.
         sql = f"DELETE FROM {table} WHERE id BETWEEN %s AND %s AND id + 0 = ANY(%s::bigint[])"  # noqa: S608
         parameters = [min(ids), max(ids), f"{{{','.join(map(str, ids))}}}"]
     elif connection.vendor == "mysql":
-        # Where most of a table goes, InnoDB would rather read it from end to end, and wait for every mark whose
-        # writer has not committed yet. A join looks each up by its key.
+        # A join looks up each id. With IN, InnoDB may scan the table, and wait for marks that are not committed yet.
         union = " UNION ALL ".join(["SELECT %s AS id", *["SELECT %s"] * (len(ids) - 1)])
         sql, parameters = f"DELETE m FROM ({union}) x STRAIGHT_JOIN {table} m ON m.id = x.id", list(ids)
     else:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import Migration
 from django.db.migrations.operations import RunPython, SeparateDatabaseAndState
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
 
 from ..models import Mark
 from .dialects import DIALECTS
 from .triggers import captured, install, release, sharing
-
-if TYPE_CHECKING:
-    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-    from django.db.migrations import Migration
-    from django.db.migrations.operations.base import Operation
-    from django.db.migrations.state import ProjectState
 
 __all__ = ["guard", "renew"]
 

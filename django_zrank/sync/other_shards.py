@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django.db import connections
 from django.db.models import F, QuerySet
 
 from ..exceptions import Busy, IndexUnavailable
+from ..index import RankIndex
 from ..models import Batch, Generation
 from ..notes import RETIRED, is_accepted, noted
 from ..store import Store
 from .flush import flush, write_scores
 from .terms import accept_server
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["retire_other_shards", "unlink_other_shards"]
 
@@ -58,7 +56,7 @@ def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
 
 
 def _unlink(part: RankIndex) -> None:
-    store = Store(part.name, part.layout, part.rule)
+    store = Store.of(part)
     if not connections[part.get_using()].in_atomic_block:
         if store.builds():
             health, row = store.check_health(), noted(part)

@@ -1,4 +1,4 @@
-"""Pushes: members are written to Redis as the writer database holds them at this moment."""
+"""Pushes: members are written to Redis as the writer database has them now."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import connections
 
 from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..index import RankIndex
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
 from .reach import Reach, is_suspended, resume, suspend
 from .seen import carry_touches, write_seen
 from .transactions import is_open
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
 
@@ -31,15 +29,14 @@ _BATCH: Final = 1000
 _UNRANKED: Final = (None, b"")
 
 _ATTEMPTS: Final = 10
-"""The number of times that a write is tried while rebuilds begin and end."""
+"""The most attempts at a write while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""After two refusals a newer write has won. The write that refused attempt 2 replaced the one that refused
-attempt 1, so its token, and its row after that, were taken when the change was committed: it has the change."""
+"""After two refusals a newer write has won, which read its row after the change was committed (see docs/sync.md)."""
 
 
 class Written(NamedTuple):
-    """The state under which a part was written to, to be compared with what the database notes."""
+    """The state under which a part was written to, for the fence: the database must note the same."""
 
     generation: str
     term: int
@@ -55,19 +52,18 @@ class Pushed(NamedTuple):
     """The parts to which all of their members were written."""
 
     astray: set[RankIndex]
-    """The parts of members whose key the database spells differently from the one that was given."""
+    """The parts of members whose key was given in another spelling than the database's."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
-    """Write the members ``pks`` as the database holds them; those that aren't ranked are removed.
+    """Write the members ``pks`` as the database has them; those that aren't ranked are removed.
 
-    The order is what makes it right: a token, the version of the newest write, is known before the rows are read, and
-    Redis refuses a member that was written since: it is read once more. So of two writes of one member, the later one
-    has read later than the other was written. After two refusals a newer write has won (see ``_REFUSALS``).
+    A token, the version of the newest write, is taken before the rows are read. Redis refuses a member that was written
+    since (compare and set), and its row is read once more.
 
-    Raises where no part could be written to: :exc:`~django_zrank.IndexUnavailable`, and
-    :exc:`~django_zrank.exceptions.IndexUnhealthy` where Redis holds a build that the database doesn't know. And
-    :exc:`~django_zrank.exceptions.Busy` where a touch could not be carried.
+    Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
+    :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis; and
+    :exc:`~django_zrank.exceptions.Busy` if a touch could not be written.
     """
     reach = Reach(index)
     pushed = write(reach, pks)
@@ -77,8 +73,8 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
 
 
 def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> Pushed:
-    """Push to the parts that can be reached. ``also``: parts to write to without a member, because ``unmark()`` needs a
-    version; by default the first one if there are no members at all."""
+    """Push to the parts that can be reached. ``also``: parts to write to even without members, because ``unmark()``
+    needs a version; by default the first one, if there are no members at all."""
     index, pks = reach.index, list(pks)
     push, also = _Push(reach), also or (() if pks else index.parts[:1])
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
@@ -90,20 +86,20 @@ def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> P
 
 
 class _Push:
-    """One push. Rows are read once for all parts, after the tokens of those that they may belong to."""
+    """One push. Rows are read once for all parts, after the tokens of their parts are taken."""
 
     def __init__(self, reach: Reach) -> None:
         self.reach, self.index = reach, reach.index
-        self.stores = {part: Store(part.name, part.layout, part.rule) for part in self.index.parts}
+        self.stores = {part: Store.of(part) for part in self.index.parts}
 
         self.epochs: dict[RankIndex, Epoch] = {}
-        """Of the next write of each part: its token is the version of the last one."""
+        """The epoch of the next write of each part: its token is the version of the last one."""
 
         self.written: dict[RankIndex, Written] = {}
         self.astray: set[RankIndex] = set()
 
         self.gone: dict[RankIndex, set[str]] = {}
-        """Members of one batch that aren't ranked, of an index whose members can be touched."""
+        """Members of the batch that aren't ranked, if the index has touches."""
 
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
         """Write one batch."""
@@ -111,8 +107,8 @@ class _Push:
         for part in also:
             todo.setdefault(part, [])
         self.run(todo)
-        # A touch that came before its removal may have returned: its column gets that, and it is ranked again. One that
-        # comes later finds it missing, and wakes it.
+        # A touch since the rows were read found its member ranked: write it to the column, and rank the member again.
+        # A touch after the removal finds it missing, and ranks it again by itself.
         if self.gone:
             woken = self.reach.each(
                 self.gone, lambda part: carry_touches(part, self.stores[part], self.gone[part], patience=0.0)
@@ -121,7 +117,7 @@ class _Push:
             self.gone.clear()
 
     def run(self, todo: dict[RankIndex, list[Any]]) -> None:
-        """Write members, by their parts, until all of them are written, or by others."""
+        """Write members, by their parts, until all are written here or by others."""
         refusals: dict[RankIndex, int] = defaultdict(int)
         reach = self.reach
         for _ in range(_ATTEMPTS):
@@ -141,7 +137,7 @@ class _Push:
     def attempt(
         self, todo: dict[RankIndex, list[Any]], refusals: dict[RankIndex, int]
     ) -> dict[RankIndex, list[Any]]:
-        """Read and write members once. Returns those to be read again."""
+        """Read and write members once. Return those to be read again."""
         index, stores = self.index, self.stores
         pks = list(chain.from_iterable(todo.values()))
         changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
@@ -151,7 +147,7 @@ class _Push:
             own = changes.get(part, [])
             epoch = self.epochs.get(part)
             result = epoch and stores[part].apply_changes(epoch, own)
-            # No token was taken before, or another generation is live by now.
+            # No token was taken yet, or another generation is live by now.
             if epoch is None or result is None:
                 self.epochs.pop(part, None)
                 refusals[part] = 0
@@ -178,8 +174,8 @@ class _Push:
 def begin(index: RankIndex, store: Store) -> Epoch:
     """Return the epoch of a write whose rows are about to be read.
 
-    A write is accepted only where the database knows the build in Redis, and has accepted its server: else a test, or a
-    staging system with a copy of the settings, would write into the index of another database.
+    The database must know the build in Redis, and have accepted its server: otherwise a test, or a staging system with
+    a copy of the settings, would write into the index of another database.
     """
     epoch = store.begin_write()
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
@@ -193,13 +189,14 @@ def begin(index: RankIndex, store: Store) -> Epoch:
 
 
 def forget(index: RankIndex) -> None:
-    """Let the next push to a part that was rebuilt ask the database again."""
+    """Let the next push to a part that was rebuilt read its queryset and its note again."""
     rows.forget(index.whole)
     notes.forget(index)
 
 
 def try_push(index: RankIndex, pks: set[Any]) -> bool:
-    """Push, except to servers whose breaker is open. Failures of Redis are logged and signalled, never raised."""
+    """Push, except to parts whose breaker is open. Return True if any part was written to. Redis's failures are logged
+    and signalled, never raised."""
     asked = {part: own for part, own in index.split(pks, index.to_text).items() if not is_suspended(part)}
     if not asked:
         return False
@@ -222,17 +219,15 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
 
 
 def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple[str, Number | None, bytes]]:
-    """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it. ``stores``
-    of all parts, which the members are to be written to, learn what was flushed."""
+    """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
+    in ``stores``, those of all parts, what was flushed."""
     pks = list(pks)
-    found: Iterable[Sequence[Any]] = rows.select_among(index, pks)
     for store in stores:
         store.flushed = None
-    if stores:
-        found = rows.note_flush(index, stores, found)
+    found = rows.note_flush(index, stores, rows.select_among(index, pks))
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
     for pk, score, membership in rows.encode(index, found):
-        # Where the database finds "bob" by "BOB", the member is called as it spells it.
+        # The database's spelling of the key, which may find "bob" by "BOB".
         changes[index.to_text(pk)] = score, membership
     return ((text, score, membership) for text, (score, membership) in changes.items())
 

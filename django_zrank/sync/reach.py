@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from redis.exceptions import ConnectionError, TimeoutError
 
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..index import RankIndex
 from ..store import Store
 from .breaker import Breaker, breaker
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Reach", "is_suspended", "resume", "suspend"]
 
@@ -40,7 +38,7 @@ def resume(part: RankIndex) -> None:
 
 def _server_of(part: RankIndex) -> Breaker:
     try:
-        return breaker.of(Store(part.name).node())
+        return breaker.of(Store.of(part).node())
     except IndexUnavailable:  # no node serves its slot
         return _own(part)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ..index import RankIndex
 from ..store import Number
 from .health import Verdict
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["CaptureState", "Drift", "Example", "Report"]
 

@@ -1,4 +1,4 @@
-"""Rows of the database, as what members are to be: for pushes, rebuilds and verifications alike."""
+"""Rows of the database, encoded as members: for pushes, rebuilds and verifications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import connections
@@ -28,13 +28,11 @@ from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow
 from ..exceptions import Unrankable
+from ..index import RankIndex
 from ..models import Generation
 from ..recent import Recent
 from ..store import Number, Store
 from .watched_tables import every_row
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Row", "encode", "fastest", "forget", "note_flush", "select", "select_among"]
 
@@ -44,14 +42,11 @@ Row = tuple[Any, Number, bytes]
 """The primary key of a member, its score and its membership."""
 
 
-class _Kept(local):
-    """The querysets that ``select()`` has made: to make one takes longer than to read a row.
+class _Kept(Recent[QuerySet[Any]], local):
+    """Querysets of ``select()``, because making one takes longer than reading a row.
 
-    Each thread has its own: a queryset that holds another one is changed, for a moment, by being compiled.
+    Each thread has its own: compiling a queryset with a subquery changes it for a moment.
     """
-
-    def __init__(self) -> None:
-        self.rows: Recent[QuerySet[Any]] = Recent()
 
 
 _kept = _Kept()
@@ -61,18 +56,18 @@ _NAMES: Final = 10_000
 
 
 class _Microseconds(Func):
-    """A moment of PostgreSQL as its kind counts it: to make a ``datetime`` of each takes the driver 3 µs."""
+    """A moment as PostgreSQL counts it: the driver takes 3 µs to make a ``datetime``."""
 
     template = "(EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint"
     output_field = BigIntegerField()
 
     def get_db_converters(self, connection: Any) -> list[Any]:
-        """Return no converters: Django's would call ``int()`` on an integer, for each row."""
+        """Return no converters. Django's would call ``int()`` on each integer."""
         return []
 
 
 class _AnyOf(Lookup):
-    """``IN`` with all values in one parameter: to bind thousands of them takes longer than to find the rows."""
+    """``IN`` with all values in one parameter: binding thousands takes longer than finding the rows."""
 
     lookup_name = "any_of"
     prepare_rhs = False
@@ -83,11 +78,11 @@ class _AnyOf(Lookup):
 
 
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
-    """The condition that a row is of one of these members."""
+    """Return the condition that selects the rows of these members."""
     if len(pks) == 1:
         return ("pk", pks[0])
     pk = index.model._meta.pk
-    # An array of anything else would have to be told the type of the column, to compare as that does.
+    # An array of another type would need a cast to the type of the column.
     connection = connections[index.get_using()]
     is_plain = index.has_integer_pk and pk.db_type(connection) in ("smallint", "integer", "bigint")
     if is_plain and connection.vendor == "postgresql":
@@ -96,15 +91,14 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
 
 
 def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
-    """The rows that are ranked, in this order, for ``encode()``: their primary keys, criteria and facet values.
+    """Return the ranked rows for ``encode()``, in this order: their primary keys, criteria and facet values.
 
-    Where a facet may have several values, a member has a row for each combination of them, one after the other. They
-    are joined to the model from outside: a queryset that asks for members *with a certain tag* must not hide their
-    other tags.
+    With a facet of several values, a member has consecutive rows, one for each combination. Values are joined outside
+    of the declared queryset: one that selects members *with a certain tag* must not hide their other tags.
     """
     if index.faceting.many:
         rows = every_row(index.model, index.get_using())
-        # Not pk__in: SQLite would make a table of all that are ranked first, even for one member.
+        # Not pk__in: SQLite would first list all ranked rows, even for one member.
         ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()))
         order_by = (*order_by, "pk")
     else:
@@ -114,7 +108,7 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
     columns = [fastest(index, path) for path in _columns(index)]
     if index.column is None:
         return ranked.values_list(*columns)
-    # In one statement with the rows: it tells which of the flushes of each part these contain.
+    # In the same statement, because the number tells which flushes of each part the rows contain.
     noted = Generation.objects.using(index.get_using()).values("flushed")
     flushed = {
         f"zrank_flushed_{at}": Subquery(noted.filter(index=part.name)) for at, part in enumerate(index.parts)
@@ -125,13 +119,11 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
 
 def note_flush(
     index: RankIndex, stores: Sequence[Store], rows: Iterable[Sequence[Any]]
-) -> Iterable[Sequence[Any]]:
-    """Yield ``rows`` of ``select()``, and let the ``stores`` of all parts know the last flush that was noted when they
-    were read."""
-    return rows if index.column is None else _note_flush(stores, rows)
-
-
-def _note_flush(stores: Sequence[Store], rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+) -> Iterator[Sequence[Any]]:
+    """Yield ``rows`` of ``select()``, and note in ``stores``, those of all parts, the last flush that they contain."""
+    if index.column is None:
+        yield from rows
+        return
     for row in rows:
         for store, flushed in zip(stores, row[-len(stores) :], strict=True):
             store.flushed = flushed or 0
@@ -139,21 +131,21 @@ def _note_flush(stores: Sequence[Store], rows: Iterable[Sequence[Any]]) -> Itera
 
 
 def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
-    """Those rows of ``select()`` that are of some members."""
+    """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
-    rows = _kept.rows.get(key)
+    rows = _kept.get(key)
     if rows is None:
-        rows = _kept.rows.keep(key, select(index))
+        rows = _kept.keep(key, select(index))
     return rows.filter(_among(index, pks))
 
 
 def forget(index: RankIndex) -> None:
     """Forget the queryset of ``index`` that this thread has kept."""
-    _kept.rows.forget((index, index.get_using()))
+    _kept.forget((index, index.get_using()))
 
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
-    """Yield the key, score and membership of each of ``rows``. Those that can't be ranked are logged and left out."""
+    """Yield the key, score and membership of each of ``rows``. Rows that can't be ranked are logged and skipped."""
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, may_lack_text = index.from_text, index.pk_type is None
@@ -171,13 +163,13 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
 
 
 def _columns(index: RankIndex) -> list[str]:
-    """Return the columns to read of each row. A path that is both a criterion and a facet is read once."""
+    """Return the columns to read, each once."""
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 
 def fastest(index: RankIndex, path: str) -> str | _Microseconds:
-    """Return what is read fastest of a column: of a moment, perhaps its microseconds. A primary key is read as it is,
-    since it names the member."""
+    """Return the expression by which a column is read fastest: for a moment on PostgreSQL, its microseconds. A primary
+    key is read as it is, because it names the member."""
     if path == "pk" or connections[index.get_using()].vendor != "postgresql" or not settings.USE_TZ:
         return path
     *_, field = follow(index.model, path)
@@ -185,19 +177,17 @@ def fastest(index: RankIndex, path: str) -> str | _Microseconds:
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function from a row to its values at ``paths``."""
-    first = columns.index(paths[0]) if paths else 0
-    end = first + len(paths)
-    if list(paths) == list(columns[first:end]):  # nearly always, and fastest
-        return itemgetter(slice(first, end))
+    """Return a function from a row to its values at ``paths``."""
     at = [columns.index(path) for path in paths]
+    if at == list(range(at[0], at[0] + len(at))):  # nearly always, and fastest
+        return itemgetter(slice(at[0], at[0] + len(at)))
     return lambda row: [row[position] for position in at]
 
 
 def _name(
     index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
 ) -> Iterator[tuple[Sequence[Any], bytes]]:
-    """A row of each member, with the names of its facet rankings as a membership has them."""
+    """Yield a row of each member, with the names of its facet rankings as in its membership."""
     facets, paths = index.faceting, index.faceting.paths
     values = _pick(columns, paths)
 

@@ -1,11 +1,11 @@
-"""The column that tells when a row was last seen: written after touches."""
+"""Writes to the column that tells when a row was last seen."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import DataError, IntegrityError, connections
@@ -13,13 +13,11 @@ from django.db.models import Case, F, Q, Value, When
 from django.utils import timezone
 
 from ..codec.awake import MOMENT, TimeAgo
+from ..index import RankIndex
 from ..members import batched
 from ..store import Store
 from .patience import PATIENCE, briefly
 from .watched_tables import every_row
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["carry_touches", "write_seen"]
 
@@ -37,11 +35,11 @@ _NOW: Final = timedelta(0)
 def carry_touches(
     index: RankIndex, store: Store, members: Iterable[str], *, patience: float = PATIENCE
 ) -> list[str]:
-    """Write the touches of members to their column, and settle them. Returns the members that had been touched.
+    """Write the touches of members to their column, and settle them. Return the members that had been touched.
 
     Raises as ``write_seen()`` does.
     """
-    touched = store.read_touches(list(members))
+    touched = store.read_touches(list(members)) if index.seen_field else {}
     for chunk in map(dict, batched(touched.items(), _BATCH)):
         write_seen(index, {index.from_text(text): time for text, time in chunk.items()}, patience=patience)
         store.settle_touches(chunk, chunk, index.awake.rest)  # type: ignore[union-attr]
@@ -49,25 +47,21 @@ def carry_touches(
 
 
 def write_seen(index: RankIndex, times: Mapping[Any, int | None], *, patience: float = PATIENCE) -> None:
-    """Write when rows, by their primary keys, were seen, in microseconds; None is now, by the database's clock.
+    """Write the times at which rows, by their primary keys, were seen: in microseconds, None for the database's now.
 
-    A row that was seen later keeps that: so what is written twice, or late, does no harm. What the database refuses, by
-    a constraint, is logged and given up: it would keep all others waiting.
+    A later time in the column is kept, so a time may be written twice, or late. What a constraint of the database
+    refuses is logged, and lost: otherwise all others would wait for it.
 
-    Raises :exc:`~django_zrank.exceptions.Busy` where others keep rows locked for longer than ``patience`` seconds.
+    Raises :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer than ``patience`` seconds.
     """
     for chunk in map(dict, batched(times.items(), _STATEMENT)):
         try:
             _update(index, chunk, patience)
         except (DataError, IntegrityError) as error:
             if len(chunk) == 1:
-                logger.error(
-                    "Index %r: the database refuses the time of %s: %s",
-                    index.name,
-                    *chunk,
-                    error,
-                )
-            for pk, time in chunk.items() if len(chunk) > 1 else ():
+                logger.error("Index %r: the database refuses the time of %s: %s", index.name, *chunk, error)
+                continue
+            for pk, time in chunk.items():
                 write_seen(index, {pk: time}, patience=patience)
 
 
@@ -86,7 +80,7 @@ def _update(index: RankIndex, chunk: Mapping[Any, int | None], patience: float) 
 
     def work() -> None:
         if connections[using].features.has_select_for_update_nowait:
-            # Nobody waits for a lock of somebody who may have been stopped, nor in a deadlock.
+            # Don't wait for a lock whose holder may have been stopped, nor in a deadlock.
             list(rows.select_for_update(nowait=True).values_list("pk"))
         rows.update(**{name: Case(*later, default=F(name))})
 
@@ -94,6 +88,6 @@ def _update(index: RankIndex, chunk: Mapping[Any, int | None], patience: float) 
 
 
 def _from_redis(time: int) -> datetime:
-    """A time of Redis's clock, as columns hold times: without time zones, those are local."""
+    """Convert a time of Redis's clock to a column's: local time if ``USE_TZ`` is off."""
     moment = MOMENT.value(time)
     return moment if settings.USE_TZ else timezone.make_naive(moment.replace(tzinfo=UTC))

@@ -7,19 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.apps import apps
 from django.db import models
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
 
 from ..conf import get_settings
+from ..index import RankIndex
 from ..registry import registry
 from .touched import Route, Touched
 from .watched_tables import WatchedTable, every_row, watched_tables
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["connect", "connect_all", "disable_sync", "disconnect"]
 

@@ -1,4 +1,4 @@
-"""Subqueries of a queryset: those that read only the row itself, and those that read others."""
+"""Subqueries of a queryset: those that read the row itself, and those that read other rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["nodes", "own_rows", "tables_of_others", "walk"]
 
 
 def nodes(query: Query) -> Iterator[Any]:
-    """Every expression in the filters and columns of ``query``. Subqueries are named, not entered."""
+    """Yield every expression in the filters and columns of ``query``, without entering subqueries."""
     pending: list[Any] = [query.where, *query.select, *query.annotation_select.values()]
     joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
     pending.extend(join.filtered_relation.resolved_condition for join in joins if join.filtered_relation)
@@ -23,7 +23,7 @@ def nodes(query: Query) -> Iterator[Any]:
 
 
 def walk(pending: list[Any]) -> Iterator[Any]:
-    """Every expression in ``pending``, each before its parts."""
+    """Yield every expression in ``pending``, each before its parts."""
     while pending:
         node = pending.pop()
         if node is None:
@@ -36,8 +36,7 @@ def walk(pending: list[Any]) -> Iterator[Any]:
 
 
 def own_rows(query: Query) -> Iterator[Query]:
-    """``query``, and the queries in it that read each row of it by its primary key: what they read can be told as
-    if it were joined."""
+    """Yield ``query``, and its subqueries that find its own rows by their primary key: they are watched like joins."""
     pending = [query]
     while pending:
         query = pending.pop()
@@ -46,7 +45,7 @@ def own_rows(query: Query) -> Iterator[Query]:
 
 
 def tables_of_others(queries: Iterable[Query]) -> set[str]:
-    """The tables of which ``queries`` read rows that nothing joins to the row in question."""
+    """Return the tables that ``queries`` read without a join to their own rows."""
     tables: set[str] = set()
     pending: list[Query] = []
     for query in queries:
@@ -65,7 +64,7 @@ def tables_of_others(queries: Iterable[Query]) -> set[str]:
 
 
 def _split(query: Query) -> tuple[list[Query], list[Query]]:
-    """The subqueries of ``query`` that read its own rows, and the others."""
+    """Return the subqueries of ``query`` that read its own rows, and the others."""
     own: list[Query] = []
     others: list[Query] = []
     for node in nodes(query):
@@ -85,7 +84,7 @@ def _query_of(node: Any) -> Query | None:
 
 
 def _is_pk(node: Any, query: Query) -> bool:
-    """Return True if an expression is the primary key of the rows of ``query``."""
+    """Return True if an expression is the primary key of ``query``'s model."""
     return isinstance(node, Col) and node.target.primary_key and node.alias == query.get_initial_alias()
 
 
@@ -96,18 +95,14 @@ def _reads_same_model(inner: Query, outer: Query) -> bool:
 
 
 def _selects_pk(inner: Query, outer: Query) -> bool:
-    """``pk__in=`` rows of the same model, each found by its own primary key."""
+    """Return True for the subquery in ``pk__in=Model.objects.filter(…)``, of the same model."""
     plain = not (inner.is_sliced or inner.distinct_fields or inner.annotation_select)
-    return (
-        _reads_same_model(inner, outer)
-        and plain
-        and len(inner.select) == 1
-        and _is_pk(inner.select[0], inner)
-    )
+    pks = [_is_pk(one, inner) for one in inner.select]
+    return _reads_same_model(inner, outer) and plain and pks == [True]
 
 
 def _is_correlated(inner: Query, outer: Query) -> bool:
-    """``filter(pk=OuterRef("pk"))`` of the same model."""
+    """Return True for ``filter(pk=OuterRef("pk"))`` of the same model."""
     return (
         _reads_same_model(inner, outer)
         and inner.where.connector == AND

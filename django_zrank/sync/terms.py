@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..index import RankIndex
 from ..models import Generation
 from ..store import Health, Store
 from .flush import reconcile
 from .marks import replay
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["accept_server"]
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import connections, models, transaction
 
 from ..conf import get_settings
+from ..index import RankIndex
 from ..isolation import may_use_redis
 from ..models import Mark
 from .drain import drain_soon
@@ -20,9 +21,6 @@ from .flush import flush_soon
 from .push import try_push
 from .transactions import belongs_to
 from .watched_tables import WatchedTable
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["LIMIT", "Route", "Touched"]
 

@@ -13,19 +13,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
 from ..conf import get_settings
 from ..exceptions import CaptureError
+from ..index import RankIndex
 from ..models import Generation, Mark
 from ..registry import registry
 from .captures import captured, captures_of, sharing
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = [
     "Changes",

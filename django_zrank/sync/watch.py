@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import connections
 
 from ..exceptions import IndexUnavailable, RebuildSuperseded
+from ..index import RankIndex
 from ..store import Store
 from .drain import drain
 from .flush import flush, flush_again, is_due
@@ -19,9 +20,6 @@ from .health import Verdict, repair
 from .idle import sweep
 from .patience import retry
 from .reach import Reach
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Synced", "disconnect", "sync", "watch"]
 
@@ -99,14 +97,14 @@ def sync(
     marks = retry(partial(drain, index, limit=limit))
     if failure:
         raise failure
-    now = {part: Store(part.name).live.generation for part in before}
+    now = {part: Store.of(part).live.generation for part in before}
     return Synced(marks, now != before, flushed, asleep)
 
 
 def _generations(index: RankIndex) -> dict[RankIndex, str]:
     """The live generations of the parts that can be reached."""
     reach = Reach(index)
-    found = reach.each(index.parts, lambda part: Store(part.name).learn().generation)
+    found = reach.each(index.parts, lambda part: Store.of(part).learn().generation)
     reach.require()
     return found
 

@@ -447,12 +447,12 @@ def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex]
     index = videos.instance()
     video, other = make(20, 20)
     videos.scores.touch(video)
-    carry, looks = idle_module._carry, count()
+    carry, looks = idle_module.carry_touches, count()
 
-    def look_too_early(*args: Any) -> list[str]:
-        return carry(*args) if next(looks) else []
+    def look_too_early(*args: Any, **options: Any) -> list[str]:
+        return carry(*args, **options) if next(looks) else []
 
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_carry", look_too_early):
+    with later(videos, 15 * DAY), mock.patch.object(idle_module, "carry_touches", look_too_early):
         if by == "push":
             push(index, [video.pk, other.pk])
         elif by == "drain":
