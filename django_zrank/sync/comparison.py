@@ -28,7 +28,7 @@ class Comparison:
     """One pass over both sides, and a second one over what differs.
 
     The first streams all rows and then all of Redis into a
-    :class:`~django_zrank.sync.multiset_sketch.MultisetSketch`. Members that are right on both sides leave no trace
+    :class:`~django_zrank.sync.weights.MultisetSketch`. Members that are right on both sides leave no trace
     in it, and are not looked up. The second goes by the members whose cells differ: they are wrong, have changed
     in between, or share a cell with one of these. They are the suspects.
     """

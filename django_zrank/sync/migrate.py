@@ -1,4 +1,4 @@
-"""Capture while ``migrate`` runs: triggers go with the columns that they name, and come when all is done."""
+"""Capture during ``migrate``: triggers are dropped with the columns that they name, and installed at the end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["guard", "renew"]
 
 
 def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: Any) -> None:
-    """Before migrations: let each operation drop the triggers that name a column it takes away, just before it does.
+    """Let each operation of the plan drop the triggers that name a column, just before it removes the column.
 
-    Such a trigger fails every write of its table (on SQLite it fails the migration). Dropped any earlier, in a
-    transaction of its own, it would be gone where the migration fails and the old release goes on.
+    Such a trigger would fail every write of its table (on SQLite, the migration). If it were dropped earlier, in
+    another transaction, it would be missing if the migration fails and the old release goes on.
     """
     connection = connections[using]
     if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).texts():
@@ -33,7 +33,7 @@ def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: 
 
 
 def renew(*, using: str, **kwargs: Any) -> None:
-    """After migrations: install what the registered indexes ask for."""
+    """Install the triggers of the registered indexes after migrations."""
     install(using, [*captured(using), *sharing(using)])
 
 
@@ -59,13 +59,13 @@ def _releasing(run: Callable[..., None]) -> Callable[..., None]:
         release(using, leaving)
         run(app_label, editor, from_state, to_state)
         if not DIALECTS[editor.connection.vendor].transactional:
-            release(using, leaving)  # what somebody has put back meanwhile
+            release(using, leaving)  # a watcher may have restored them meanwhile
 
     return released
 
 
 def _columns(state: ProjectState) -> set[tuple[str, str]]:
-    """Every table, with each of its columns."""
+    """Return each table with each of its columns."""
     models = state.apps.get_models(include_auto_created=True)
     return {
         (model._meta.db_table, str(field.column))
@@ -75,7 +75,7 @@ def _columns(state: ProjectState) -> set[tuple[str, str]]:
 
 
 def _alters_marks(from_state: ProjectState, to_state: ProjectState) -> bool:
-    """Return True if the table of marks is altered. While it is remade, no trigger may name it."""
+    """Return True if the table of marks is altered. While SQLite remakes it, no trigger may name it."""
     key = Mark._meta.app_label, str(Mark._meta.model_name)
     before, after = (state.models.get(key) for state in (from_state, to_state))
     return before is not None and after is not None and before != after

@@ -26,19 +26,18 @@ _KEYS: Final = 500
 
 
 def retire_other_shards(index: RankIndex) -> None:
-    """Retire the shards of releases with another number of shards, so that their processes work off no more marks: the
-    build that is about to read its rows needs them. They can be read and written until they are unlinked."""
+    """Retire the shards of releases with another number of shards: their processes work off no more marks, which the
+    build that is about to begin needs. They can be read and written until they are unlinked."""
     rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
     if names := _other_shards(index, rows):
         rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
 
 
 def unlink_other_shards(index: RankIndex) -> None:
-    """Unlink the keys of retired shards, and then delete their rows in the database, by which the shards are found.
-    Scores and touches that began there are written to their columns before. Shards that are not retired are kept:
-    another release may be building them.
+    """Write the scores and touches of retired shards to their columns, unlink their keys, and then delete their rows.
 
-    A shard that can't be reached is left for the next time.
+    Shards that aren't retired are kept, because another release may be building them. A shard that can't be reached is
+    left for the next time.
     """
     rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
     for name in _other_shards(index, rows):
@@ -64,7 +63,7 @@ def _unlink(part: RankIndex) -> None:
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)
             flush(part)
-        # Until then, processes of the former release may change scores.
+        # Processes of the former release may have changed scores until here.
         store.close()
         if store.waiting()[0]:
             write_scores(part)

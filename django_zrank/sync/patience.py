@@ -1,4 +1,4 @@
-"""Short transactions over the row of a generation: none waits for a lock that a process which was stopped may hold."""
+"""Short transactions, which don't wait for locks that a stopped process may hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..exceptions import Busy
 __all__ = ["PATIENCE", "Busy", "briefly", "retry", "without_waiting"]
 
 PATIENCE: Final = 5.0
-"""Seconds for which a watcher tries again where a row is locked."""
+"""Seconds for which a watcher retries while a row is locked."""
 
 _PAUSE: Final = 0.05
 _STATEMENT_SECONDS: Final = 5
@@ -26,10 +26,10 @@ Answer = TypeVar("Answer")
 
 
 def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
-    """Run ``work`` in a transaction of its own and return what it returns.
+    """Return the result of ``work``, run in a transaction of its own.
 
-    Where the database refuses it, because a row is locked or two transactions can't be put in an order, it is tried
-    again for ``patience`` seconds, and at least once. Then :exc:`Busy` is raised.
+    After a lock, a deadlock or a serialization failure it is tried again, for ``patience`` seconds. Then :exc:`Busy` is
+    raised.
     """
     deadline = monotonic() + patience
     is_own = not connections[using].in_atomic_block  # not inside that of a test
@@ -47,7 +47,7 @@ def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENC
 
 
 def retry(work: Callable[[], Answer]) -> Answer:
-    """Return what ``work`` returns; where transactions could not be put in an order, it is run again."""
+    """Return the result of ``work``, which is tried again after a deadlock or a serialization failure."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
@@ -60,7 +60,7 @@ def retry(work: Callable[[], Answer]) -> Answer:
 
 @contextmanager
 def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Let no statement in this block wait for the lock of SQLite's only writer. Other databases lock rows."""
+    """Don't wait for SQLite's only writer in this block. Other databases lock rows."""
     if connection.vendor != "sqlite":
         yield
         return
@@ -75,11 +75,11 @@ def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _begin(using: str, *, is_own: bool) -> None:
-    """On PostgreSQL no statement waits longer, whatever it waits for: locks of tables among them. And each sees what
-    was committed before it, whatever the connection's level.
+    """On PostgreSQL, limit what each statement waits for, table locks included, and let it see what was committed
+    before it.
 
-    Else a snapshot would be taken before a statement waits for a lock, and not hold what the one who had it has
-    committed. MySQL's are taken by the first statement that only reads, which comes after the lock.
+    At a stricter isolation level, the snapshot would be taken before a statement waits for a lock, and miss what its
+    holder commits. MySQL takes it with the first plain read, which comes after the lock.
     """
     connection = connections[using]
     if connection.vendor != "postgresql":

@@ -1,4 +1,4 @@
-"""Redis at work while this thread is: on the next batch of the database, or on the last one of Redis."""
+"""Prefetching: Redis works in another thread while this one reads the next batch, or handles the last one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 
 
 def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
-    """Each of ``batches`` with what ``function`` makes of it, while this thread reads the one after it.
+    """Yield each of ``batches`` with the result of ``function``, which runs while this thread reads the next one.
 
-    The function runs in another thread, so it may ask Redis but no database: Django's connections belong to the
-    thread that opened them. It never runs while the caller has the turn.
+    The function runs in another thread, so it may use Redis but no database: Django's connections belong to the thread
+    that opened them. It never runs while the caller does.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         pending: tuple[Batch, Future[Result]] | None = None
@@ -30,7 +30,7 @@ def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> I
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """``batches``, each read in another thread while the caller is at the one before it: from Redis, that is."""
+    """Yield ``batches``, which are read from Redis in another thread, one ahead of the caller."""
     end: Any = object()
     with ThreadPoolExecutor(max_workers=1) as thread:
         coming = _begin(thread, next, batches, end)
@@ -40,8 +40,8 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _begin(thread: ThreadPoolExecutor, function: Callable[..., Result], *args: Any) -> Future[Result]:
-    """Call a function in a thread; returns once it runs. Python's threads change turns where one waits, or after 5 ms:
-    else what is to go to Redis would often be sent only when this thread has nothing left to do."""
+    """Call a function in a thread, and return once it runs. Otherwise the thread might begin only when this one waits,
+    or after Python's switch interval of 5 ms."""
     begun = Event()
 
     def run() -> Result:

@@ -20,13 +20,13 @@ Result = TypeVar("Result")
 
 def is_suspended(part: RankIndex) -> bool:
     """Return True if a part, or the server that it lies on, did not answer a moment ago."""
-    # In this order: where no node serves a part, to look for one asks others, each time.
+    # The part first: if no node serves it, looking for its server asks other nodes each time.
     return _own(part).is_open or _server_of(part).is_open
 
 
 def suspend(part: RankIndex, error: IndexUnavailable) -> None:
-    """Skip, for a moment, a server that did not answer, with all parts on it; or only a part whose server answers, as
-    when its slot moves."""
+    """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server answers, as
+    while a slot moves."""
     (_server_of(part) if _is_down(error) else _own(part)).trip(error)
 
 
@@ -53,7 +53,7 @@ def _is_down(error: IndexUnavailable) -> bool:
 
 
 class Reach:
-    """One operation on the parts of ``index``. A part that has failed is skipped from then on, and so are all others on
+    """One operation on the parts of ``index``. A part that has failed is skipped from then on, and so are all parts on
     a server that didn't answer."""
 
     def __init__(self, index: RankIndex) -> None:
@@ -68,7 +68,7 @@ class Reach:
         self, parts: Iterable[RankIndex], work: Callable[[RankIndex], Result]
     ) -> dict[RankIndex, Result]:
         """Return ``work(part)`` of each of the parts that have not failed."""
-        done, is_only = {}, len(self.index.parts) == 1  # else a failure concerns others on its server
+        done, is_only = {}, len(self.index.parts) == 1  # no other part shares its server
         for part in parts:
             if part in self.failed:
                 continue

@@ -16,14 +16,14 @@ _EXAMPLES: Final = 5
 
 
 class Example(NamedTuple):
-    """A member with its score on either side, None if it has none; or what else is wrong, with its counts."""
+    """A wrong member with its scores on both sides, None for no score; or another error, with its counts."""
 
     member: str
     database: Number | None
     redis: float | None
 
     why: str = ""
-    """Errors besides the score: the facet rankings that it is missing from, or wrongly part of."""
+    """Other errors, such as facet rankings that it is missing from, or wrongly in."""
 
 
 @dataclass
@@ -49,13 +49,13 @@ class CaptureState:
     """``triggers`` or ``signals``."""
 
     missing: Sequence[str] = ()
-    """Triggers that aren't there, or are disabled: changes that they should see are not noticed."""
+    """Missing or disabled triggers: changes go unnoticed."""
 
     outdated: Sequence[str] = ()
-    """Triggers that another declaration of the index asked for. They cost time, and do no harm."""
+    """Triggers of another declaration of the index. They cost time, and do no harm."""
 
     unexpected: Sequence[str] = ()
-    """Triggers of ours in the index's database for indexes that aren't registered: another project's, or removed."""
+    """Triggers of indexes that aren't registered: another project's, or removed ones."""
 
     error: str | None = None
     """The reason why the database can't have triggers."""
@@ -76,7 +76,7 @@ class Report:
     """Marks that waited at the beginning."""
 
     oldest: float
-    """Seconds since the oldest of them was left, by the database's clock; 0 if none waited."""
+    """Age of the oldest in seconds, by the database's clock; 0 if none waited."""
 
     warnings: Sequence[str]
     """Settings of Redis that endanger the index."""
@@ -88,7 +88,7 @@ class Report:
     """The verdict before the repair."""
 
     compared: bool = False
-    """True if members were compared. They aren't if the index is unhealthy anyway."""
+    """True if members were compared, which takes an index that can be trusted."""
 
     rows: int = 0
     """Rows that the database ranks."""
@@ -106,24 +106,18 @@ class Report:
     """In Redis with another score, other tie bytes, or in other facet rankings."""
 
     broken: Drift = field(default_factory=Drift)
-    """Names of facet rankings, and counts of distinct values, that Redis holds otherwise than its own rankings
-    say."""
+    """Names of facet rankings, and counts of distinct values, that are inconsistent within Redis."""
 
     repaired: int = 0
-    """The number of these that have been repaired."""
+    """The number of these that were repaired."""
 
     unsettled: int = 0
-    """Members that changed each time they were compared: not known to be right, nor to be wrong."""
+    """Members that changed each time they were compared."""
 
     @property
     def drifts(self) -> dict[str, Drift]:
         """The errors found, by their kind."""
-        return {
-            "missing": self.missing,
-            "extra": self.extra,
-            "different": self.different,
-            "broken": self.broken,
-        }
+        return {kind: getattr(self, kind) for kind in ("missing", "extra", "different", "broken")}
 
     @property
     def drift(self) -> int:
@@ -133,11 +127,11 @@ class Report:
     @property
     def ok(self) -> bool:
         """True if the index is right now, and can be expected to stay right."""
-        believed = self.compared and self.verdict is Verdict.HEALTHY
-        return believed and self.capture.works and self.drift == self.repaired
+        is_trusted = self.compared and self.verdict is Verdict.HEALTHY
+        return is_trusted and self.capture.works and self.drift == self.repaired
 
     def add(self, example: Example) -> None:
-        """A member that is wrong."""
+        """Add a wrong member."""
         if example.database is None:
             self.extra.add(example)
         elif example.redis is None:

@@ -1,4 +1,4 @@
-"""Model signals: the rows that are saved, deleted and related, as members touched."""
+"""Receivers of model signals: saves, deletes and changed relations are turned into pushes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=F
 
 @contextmanager
 def disable_sync() -> Iterator[None]:
-    """Nothing saved or deleted inside is pushed. Holds for the current thread or task only."""
+    """Don't push what is saved or deleted in this block, by the current thread or task."""
     token = _disabled.set(True)
     try:
         yield
@@ -44,7 +44,7 @@ _RECEIVERS: Final = "django_zrank.sync.signal_handlers"
 def connect(index: RankIndex) -> None:
     """Listen to every model that ``index`` reads, and to their proxies and children.
 
-    A receiver for all senders would be simpler, and would turn off Django's fast deletes in all models.
+    A single receiver for all senders would turn off Django's fast deletes of all models.
     """
     sources = watched_tables(index)
     for sender in apps.get_models(include_auto_created=True):
@@ -58,12 +58,12 @@ def connect(index: RankIndex) -> None:
 
 
 def connect_all() -> None:
-    """Listen for every registered index. One that is declared wrongly is left to ``manage.py check``."""
+    """Listen for every registered index. Invalid declarations are left to ``manage.py check``."""
     for index in registry.all():
         try:
             connect(index)
         except Exception:
-            logger.debug("Index %r is declared wrongly", index.name, exc_info=True)
+            logger.debug("Index %r has an invalid declaration", index.name, exc_info=True)
 
 
 def disconnect(index: RankIndex) -> None:
@@ -76,7 +76,7 @@ def _routes_from(
     sender: type[models.Model], index: RankIndex, sources: list[WatchedTable]
 ) -> Iterator[Route]:
     written = [source for source in sources if issubclass(sender, source.model)]
-    if issubclass(sender, sources[0].model):  # a member, its parents' rows included
+    if issubclass(sender, sources[0].model):  # a member, with its parents' rows
         yield Route(index, None, tuple(source for source in written if not source.path or source.inherited))
         written = [source for source in written if source.path and not source.inherited]
     for source in written:
@@ -110,7 +110,7 @@ def _saved(
 
 
 def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Note the members that lead to a related row before it is deleted."""
+    """Collect the members that are related to a row before it is deleted."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
         if route.related is not None and route.key is not None:
@@ -143,7 +143,7 @@ def _related(
     using: str,
     **kwargs: Any,
 ) -> None:
-    """Rows of the table between two models are added, or are about to be removed."""
+    """Collect members when rows of a through table are added, or about to be removed."""
     routes = [
         route for route in _routes_for(sender, using) if route.related is not None and route.key is None
     ]
@@ -167,7 +167,7 @@ def _related(
 
 
 def _between(near: str, instance: models.Model, far: str, others: set[Any] | None) -> models.Q:
-    """The rows that lead from ``instance`` to ``others``, None for all."""
+    """Return the condition for rows from ``instance`` to ``others``, None for all."""
     return models.Q((near, instance)) & (models.Q() if others is None else models.Q((f"{far}__in", others)))
 
 

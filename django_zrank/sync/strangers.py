@@ -1,4 +1,4 @@
-"""Members in a shard that they don't belong to."""
+"""Members in a shard that isn't theirs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from .weights import member_getter
 __all__ = ["Strangers"]
 
 _MANY: Final = 100_000
-"""The most members that are remembered: more are found by the next verification."""
+"""The most members that are remembered. The next verification finds the rest."""
 
 
 class Strangers:
-    """Tells the members of each part from those that belong to another: nothing ever writes these, so one look is
-    enough."""
+    """Finds members that belong to another part. Nothing writes these, so one look is enough."""
 
     def __init__(self, sides: Sides) -> None:
         self.index, self.is_sharded = sides.index, len(sides.parts) > 1
         self._member_of = member_getter(sides.layout)
 
         self.found: dict[tuple[Side, bytes], set[Location]] = {}
-        """Their locations, by the part that they stand in."""
+        """Their locations, by their part and member."""
 
     def leave_out(
         self, side: Side, name: str, members: Sequence[tuple[bytes, float]]
     ) -> Sequence[tuple[bytes, float]]:
-        """Return the stored members of a ranking without strangers, which are noted."""
+        """Note the strangers among the stored members of a ranking, and return the others."""
         if not self.is_sharded:
             return members
         own = self.index.split(members, lambda found: self._member_of(found[0]))
@@ -40,7 +39,7 @@ class Strangers:
         return kept
 
     def leave_out_memberships(self, side: Side, memberships: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-        """Return the memberships of members without strangers, which are noted."""
+        """Note the strangers among members with memberships, and return the others."""
         if not self.is_sharded:
             return memberships
         own = self.index.split(memberships)
@@ -55,18 +54,18 @@ class Strangers:
         return self.found.setdefault((side, member), set())
 
     def settle(self, report: Report, *, repair: bool) -> None:
-        """Report them, and remove them if that is wanted."""
+        """Report strangers, and remove them with ``repair``."""
         by_side: dict[Side, dict[bytes, Collection[Any]]] = {}
         for (side, member), locations in self.found.items():
             by_side.setdefault(side, {})[member] = locations
         for side, members in by_side.items():
             standings = side.read_members(members)
+            why = f"in the shard {side.part.name}, which isn't its own"
             for member, standing in zip(members, standings, strict=True):
-                why = f"in the shard {side.part.name}, which isn't its own"
                 report.add(Example(member.decode(errors="backslashreplace"), None, standing.score, why))
             if repair:
                 remove(side, list(members))
-                # Where they stand without a membership that says so.
+                # Also from facet rankings that no membership names.
                 side.find_strays([location for locations in members.values() for location in locations], True)
                 after = side.read_members(members)
                 report.repaired += sum(one.score is None and not one.membership for one in after)

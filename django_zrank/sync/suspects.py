@@ -1,4 +1,4 @@
-"""Members that look wrong: checked again until that is certain, reported, and repaired if that is wanted."""
+"""Members that look wrong: checked again until that is certain, then reported and perhaps repaired."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .sides import Location, Replaced, Side, Sides, stands
 __all__ = ["Suspects", "remove"]
 
 _REMOVED: Final = 100
-"""The most members that one call takes out: some ten commands each."""
+"""The most members that one call removes, with some ten commands each."""
 
 _LOOKS: Final = 6
-"""The number of looks at a suspect that keeps changing."""
+"""The most looks at a suspect that keeps changing."""
 
 _PAUSE: Final = 0.1
-"""Seconds before the second look; before each further one, so many more."""
+"""Seconds before the second look; the pause grows by as much for each further look."""
 
 
 class Suspects:
@@ -40,10 +40,10 @@ class Suspects:
         """Member as Redis stores it -> its primary key, None if no row can have it."""
 
         self.strays: dict[bytes, set[Location]] = {}
-        """Member -> where it stands against its membership."""
+        """Member -> rankings that it is in, but that its membership doesn't name."""
 
     def add(self, member: bytes, pk: Any) -> None:
-        """Suspect a member, and settle those that there are once they make a batch."""
+        """Suspect a member, and settle all suspects if they fill a batch."""
         self.members[member] = pk
         if len(self.members) >= self.sides.size:
             self.settle()
@@ -53,7 +53,7 @@ class Suspects:
         if not self.members:
             return
         pending, self.members = self.members, {}
-        # Where every change leaves a mark, that tells what is on its way. Else what stays wrong a while is wrong.
+        # With triggers, marks tell which changes are on their way. Without, what stays wrong for a while is wrong.
         certain = self.report.capture.mode == "triggers" and self.report.capture.works
         before: dict[bytes, Example] = {}
         for look in range(_LOOKS):
@@ -73,10 +73,9 @@ class Suspects:
     def look(self, suspects: Mapping[bytes, Any]) -> tuple[dict[bytes, Example], set[bytes]]:
         """Return the suspects that are wrong, and those that are just changing.
 
-        Redis, the row, marks, Redis again: the order is the proof. Take a member that no mark waits for. The
-        last change that its row had when it was read was worked off by then, and what was written to Redis had it.
-        If nothing was written to Redis between the two readings of it, then what stands there was read from the
-        database before the row was, and has that change too. So nothing came between: if they differ, one is wrong.
+        The order of the reads matters: Redis, the row, marks, Redis again. If no mark waits for a member, every change
+        in its row has been written to Redis; and if it wasn't written between the two reads of Redis, both sides are of
+        the same state of the row.
         """
         sweep(self.index)
         drain(self.index)
@@ -97,7 +96,7 @@ class Suspects:
                 if score is not None
             }
             if expected and member in self.sides.agreed and second.score is not None:
-                expected = second.score, expected[1]  # what has changed since began in Redis
+                expected = second.score, expected[1]  # it has changed since, in Redis
             if stands(second, expected) and not astray:
                 continue
             if first != second or member in in_flight:
@@ -107,7 +106,7 @@ class Suspects:
         return wrong, moving
 
     def report_confirmed(self, confirmed: Mapping[bytes, Any], examples: Mapping[bytes, Example]) -> None:
-        """Report what is wrong, and repair it if that is wanted."""
+        """Report wrong members, and repair them if requested."""
         for member in confirmed:
             self.report.add(examples[member])
         if confirmed and self.repairs:
@@ -117,9 +116,9 @@ class Suspects:
             self.strays.pop(member, None)
 
     def repair(self, confirmed: Mapping[bytes, Any]) -> None:
-        """Leave a mark for each; a member that no row can have is removed: no mark could name it.
+        """Leave a mark for each member. A member that no row can have is removed, because no mark could name it.
 
-        Once the marks are worked off, memberships are right, and strays are removed where these don't name them.
+        Strays are removed after the marks are worked off, when memberships are right.
         """
         texts = (self.index.to_text(pk) for pk in confirmed.values() if pk is not None)
         Mark.objects.using(self.sides.using).bulk_create(
@@ -149,26 +148,26 @@ def _example(
     astray: Mapping[str, float],
     width: int,
 ) -> Example:
-    """A member that is wrong, and how."""
+    """Describe a wrong member."""
     score, membership = expected or (None, b"")
-    tie, said = _names(membership, width)
+    tie, wanted = _names(membership, width)
     found_tie, names = _names(found.membership, width)
-    stands = (names - set(found.absent.split(b"\0"))) | {name.encode() for name in astray if name}
+    actual = (names - set(found.absent.split(b"\0"))) | {name.encode() for name in astray if name}
     why = []
     if (found.score is not None and expected and tie != found_tie) or "" in astray:
         why.append("other tie bytes")
     if membership and not found.membership:
         why.append("no membership")
-    if expected and (lacking := said - stands):
+    if expected and (lacking := wanted - actual):
         why.append(f"not in {_list(lacking)}")
-    if surplus := stands - said:
+    if surplus := actual - wanted:
         why.append(f"also in {_list(surplus)}")
     there = found.score if found.score is not None else next(iter(astray.values()), None)
     return Example(member.decode(errors="backslashreplace"), score, there, "; ".join(why))
 
 
 def _names(membership: bytes, width: int) -> tuple[bytes, set[bytes]]:
-    """The tie bytes of a membership, and the names of its facet rankings."""
+    """Return the tie bytes of a membership, and the names of its facet rankings."""
     length = width or (9 if membership.startswith(b"\0") else 0)
     return membership[:length], set(filter(None, membership[length:].split(b"\0")))
 

@@ -12,12 +12,12 @@ __all__ = ["accept_server"]
 
 
 def accept_server(part: RankIndex, store: Store, health: Health, row: Generation) -> None:
-    """Accept the server of a part under a new term. Marks of the writes that it lacks wait again, and what is pending
-    there is reduced to what the column lacks.
+    """Accept the server of a part under a new term: marks of the writes that it lacks wait again, and its pending
+    scores are reduced to what the column lacks.
 
-    Nothing is changed if the database or Redis know another state by now, or if more was lost than is kept.
+    Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
     """
-    # Marks come first: if the process is killed in between, they are worked off once more, which does no harm.
+    # Marks come first: if the process is killed after that, they are worked off once more, which does no harm.
     replayed = replay(part, health.position, noted=row, server=health.server)
     if replayed is not None:
         reconcile(part, store, health)

@@ -27,8 +27,7 @@ __all__ = ["LIMIT", "Route", "Touched"]
 logger = logging.getLogger("django_zrank.sync")
 
 LIMIT: Final = 1000
-"""The most members of an index that a transaction pushes, since its caller waits for that. The marks of all others wait
-for a drain."""
+"""The most members of an index that a transaction pushes, because its caller waits. All others wait for a drain."""
 
 
 @dataclass(frozen=True)
@@ -38,63 +37,61 @@ class Route:
     index: RankIndex
 
     related: WatchedTable | None
-    """The table of the saved row, where that is not a member itself."""
+    """The table of the row, if that is not a member itself."""
 
     sources: tuple[WatchedTable, ...]
-    """The tables that such a save writes."""
+    """The tables that a save writes."""
 
     key: models.Field[Any, Any] | None = None
-    """The key of ``related`` whose target is deleted, if that changes rows without a signal of their own."""
+    """The foreign key of ``related`` whose target is deleted, if that changes rows without a signal."""
 
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         return any(source.touched_by(update_fields) for source in self.sources)
 
 
 class Touched:
-    """The members that one transaction touched, or as many as a push takes. Pushed once, after its commit."""
+    """The members that one transaction touched, at most ``LIMIT``, pushed once after its commit."""
 
     def __init__(self, using: str) -> None:
         self.using = using
         self.members: dict[RankIndex, set[str]] = defaultdict(set)
         self.related: dict[tuple[RankIndex, WatchedTable], set[str]] = defaultdict(set)
         self.limit = None if get_settings().capture == "signals" else LIMIT
-        """The most of each that are kept: what a trigger has marked waits for a drain. None where marks are made
-        of what is kept here."""
+        """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
 
     def add(self, route: Route, instance: models.Model) -> None:
-        """A row that was saved, or a member that was deleted."""
+        """Add a row that was saved, or a member that was deleted."""
         if route.related is None:
             self._keep(self.members[route.index], [_member(route.index, instance)], route.index.to_text)
             return
         self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
 
     def add_related(self, index: RankIndex, source: WatchedTable, owners: Iterable[Any]) -> None:
-        """Rows that changed, by what their columns say whose they are."""
+        """Add rows that changed, by the values of ``source.column``."""
         if source.via is not None:
             self._keep(self.related[index, source], owners, source.text_of)
         else:
             self.add_members(index, owners)
 
     def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
-        """Members, by their primary keys."""
+        """Add members, by their primary keys."""
         self._keep(self.members[index], pks, index.to_text)
 
     def _keep(self, kept: set[str], values: Iterable[Any], to_text: Callable[[Any], str]) -> None:
-        """Keep the texts of ``values``, read as far as there is room."""
+        """Keep the texts of ``values``, reading no more than fit."""
         if self.limit is not None:
             values = islice(values, max(self.limit - len(kept), 0))
         for value in values:
-            # None leads nowhere, and what has no text is no member's key.
+            # Skip nulls, and values that can't be a member's key.
             with suppress(ValueError):
                 if value is not None:
                     kept.add(to_text(value))
 
     def push_on_commit(self) -> None:
-        """Join what the transaction has touched so far, or be the first.
+        """Merge this into what the transaction has touched so far, or register a commit hook.
 
-        The list of the connection's commit hooks is where this is kept, because Django drops from it what a
-        rollback undoes. Of a savepoint's hooks that outlive it, none can be dropped by less than what also
-        undoes the changes made since; so any that is still there may be joined.
+        Django drops the hooks that a rollback undoes from the connection's list. A hook that is still there can only be
+        dropped together with the changes made since, so this may be merged into any.
         """
         if not any(self.members.values()) and not any(self.related.values()):
             return
@@ -112,7 +109,7 @@ class Touched:
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
-        # else: with autocommit off the caller commits by hand, and Django can't tell when.
+        # else: with autocommit off, Django doesn't know when the caller commits.
 
     def marks(self) -> Iterator[Mark]:
         """Yield the marks that triggers would leave, for databases that forbid them."""
@@ -122,14 +119,14 @@ class Touched:
             yield from (Mark(index=index.name, via=source.via, member=owner) for owner in owners)
 
     def merge(self, other: Touched) -> None:
-        """Take over what another one holds."""
+        """Add what another one holds."""
         for index, members in other.members.items():
             self._keep(self.members[index], members, str)
         for related, owners in other.related.items():
             self._keep(self.related[related], owners, str)
 
     def push(self) -> None:
-        """Push the members. One index that fails doesn't keep the others waiting."""
+        """Push the members of each index, even if another one fails."""
         if not may_use_redis():
             return
         for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
@@ -137,11 +134,11 @@ class Touched:
                 if try_push(index, self.members_of(index)):
                     drain_soon(index)
                     flush_soon(index)
-            except Exception:  # the transaction is committed: nothing may fail it now
+            except Exception:  # the transaction is committed, so nothing may be raised
                 logger.exception("Index %r: what a transaction changed was not pushed", index.name)
 
     def members_of(self, index: RankIndex) -> set[Any]:
-        """The primary keys of the members of ``index`` that were touched, ``LIMIT`` at most."""
+        """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
         texts = islice(self.members.get(index, ()), LIMIT)
         pks = set(map(index.from_text, texts))
         for (other, source), owners in self.related.items():
@@ -151,6 +148,6 @@ class Touched:
 
 
 def _member(index: RankIndex, instance: models.Model) -> Any:
-    """The primary key of the member that ``instance`` is, which may be of a child model."""
-    # A child out of a fixture knows nothing of its parents but the key that it shares with them.
+    """Return the member's primary key of ``instance``, which may be of a child model."""
+    # An instance of a child model that comes from a fixture has only its own key, which its parents share.
     return getattr(instance, index.model._meta.pk.attname) or instance.pk

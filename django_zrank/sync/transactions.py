@@ -1,4 +1,4 @@
-"""Refusal of work inside a transaction, and the meaning of a transaction in a test."""
+"""Open transactions, and their meaning in a ``TestCase``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
 
 
 def is_open(connection: BaseDatabaseWrapper) -> bool:
-    """Return True inside a transaction; the outer blocks of a ``TestCase`` are none (see ``belongs_to()``)."""
+    """Return True inside a transaction, for which the outer blocks of a ``TestCase`` don't count."""
     if connection.in_atomic_block:
         return not all(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
     return not connection.get_autocommit()
@@ -27,8 +27,8 @@ def is_open(connection: BaseDatabaseWrapper) -> bool:
 def belongs_to(connection: BaseDatabaseWrapper, savepoints: set[str]) -> bool:
     """Return True if a commit hook that was registered under ``savepoints`` belongs to the open transaction.
 
-    It always is, except inside a ``TestCase``. Its outer blocks stand for autocommit: there each save is a
-    transaction of its own, as ``captureOnCommitCallbacks()`` expects.
+    It always does, except in a ``TestCase``, whose outer blocks stand for autocommit: each save there is a transaction
+    of its own, as ``captureOnCommitCallbacks()`` expects.
     """
     blocks = connection.atomic_blocks
     outer = sum(getattr(block, "_from_testcase", False) for block in blocks)

@@ -1,11 +1,11 @@
-"""Capture: triggers that leave a mark for every change that can move a member, whatever made it.
+"""Capture: triggers that leave a mark for every change that can move a member.
 
-A mark is written in the transaction of the change, so both commit or neither does. Changes made while no
-trigger watched are not lost either: the trigger that comes too late leaves a mark for all members.
+A mark is written in the transaction of the change, so both commit or neither does. A new trigger leaves a mark for all
+members, because changes before it went unnoticed.
 
-A database may have triggers that another release, another alias of it or another project needs. So missing
-ones are only added (:func:`restore`); what an older declaration asked for is dropped by ``migrate`` (:func:`install`),
-and what isn't known to this project only on request (:func:`drop`).
+A database may have triggers that another release, alias or project needs. So a watcher only adds missing ones
+(:func:`restore`), ``migrate`` drops those of older declarations (:func:`install`), and those of unknown indexes are
+dropped on request only (:func:`drop`).
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True)
 class Status:
-    """The triggers of a database against those that there should be."""
+    """The triggers of a database, compared with those that there should be."""
 
     missing: Sequence[Trigger]
-    """Not there, disabled, or of an account that is gone: changes go unnoticed, or fail."""
+    """Missing, disabled, or of an account that is gone: changes go unnoticed, or fail."""
 
     outdated: Sequence[Trigger]
-    """Made for another declaration of these indexes. They cost time, and do no harm."""
+    """Of another declaration of these indexes. They cost time, and do no harm."""
 
     unexpected: Sequence[Trigger]
-    """Of indexes that this project doesn't have: another project's, or removed. Their marks wait for ever."""
+    """Of indexes that aren't registered: another project's, or removed ones. Nobody drains their marks."""
 
     def __bool__(self) -> bool:
         """Return True if a trigger is missing."""
@@ -86,14 +86,14 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
 
 
 def gaps(index: RankIndex) -> Sequence[Trigger]:
-    """The triggers of ``index`` that are not in force: while there are any, changes may go unnoticed."""
+    """Return the triggers of ``index`` that are missing: while there are any, changes may go unnoticed."""
     return status(index.get_using(), [index]).missing
 
 
 def restore(index: RankIndex) -> Sequence[Trigger]:
-    """Put back the triggers of ``index`` that are missing, and drop none that is in force. Returns those made.
+    """Restore the missing triggers of ``index``, without dropping others or waiting for locks. Return those created.
 
-    It waits for no lock. Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    Raises :exc:`~django_zrank.exceptions.CaptureError`.
     """
     dialect, units = _units(index.get_using(), [index])
     if dialect is None:
@@ -107,11 +107,10 @@ def restore(index: RankIndex) -> Sequence[Trigger]:
 
 
 def install(using: str, indexes: Collection[RankIndex]) -> Changes:
-    """Make the triggers that these indexes have in a database those that they ask for.
+    """Create the triggers that these indexes need in a database, and then drop those that they don't need any more.
 
-    What is in place stays untouched, without a lock on its table. New triggers are made before old ones go.
-    A table that isn't there yet, as in the middle of a migration, is left out; without the table of marks no
-    trigger is left, nor is one that names a column which isn't there. Raises
+    Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped, as between
+    migrations. Triggers that name a missing column are dropped; without the table of marks, all are. Raises
     :exc:`~django_zrank.exceptions.CaptureError`.
     """
     dialect, units = _units(using, indexes)
@@ -133,8 +132,8 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
 
 
 def drop(using: str, names: Iterable[str] | None = None, *, dry_run: bool = False) -> Changes:
-    """Remove every trigger of ours from a database, or those of the indexes of these names, without waiting long for a
-    table: the site is in use. ``dry_run``: only tell which. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
+    """Drop the app's triggers in a database: all of them, or those of indexes with these names, without waiting long
+    for a lock. ``dry_run``: only return them. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     owners = None if names is None else {owner_of(name) for name in names}
     dialect, _ = _units(using, [])
     found = dialect.installed() if dialect else {}
@@ -146,8 +145,8 @@ def drop(using: str, names: Iterable[str] | None = None, *, dry_run: bool = Fals
 
 
 def release(using: str, columns: Collection[tuple[str, str]]) -> None:
-    """Drop the triggers that name one of these columns, each a table's and its own name, which are about to go: they
-    would fail every write of that table. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
+    """Drop the triggers that name one of these columns, ``(table, column)``, which are about to be removed. Raises
+    :exc:`~django_zrank.exceptions.CaptureError`."""
     dialect, _ = _units(using, [])
     if dialect is None or not columns:
         return
@@ -163,7 +162,7 @@ def release(using: str, columns: Collection[tuple[str, str]]) -> None:
 
 
 def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, list[Unit]]:
-    """The database's dialect, if it has one, and what these indexes ask for in it."""
+    """Return the database's dialect, None if there is none, and the units that these indexes need."""
     connection, captures = connections[using], []
     if get_settings().capture == "triggers":
         captures = [capture for index in indexes for capture in captures_of(index)]
@@ -180,12 +179,12 @@ def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, li
 
 
 def _owners(indexes: Iterable[RankIndex], units: Iterable[Unit] = ()) -> set[str]:
-    """Return the owners that the names of these indexes' triggers tell."""
+    """Return the owners in the names of these indexes' triggers."""
     return {owner_of(index.name) for index in indexes} | {owner for unit in units for owner in unit.owners}
 
 
 def _possible(dialect: Dialect, units: list[Unit], found: dict[Trigger, bool]) -> list[Unit]:
-    """The units that aren't in place, and whose tables and columns are there."""
+    """Return the units that aren't in place, and whose tables and columns exist."""
     lacking = [unit for unit in units if not _is_in_place(unit, found)]
     ours = {Mark._meta.db_table, Generation._meta.db_table}
     columns = dialect.columns({unit.capture.model._meta.db_table for unit in lacking} | ours)
@@ -203,10 +202,10 @@ def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
 
 
 def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[Unit]) -> set[Trigger]:
-    """Return the triggers that are in the place of those of these units, or that fail the writes of their tables.
+    """Return the triggers to drop before those of these units are created.
 
-    Of two tables that have changed names one has a trigger that the other is to have; and one whose account is gone
-    is in nobody's way but the writers'.
+    They have the name of one of them (after two tables have swapped names), or fail their tables' writes (because the
+    account that created them is gone).
     """
     owners = {owner for unit in units for owner in unit.owners}
     wanted = {trigger for unit in units for trigger in unit.create}
@@ -219,7 +218,7 @@ def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[U
 
 
 def _add(dialect: Dialect, units: Iterable[Unit], found: dict[Trigger, bool]) -> list[Trigger]:
-    """Make what is missing of each unit. Returns the triggers that were made."""
+    """Create the missing triggers of each unit, and return them."""
     created: list[Trigger] = []
     for unit in units:
         missing = [trigger for trigger in unit.create if not found.get(trigger)]
@@ -239,17 +238,17 @@ def _create(dialect: Dialect, unit: Unit, missing: Sequence[Trigger]) -> None:
             *(unit.create[trigger] for trigger in missing if trigger != unit.seal),
         ]:
             cursor.execute(statement)
-        # A migration that committed while this waited for the table.
+        # A migration may have committed while this waited for the table.
         if not _fits(unit.capture, dialect.columns([table])[table]):
             raise CaptureError(f"Database {using!r}: {table} has changed while its triggers were made.")
-        # Whatever was written until now left none.
+        # For all changes until now, which left no marks.
         Mark.objects.using(using).create(index=unit.capture.index)
         if unit.seal:
             cursor.execute(unit.create[unit.seal])
 
 
 def _drop(dialect: Dialect, triggers: Collection[Trigger]) -> None:
-    """Drop triggers, and functions that are no trigger's any more."""
+    """Drop triggers, and functions that no trigger uses any more."""
     if not triggers:
         return
     with dialect.connection.cursor() as cursor:
@@ -262,7 +261,7 @@ def _drop(dialect: Dialect, triggers: Collection[Trigger]) -> None:
 
 @contextmanager
 def _explained(dialect: Dialect, table: str) -> Iterator[None]:
-    """Say what to do where the database refuses."""
+    """Raise ``CaptureError``, with advice, if the database refuses."""
     try:
         yield
     except DatabaseError as error:

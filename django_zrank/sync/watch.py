@@ -32,10 +32,10 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are worked off before another index has its turn, or SIGTERM is obeyed: less than a second."""
+"""Marks of an index that are worked off before the next index's turn, or before SIGTERM is obeyed: under a second."""
 
 _STEPS: Final = 4
-"""The most steps of a repair: a note that is missing, a restart, and another one meanwhile."""
+"""The most steps of a repair: a missing note, a restart, and another restart meanwhile."""
 
 
 class Synced(NamedTuple):
@@ -68,12 +68,13 @@ def sync(
     limit: int | None = None,
     due: Callable[[RankIndex], bool] = lambda index: True,
 ) -> Synced:
-    """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair what isn't healthy, and work off marks.
+    """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair it if needed, flush, sweep, and
+    work off marks.
 
-    ``look``: at its triggers, too. ``limit``: work off so many marks at most. ``due``: tells if what begins in Redis is
-    to be flushed to its column, and members that fell asleep to be removed.
+    ``look``: check its triggers, too. ``limit``: the most marks to work off. ``due``: called to decide whether to flush
+    and sweep now.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another process is repairing it; and
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it; and
     ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
@@ -84,12 +85,12 @@ def sync(
         except (IndexUnavailable, RebuildSuperseded) as error:
             if len(index.parts) == 1:
                 raise
-            failure = error  # of a shard: the marks of the others don't wait for it
+            failure = error  # of a shard: work off the marks of the others before it is raised
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
     flushed = asleep = 0
-    if due(index) or (look and index.column is None):  # a release before may have declared write_behind
+    if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
         flushed = retry(partial(flush, index, limit=limit))
         asleep = retry(partial(sweep, index, limit=limit))
     if limit is not None and max(flushed, asleep) >= limit:
@@ -102,7 +103,7 @@ def sync(
 
 
 def _generations(index: RankIndex) -> dict[RankIndex, str]:
-    """The live generations of the parts that can be reached."""
+    """Return the live generations of the parts that can be reached."""
     reach = Reach(index)
     found = reach.each(index.parts, lambda part: Store.of(part).learn().generation)
     reach.require()
@@ -118,8 +119,8 @@ def watch(
 ) -> None:
     """Keep ``indexes`` in step until ``stop`` is set.
 
-    While marks keep coming it looks again after 20 milliseconds. The pause doubles with each look that finds none, up
-    to ``interval`` seconds; and while Redis or the database is away, up to half a minute.
+    While marks keep coming it polls every 20 milliseconds. The pause doubles with each poll that finds none, up to
+    ``interval`` seconds; and up to half a minute while Redis or the database is away.
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
@@ -134,7 +135,7 @@ def watch(
                 done = sync(index, look=look, limit=_TURN, due=is_due)
             except RebuildSuperseded as error:
                 logger.info("%s", error)
-            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; this must outlive all
+            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 logger.warning(
                     "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
@@ -151,7 +152,7 @@ def watch(
 
 
 def disconnect(using: str) -> None:
-    """Let the next try open a new connection to the database. Closing a broken one may fail too."""
+    """Close the connection to the database, so that the next try opens a new one. Closing a broken one may fail."""
     connection = connections[using]
     try:
         connection.close()

@@ -1,7 +1,8 @@
-"""Both sides of an index, weighed: a sketch of their difference."""
+"""Multiset sketches of the difference between Redis and the database."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -10,10 +11,9 @@ from struct import Struct
 from typing import Final
 
 from ..codec.layout import Layout
-from .multiset_sketch import MultisetSketch
 from .rows import Row
 
-__all__ = ["Values", "Weights", "group_of", "member_getter"]
+__all__ = ["MultisetSketch", "Values", "Weights", "group_of", "member_getter"]
 
 _NAMES: Final = 10_000
 """The number of combinations of facet rankings whose weights are cached."""
@@ -22,18 +22,47 @@ _pack = Struct("<d8s").pack
 
 
 def member_getter(layout: Layout) -> Callable[[bytes], bytes]:
-    """A function from a stored member to its primary key."""
+    """Return a function from a stored member to its primary key."""
     if layout.memberships and not layout.width:
         return lambda stored: layout.split(stored)[1]
     return itemgetter(slice(layout.width, None))
 
 
-class Weights:
-    """Adds what either side holds to a sketch: what agrees adds up to nothing.
+class MultisetSketch:
+    """The difference of two multisets of weighted records, in 8 MB.
 
-    A member, its score and a ranking weigh the product of two hashes, of the member with its score and of the ranking:
-    so a row is hashed once, however many rankings it stands in. The hashes are Python's (SipHash), of 64 bits, with a
-    salt drawn for each comparison. What differs comes to zero, and is overlooked, with a probability below 2**-50.
+    A record's weight is added to the cell of its group, one of a million, for one side, and subtracted for the other. A
+    group whose cell isn't zero in the end must be compared.
+    """
+
+    _CELLS: Final = 1 << 20
+    _WRAP: Final = (1 << 64) - 1
+
+    def __init__(self) -> None:
+        self._cells = array("Q", bytes(8 * self._CELLS))
+
+    def add(self, groups: Iterable[bytes], weights: Iterable[int], factor: int = 1) -> None:
+        """Add the weight of each record, times ``factor``, to its group."""
+        cells, last, wrap = self._cells, self._CELLS - 1, self._WRAP
+        for number, weight in zip(map(hash, groups), weights, strict=True):
+            cell = number & last
+            cells[cell] = (cells[cell] + weight * factor) & wrap
+
+    def is_uneven(self, group: bytes) -> bool:
+        """Return True if the cell of a group isn't zero."""
+        return self._cells[hash(group) & (self._CELLS - 1)] != 0
+
+    def __bool__(self) -> bool:
+        """Return True if any cell isn't zero."""
+        return any(self._cells)
+
+
+class Weights:
+    """A sketch of members and memberships, in which what is equal on both sides cancels out.
+
+    The weight of a member in a ranking is the product of two hashes, of the member with its score and of the ranking,
+    so a row is hashed once, however many rankings it is in. Hashes are Python's (SipHash), of 64 bits, with a random
+    salt for each comparison. The probability that a difference cancels out is below 2**-50.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -47,15 +76,15 @@ class Weights:
         self.member_of = member_getter(layout)
 
     def _weigh_rankings(self, names: bytes) -> int:
-        """The rankings of a member with these facet rankings, joined by NUL bytes: the whole index is one of them."""
+        """Return the weight of the whole index and these facet rankings, joined by NUL bytes."""
         return sum(map(self.hash, {b"", *names.split(b"\0")}))
 
     def hash(self, text: bytes) -> int:
-        """The hash of a text, with the salt."""
+        """Return the salted hash of a text."""
         return hash(self._salt + text)
 
     def add_rows(self, rows: Mapping[bytes, Row]) -> None:
-        """Add each member as its row says that it should stand."""
+        """Add each member with the rankings that its row puts it in."""
         self.sketch.add(rows, self._weigh_rows(rows))
 
     def _weigh_rows(self, rows: Mapping[bytes, Row]) -> Iterator[int]:
@@ -80,7 +109,7 @@ class Weights:
 
 
 class Values:
-    """A sketch of distinct values: those of members, less those that are counted and listed."""
+    """A sketch of distinct values: those of members, minus those that are counted and listed."""
 
     def __init__(self, weights: Weights) -> None:
         self.sketch = MultisetSketch()
@@ -99,7 +128,7 @@ class Values:
         self.sketch.add(groups, (self._hash(b"count" + group) for group in groups))
 
     def subtract_counts(self, name: str, counts: Mapping[bytes, bytes]) -> None:
-        """Subtract each value that is counted, and so must be listed. A count that isn't one never adds up."""
+        """Subtract each value that is counted, and must be listed. An invalid count never cancels out."""
 
         def weigh(group: bytes, text: bytes) -> int:
             if len(text) < 20 and text.isdigit() and text == b"%d" % int(text) != b"0":
@@ -110,7 +139,7 @@ class Values:
         self.sketch.add(groups, map(weigh, groups, counts.values()), -1)
 
     def add_listed(self, name: str, values: Sequence[tuple[bytes, float]]) -> None:
-        """Add each value that is listed, by its score; one at another score never adds up."""
+        """Add each value that is listed. One with a wrong score never cancels out."""
 
         def weigh(group: bytes, listed: tuple[bytes, float]) -> int:
             value, score = listed
@@ -125,5 +154,5 @@ class Values:
 
 
 def group_of(name: str, value: bytes) -> bytes:
-    """The group of a distinct value of a ranking."""
+    """Return the group of a distinct value of a ranking."""
     return name.encode() + b"\0" + value

@@ -27,13 +27,13 @@ from django_zrank.sync import comparison, sides, suspects
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.marks import waiting_marks
-from django_zrank.sync.multiset_sketch import MultisetSketch
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.report import Drift, Example, Report
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
+from django_zrank.sync.weights import MultisetSketch
 from tests.keyspace import held
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
