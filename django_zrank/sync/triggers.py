@@ -109,8 +109,8 @@ def restore(index: RankIndex) -> Sequence[Trigger]:
 def install(using: str, indexes: Collection[RankIndex]) -> Changes:
     """Create the triggers that these indexes need in a database, and then drop those that they don't need any more.
 
-    Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped, as between
-    migrations. Triggers that name a missing column are dropped; without the table of marks, all are. Raises
+    Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers
+    that name a missing column are dropped, and all triggers if there is no table of marks. Raises
     :exc:`~django_zrank.exceptions.CaptureError`.
     """
     dialect, units = _units(using, indexes)
