@@ -34,7 +34,7 @@ class IndexCommand(ZRankCommand):
         parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
 
     def named(self, names: list[str]) -> list[RankIndex]:
-        """The indexes of these names, or all if there are none."""
+        """Return the indexes with these names, by default all."""
         try:
             indexes = registry.named(names)
         except LookupError as error:

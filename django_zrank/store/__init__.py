@@ -1,4 +1,4 @@
-"""The writing side of an index in Redis: writes, rebuilds, health and verification."""
+"""An index in Redis, as it is written: changes, rebuilds, health and verification."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ class Base(Executor):
     """One index in Redis. Members and scores are text and numbers here."""
 
     WINDOW: ClassVar[float] = 600
-    """Seconds for which the version of a member's newest write is remembered at least; a write that took twice as long
-    is refused."""
+    """Seconds for which the version of a member's newest write is kept at least. A write that takes twice as long is
+    refused."""
 
     LEASE: ClassVar[float] = 600
     """Seconds without a sign of life after which a rebuild counts as dead."""
@@ -31,25 +31,24 @@ class Base(Executor):
         self.layout = layout
 
         self.rule = rule
-        """The way in which changes that began in Redis join a score; '' where none do."""
+        """The way in which changes that began in Redis are merged into a score; '' if there are none."""
 
         self.flushed: int | None = None
-        """The last flush that the database had noted when the rows were read that are about to be written; None where
-        no row was found."""
+        """The last flush that the rows to be written contain; None if no row was found."""
 
     def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
-        """The reply to one call."""
+        """Return the reply to one call."""
         return self.send(Request((Call(command, keys, arguments),), list))[0]
 
     def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
-        """True if a script did what it is for. False: superseded, with nothing changed."""
+        """Return True if a script has done its work; False if it was superseded, with nothing changed."""
         return bool(self._call(script, keys, arguments) == b"done")
 
     def size(self) -> int:
-        """The number of ranked members."""
+        """Return the number of ranked members."""
         return self.run(partial(Size().request, View(self.layout)))
 
     @property
     def _layout(self) -> tuple[int, int, int]:
-        """The layout as scripts take it; those that only read don't take the last."""
+        """The layout as writing scripts take it. Reading scripts don't take the last."""
         return self.layout.width, int(self.layout.memberships), int(self.layout.dense)

@@ -14,43 +14,43 @@ __all__ = ["Health", "Serving"]
 
 
 class Health(NamedTuple):
-    """The state of an index on a server; empty text for what there is not."""
+    """The state of an index on a server; a missing value is empty text."""
 
     generation: str
     building: str
 
     behind: str
-    """The term of a replay that is not finished, or "rebuild" if only a rebuild will do."""
+    """The term of an unfinished replay, or "rebuild" if the index must be rebuilt."""
 
     applied: str
-    """The version up to which writes have been applied."""
+    """The version of the last write."""
 
     accepted: str
     """The identity of the server that was accepted."""
 
     term: str
-    """Under which it was."""
+    """The term under which it was."""
 
     owner: str
-    """The database whose build it is, by the name in its row of the generation."""
+    """The owner of the build, as in the database's row of the generation."""
 
     server: str
     """The identity of the server that answers: its process and its replication history."""
 
     is_first: str
-    """"1" if its history has no predecessor: it was never promoted, nor fully resynchronised with another."""
+    """"1" if its history has no predecessor: it was never promoted, or fully resynchronised."""
 
     intact: str
     """"0" if keys are missing that nobody removed: they were evicted."""
 
     @property
     def is_accepted(self) -> bool:
-        """True if it is the server that was accepted, and has neither restarted nor begun another history since."""
+        """True if the server was accepted, and has neither restarted nor begun another history since."""
         return self.accepted == self.server
 
     @property
     def position(self) -> tuple[int, int]:
-        """The term and the version up to which it has what was written: batches beyond it are lost."""
+        """The term and the version of the last write that the server has: batches beyond it are lost."""
         return int(self.term or 0), int(self.applied or 0)
 
 
@@ -58,8 +58,7 @@ class Serving(Base):
     """The server of a store: its health, and whether it is accepted."""
 
     def check_health(self) -> Health:
-        """Return the :class:`Health` of the index on this server. A second round trip after another generation was put
-        in place."""
+        """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
         return drive(self.checking_health(), self.send)
 
     def checking_health(self) -> Steps[Health]:
@@ -82,17 +81,17 @@ class Serving(Base):
         return self.guard(name_of_node, self.keys.meta)
 
     def memory(self) -> int:
-        """Return the bytes that the members take, without facet rankings: an estimate of Redis, by a few of them."""
+        """Return Redis's estimate of the bytes that members take, without facet rankings."""
         live = self.live
         calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.part("memberships"))]
         return sum(size or 0 for size in self.send(Request(calls, list)))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
-        """Accept a server, or a history, that was found in this state. False: it holds something else by now."""
+        """Accept a server that was found in this state. Return False if it has another state by now."""
         keys = self.keys
         state = (health.generation, health.applied, health.term, health.server, term, int(behind))
         return self._is_done(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state)
 
     def finish_replay(self, behind: str) -> bool:
-        """Note that the replay named ``behind`` is done. False: another has begun."""
+        """Note that the replay named ``behind`` is done. Return False if another has begun."""
         return self._is_done(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,))

@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, on their way to the column."""
+"""Write-behind: scores that changed in Redis, and that a flush writes to their column."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ __all__ = ["Flight", "Pending"]
 
 _FEW: Final = 8
 _MANY: Final = 64
-"""Flushes whose contents are kept: a push whose rows are older reads them again; while a rebuild runs, whose rows may
-be older than all of them, no flush begins beyond ``_MANY``."""
+"""Flushes whose contents are kept. A push whose rows are older reads them again. While a rebuild runs, up to ``_MANY``
+are kept, and no flush begins beyond that."""
 
 _PIECE: Final = 1000
 """Members that are reconciled in one round trip."""
 
 
 class Flight(NamedTuple):
-    """A flush on its way."""
+    """A flush that is in flight."""
 
     number: int
     version: int
-    """Of the write that took it out of what is pending: a server that has applied less lacks it."""
+    """The version of the write that took it: a server with a lower one lacks the flush."""
 
     rule: str
-    """By which it was changed: that of the declaration, or of the one before."""
+    """The rule by which scores were changed, perhaps of an earlier declaration."""
 
     changes: dict[str, int]
-    """Each member with its change, in units."""
+    """The change of each member, in units."""
 
 
 class Pending(Base):
     """The pending changes of a store."""
 
     def take_pending(self, term: int, flushed: int, limit: int) -> Flight | None:
-        """Begin a flush, or go on with the one that is in flight; ``flushed``: the last that the database noted. None:
-        nothing is pending, or a rebuild has to end first.
+        """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted. None: nothing is
+        pending, or a rebuild must end first.
 
-        Raises ``IndexUnhealthy`` where the server is not the one that the database knows under this term.
+        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term.
         """
         keys = self.keys
         args = (term, flushed, limit, _FEW, _MANY, self.LEASE, self.rule)
@@ -57,11 +57,11 @@ class Pending(Base):
         return Flight(int(number), int(version), rule.decode(), changes)
 
     def settle_flush(self, term: int, number: int) -> bool:
-        """Note that the column has what the flush carried. False: that was known, or the server is another."""
+        """Note that the column contains the flush. Return False if that was known, or on another server."""
         return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
 
     def in_flight(self) -> tuple[int, int]:
-        """The numbers of the last flush that was begun and of the last one that was settled."""
+        """Return the numbers of the last flush that began, and of the last one that was settled."""
         taken, settled = self._call("HMGET", (self.keys.meta,), ("taken", "settled"))
         return int(taken or 0), int(settled or 0)
 
@@ -71,19 +71,19 @@ class Pending(Base):
         return found.decode() if found else ""
 
     def close(self) -> None:
-        """Remove the live generation, so that no score can change and nothing can be read any more."""
+        """Forget the live generation, so that nothing can be read or changed any more."""
         self._call("HDEL", (self.keys.meta,), ("generation", "building"))
 
     def took(self) -> int:
-        """The version of the write that took the last flush out of what was pending."""
+        """Return the version of the write that took the last flush."""
         return int(self._call("HGET", (self.keys.meta,), ("took",)) or 0)
 
     def reconcile_pending(
         self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
     ) -> None:
-        """Make what is pending what the column lacks, on a server that is about to be accepted: put back what was in
-        flight unless it is ``committed``, and drop what is pending of ``members``, or ``everything``. Nothing is
-        changed where it has been accepted since it was found in this state."""
+        """Reduce what is pending to what the column lacks, before the server is accepted: put back the flush in flight
+        unless it is ``committed``, and drop the pending changes of ``members``, or ``everything``. Nothing changes if
+        the server was accepted meanwhile."""
         keys, texts = self.keys, list(members)
         for start in range(0, max(len(texts), 1), _PIECE):
             piece = texts[start : start + _PIECE]
@@ -91,8 +91,7 @@ class Pending(Base):
             self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
 
     def waiting(self) -> tuple[int, float]:
-        """The number of members of which something is pending or in flight, and for how many seconds something has
-        been."""
+        """Return the number of members with changes pending or in flight, and the age of the oldest in seconds."""
         keys = self.keys
         calls = (
             Call("HMGET", (keys.meta,), ("taken", "settled", "waiting")),

@@ -1,4 +1,4 @@
-"""The facet rankings that there are, and the counts of distinct values: Redis compared with itself."""
+"""Names of facet rankings, and counts of distinct values: Redis compared with itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .weights import Values, Weights, group_of
 __all__ = ["Rankings"]
 
 _MANY: Final = 100_000
-"""The most values that are remembered, so that none is looked up twice."""
+"""The most values that are remembered, in order not to check one twice."""
 
 
 class Rankings:
     """The names of all facet rankings of a part and, of dense indexes, the counts of their values.
 
-    What differs is judged by a script that looks at it in one step: nothing comes between.
+    A script decides about each difference, in one step.
     """
 
     def __init__(self, side: Side, weights: Weights, report: Report, *, repair: bool) -> None:
@@ -29,13 +29,13 @@ class Rankings:
         self.repair = repair
 
         self.names: list[str] = []
-        """Facet rankings that are registered, that there are, and of which there are traces."""
+        """Facet rankings that are registered, that exist, or that have parts left."""
 
         self.doubtful: set[bytes] = set()
         """Names that are registered without a ranking, or the other way round."""
 
     def list_names(self) -> None:
-        """Look up which rankings there are."""
+        """Read the names of the rankings."""
         if not self.store.layout.memberships:
             return
         registered = {
@@ -45,7 +45,7 @@ class Rankings:
         }
         there, traces = set[bytes](), set[bytes]()
         for part in chain.from_iterable(self.store.scan_parts(self.generation)):
-            # A value has no plain colon in it: what follows one behind the name is a part of the ranking.
+            # Values have no plain colon, so what follows a second one is a part of the ranking.
             name = b":".join(part.split(b":")[:2])
             (there if name == part else traces).add(name)
         found = {name for name in registered.keys() | there | traces if b":" in name}
@@ -54,7 +54,7 @@ class Rankings:
         self.doubtful = registered.keys() ^ (there & found) | misnamed
 
     def add_counts(self) -> None:
-        """Take in what is counted and listed of all rankings."""
+        """Add the counts and lists of values of all rankings to the sketch."""
         if self.values:
             for name, counts in pieces(self.store.scan_counts(self.generation, ("", *self.names))):
                 self.values.subtract_counts(name, counts)
@@ -70,7 +70,7 @@ class Rankings:
             self.check_counts(self.values)
 
     def check_counts(self, differing: Values) -> None:
-        """Look up each value that differs once, though it is met among members, counts and the values listed."""
+        """Check each value that differs once, although members, counts and lists may all have it."""
         seen = set[bytes]()
         for name, values in self.scan_values(differing):
             groups = {group_of(name, value): value for value in values}
@@ -86,7 +86,7 @@ class Rankings:
                 self.tell(Example(label, right, number, "count of a value"))
 
     def scan_values(self, differing: Values) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """The values of all rankings, by their names."""
+        """Yield the values of all rankings, with the rankings' names."""
         names = ("", *self.names)
         for name, members in pieces(self.store.scan(self.generation, names)):
             yield name, differing.of(members)

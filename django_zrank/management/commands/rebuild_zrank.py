@@ -11,11 +11,10 @@ from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...store import LOAD_LIMIT
 from ...sync.rebuild import BATCH_SIZE, count_rows, rebuild
-from ..base import IndexCommand
-from ..progress import progress_bar
+from ..progress import ProgressCommand
 
 
-class Command(IndexCommand):
+class Command(ProgressCommand):
     help = "Builds indexes from the database. Readers see the old one until the new one is complete."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,9 +26,6 @@ class Command(IndexCommand):
             default=BATCH_SIZE,
             help=f"Rows to read at once, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
         )
-        parser.add_argument(
-            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
-        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["batch_size"] <= LOAD_LIMIT:
@@ -38,10 +34,11 @@ class Command(IndexCommand):
             try:
                 if options["dry_run"]:
                     self.describe(index)
-                else:
-                    quiet = options["no_progress"] or not options["verbosity"]
-                    members, seconds = self.rebuild(index, options["batch_size"], quiet)
-                    self.say(f"{index.name}: {members} members ranked in {seconds:.1f} s")
+                    continue
+                began = monotonic()
+                with self.bar(index, options) as bar:
+                    members = rebuild(index, batch_size=options["batch_size"], progress=bar.update)
+                self.say(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")
             except ZRankError as error:
                 raise CommandError(str(error)) from error
 
@@ -51,10 +48,3 @@ class Command(IndexCommand):
         except ZRankError as error:
             now = str(error)
         self.say(f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})")
-
-    def rebuild(self, index: RankIndex, batch_size: int, quiet: bool) -> tuple[int, float]:
-        """Return the number of members, and the seconds it took."""
-        began = monotonic()
-        with progress_bar(index.name, hidden=quiet, total=lambda: count_rows(index)) as bar:
-            members = rebuild(index, batch_size=batch_size, progress=bar.update)
-        return members, monotonic() - began

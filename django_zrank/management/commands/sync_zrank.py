@@ -65,9 +65,9 @@ class Command(IndexCommand):
 
 @contextmanager
 def set_by_signals(*numbers: int) -> Iterator[Event]:
-    """An event that each of these signals sets."""
-    # A handler interrupts the main thread anywhere. Within wait(), that holds the lock that set() takes: the process
-    # would hang. put() may be called at any moment.
+    """Return an event that each of these signals sets."""
+    # A handler may interrupt the main thread within wait(), which holds the lock that set() takes: the process would
+    # hang. SimpleQueue.put() is reentrant.
     received: SimpleQueue[int | None] = SimpleQueue()
     event = Event()
 

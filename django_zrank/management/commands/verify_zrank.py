@@ -1,28 +1,28 @@
 """``manage.py verify_zrank``: compare indexes with the database, and repair them.
 
 ``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …], "leftovers": [{"index": …, "databases": […]}, …]}``.
-Leftovers are names that no index has any more and of which databases still have rows (``prune_zrank`` removes them).
+Leftovers are names of removed indexes that databases still have rows of (``prune_zrank`` removes them).
 The fields of each index:
 
 ``index``, ``database``
-    Its name, and the alias of the database that it mirrors.
+    Its name, and the alias of its database.
 ``ok``
-    True if it is right, and can be expected to stay so.
+    True if it is right, and can be expected to stay right.
 ``error``
     The reason why it could not be verified, or null. With an error, the fields below are left out.
 ``verdict``, ``verdict_before``
-    The members of :class:`~django_zrank.sync.health.Verdict` in lower case: the verdict at the end, ``"healthy"`` or
-    why it can't be trusted; and the one before ``--repair``, or null if nothing was repaired.
+    Members of :class:`~django_zrank.sync.health.Verdict` in lower case: the verdict at the end; and the one before
+    ``--repair``, or null if nothing was repaired.
 ``compared``
-    True if members were compared. They aren't if the index can't be trusted anyway.
+    True if members were compared, which takes an index that can be trusted.
 ``rows``, ``members``
-    The numbers of rows that the database ranks, and of members that Redis holds.
+    The numbers of ranked rows in the database, and of members in Redis.
 ``missing``, ``extra``, ``different``
-    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: wrong members, and for
-    the first few the scores on both sides, as Redis stores them, and what else is wrong. A missing score is null, an
+    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: wrong members. Examples are
+    the first few, with the scores on both sides, as Redis stores them, and other errors. A missing score is null, an
     infinite one is text.
 ``broken``
-    The same for what is inconsistent within Redis: names of facet rankings, and counts of distinct values.
+    The same for inconsistencies within Redis: names of facet rankings, and counts of distinct values.
 ``repaired``
     The number of these that were repaired.
 ``unsettled``
@@ -40,43 +40,39 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from ...exceptions import ZRankError
-from ...index import RankIndex
 from ...sync.health import Verdict
 from ...sync.leftovers import find_leftovers
-from ...sync.rebuild import count_rows
 from ...sync.report import Drift, Report
 from ...sync.verify import verify
-from ..base import IndexCommand
-from ..progress import progress_bar
+from ..progress import ProgressCommand
 
 
-class Command(IndexCommand):
+class Command(ProgressCommand):
     help = "Compares indexes with the database, member by member. Exits with 1 where one is not right."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--repair", action="store_true", help="Repair what is wrong.")
         parser.add_argument("--json", action="store_true", help="Print one JSON document, for machines.")
-        parser.add_argument(
-            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
-        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         documents: list[dict[str, Any]] = []
         self.quiet |= options["json"]
-        without_bar = options["no_progress"] or not options["verbosity"]
         indexes = self.named(options["index"])
         for index in indexes:
             try:
-                report = self.verify(index, options["repair"], without_bar)
+                with self.bar(index, options, passes=2) as bar:  # rows, and then members
+                    report = verify(index, repair=options["repair"], progress=bar.update)
             except ZRankError as error:
                 self.stderr.write(str(error))
-                documents.append(_failed(index, error))
+                failed = {"index": index.name, "database": index.get_using(), "ok": False}
+                documents.append({**failed, "error": str(error)})
             else:
                 documents.append(_document(report))
                 for line in _lines(report):
@@ -88,15 +84,11 @@ class Command(IndexCommand):
             )
         wrong = [document["index"] for document in documents if not document["ok"]]
         if options["json"]:
-            document = {"ok": not wrong, "indexes": documents, "leftovers": _leftovers(leftovers)}
+            found = [{"index": name, "databases": databases} for name, databases in leftovers.items()]
+            document = {"ok": not wrong, "indexes": documents, "leftovers": found}
             self.stdout.write(json.dumps(document, allow_nan=False))
         if wrong:
             raise CommandError(f"Problems found: {', '.join(wrong)}.")
-
-    def verify(self, index: RankIndex, repair: bool, no_progress: bool) -> Report:
-        # Rows and members: twice the rows, if nothing is wrong.
-        with progress_bar(index.name, hidden=no_progress, total=lambda: 2 * count_rows(index)) as bar:
-            return verify(index, repair=repair, progress=bar.update)
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -137,16 +129,9 @@ def _score(score: float | None) -> str:
     return "none" if score is None else f"{score:.17g}"
 
 
-def _leftovers(found: dict[str, list[str]]) -> list[dict[str, Any]]:
-    return [{"index": name, "databases": databases} for name, databases in found.items()]
-
-
-def _failed(index: RankIndex, error: ZRankError) -> dict[str, Any]:
-    return {"index": index.name, "database": index.get_using(), "ok": False, "error": str(error)}
-
-
 def _document(report: Report) -> dict[str, Any]:
     """Return the report as a JSON document."""
+    capture = asdict(report.capture)
     return {
         "index": report.index.name,
         "database": report.index.get_using(),
@@ -161,25 +146,14 @@ def _document(report: Report) -> dict[str, Any]:
         "repaired": report.repaired,
         "unsettled": report.unsettled,
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
-        "triggers": {
-            "capture": report.capture.mode,
-            "missing": report.capture.missing,
-            "outdated": report.capture.outdated,
-            "unexpected": report.capture.unexpected,
-            "error": report.capture.error,
-        },
+        "triggers": {"capture": capture.pop("mode"), **capture},
         "warnings": report.warnings,
     }
 
 
 def _drift(drift: Drift) -> dict[str, Any]:
-    examples = [
-        {
-            "member": member,
-            "database": database,
-            "redis": str(redis) if redis in (math.inf, -math.inf) else redis,
-            "why": why,
-        }
-        for member, database, redis, why in drift.examples
-    ]
+    examples: list[dict[str, Any]] = [example._asdict() for example in drift.examples]
+    for example in examples:
+        if example["redis"] in (math.inf, -math.inf):
+            example["redis"] = str(example["redis"])
     return {"count": drift.count, "examples": examples}

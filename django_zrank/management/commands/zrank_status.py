@@ -1,3 +1,5 @@
+"""``manage.py zrank_status``: show the state of indexes."""
+
 from __future__ import annotations
 
 import json
