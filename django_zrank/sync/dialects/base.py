@@ -18,14 +18,14 @@ from ...models import Mark
 __all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 
 PREFIX: Final = "zrank_capture_"
-"""The prefix of the names of our triggers, and of no others."""
+"""The prefix of the names of all triggers of the app."""
 
 _NAME: Final = re.compile(rf"{PREFIX}.*_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+")
 
 
 class Trigger(NamedTuple):
     table: str
-    """As the database itself spells it, so that two spellings of one table are equal."""
+    """In the database's own spelling."""
 
     name: str
     """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is current if its name is."""
@@ -39,14 +39,14 @@ class Trigger(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The owner that its name tells: one of the :attr:`Unit.owners` of its index."""
+        """The owner in its name: one of the :attr:`Unit.owners` of its index."""
         match = _NAME.fullmatch(self.name)
         return match[1] if match else ""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """One table whose changes leave marks for one index."""
+    """A table whose changes leave marks for an index."""
 
     index: str
     model: type[models.Model]
@@ -70,22 +70,22 @@ class Unit:
 
     capture: Capture
     owners: Collection[str]
-    """The owners that the names of its triggers tell, and of those that older releases made for the same purpose."""
+    """The owners in the names of its triggers, also of those that older releases made for the same purpose."""
 
     prepare: Sequence[str]
     create: dict[Trigger, str]
 
     seal: Trigger | None = None
-    """The one of ``create`` that is made last, after the mark for all members, and dropped first: while it isn't
-    there, the unit isn't in place. For a database whose transactions don't hold triggers."""
+    """For databases without transactional DDL: the trigger of ``create`` that is created last, after the mark for all
+    members, and dropped first. Without it, the unit isn't in place."""
 
 
 class Dialect(ABC):
-    """The triggers of one database. ``tables``: the ones that it will be asked about."""
+    """The triggers of one database. ``tables``: those that it will be asked about."""
 
     operations: ClassVar[Sequence[str]] = ("insert", "update", "delete")
     transactional: ClassVar[bool] = True
-    """True if triggers are made and dropped transactionally."""
+    """True if triggers are created and dropped transactionally."""
 
     remakes_tables: ClassVar[bool] = False
     """True if Django alters a table by replacing it with a new one."""
@@ -94,10 +94,10 @@ class Dialect(ABC):
     """True if the name of a trigger is unique in a database, not only for its table."""
 
     advice: ClassVar[str]
-    """A hint for errors: what to do if the database refuses a trigger."""
+    """A hint for errors when the database refuses a trigger."""
 
     columns_named: ClassVar[re.Pattern[str]]
-    """Finds the columns that a trigger's text names."""
+    """Matches the columns that a trigger's text names."""
 
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
         self.connection = connection
@@ -105,11 +105,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def unit(self, capture: Capture) -> Unit:
-        """The triggers of ``capture``."""
+        """Return the triggers of ``capture``."""
 
     @abstractmethod
     def installed(self) -> dict[Trigger, bool]:
-        """Return all triggers of the app, and True for each that is in force."""
+        """Return all triggers of the app, with True for each that is in force."""
 
     @abstractmethod
     def texts(self) -> dict[Trigger, str]:
@@ -117,19 +117,19 @@ class Dialect(ABC):
 
     @abstractmethod
     def drop(self, trigger: Trigger) -> str:
-        """The statement that drops ``trigger``."""
+        """Return the statement that drops ``trigger``."""
 
     @abstractmethod
     def identity(self) -> object:
-        """Return a value that identifies the database, the same for every connection to it."""
+        """Return a value that is the same for all connections to a database."""
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
-        """Give up soon, inside, where a table is locked: a session that waits for a lock blocks all later ones."""
+        """Don't wait long for table locks in this block: a session that waits for one blocks all later ones."""
         yield
 
     def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:
-        """The names of the columns of each table; none for a table that doesn't exist."""
+        """Return the names of the columns of each table; none for a table that doesn't exist."""
         introspection = self.connection.introspection
         with self.connection.cursor() as cursor:
             present = {name.lower(): name for name in introspection.table_names(cursor)}
@@ -144,55 +144,55 @@ class Dialect(ABC):
             }
 
     def dangling(self) -> set[Trigger]:
-        """The triggers of ours that name a column which their table doesn't have, and so fail its writes."""
+        """Return the triggers of the app that fail their table's writes, because they name a missing column."""
         texts = self.texts()
         columns = self.columns({trigger.table for trigger in texts})
         return {trigger for trigger, text in texts.items() if not self.named(text) <= columns[trigger.table]}
 
     def spell(self, table: str) -> Collection[str]:
-        """The names in :attr:`Trigger.table` that stand for a table of a model."""
+        """Return the names in :attr:`Trigger.table` that mean a table of a model."""
         return [table.lower()]
 
     def named(self, text: str) -> set[str]:
-        """The columns that a trigger's text names."""
+        """Return the columns that a trigger's text names."""
         return set(self.columns_named.findall(text))
 
     def leftovers(self) -> list[str]:
-        """Statements that clear what dropped triggers leave behind."""
+        """Return statements that remove what dropped triggers leave behind."""
         return []
 
     def quote(self, name: str) -> str:
         return str(self.connection.ops.quote_name(name))
 
     def column(self, field: models.Field[Any, Any]) -> str:
-        """The quoted name of a field's column."""
+        """Return the quoted name of a field's column."""
         return self.quote(str(field.column))
 
     def text(self, text: str) -> str:
-        """``text`` as a literal."""
+        """Return ``text`` as a literal."""
         return "'" + text.replace("'", "''") + "'"
 
     def mark(self, capture: Capture, member: str) -> tuple[str, str]:
-        """The columns and the values of a mark."""
+        """Return the columns and the values of a mark."""
         columns = {"index": self.text(capture.index), "member": member}
         if capture.via is not None:
             columns["via"] = self.text(capture.via)
         return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
 
     def owners(self, capture: Capture, table: str) -> list[str]:
-        """Return the owners in names of triggers: of this release, and of earlier ones, which named one capture."""
+        """Return the owners in the names of triggers, of this release and of earlier ones."""
         what = repr((capture.index, table, capture.via, capture.column.column))
         return [owner_of(capture.index), _digest(what)]
 
     def stem(self, capture: Capture, table: str, definition: Iterable[str]) -> str:
-        """The beginning of the names of a unit's triggers, short enough for every database."""
+        """Return the prefix of the names of a unit's triggers, short enough for every database."""
         what = repr((capture.index, table, capture.via, capture.column.column))
         slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
         return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
 
 
 def owner_of(index: str) -> str:
-    """Return the owner that the names of an index's triggers tell."""
+    """Return the owner in the names of an index's triggers."""
     return _digest(index)
 
 

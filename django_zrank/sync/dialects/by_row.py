@@ -1,4 +1,4 @@
-"""A trigger that runs once for each row, one for each operation: what SQLite, MariaDB and MySQL have in common."""
+"""Triggers that run once for each row, one for each operation: the base of SQLite, MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ByRow"]
 
 
 class ByRow(Dialect):
-    """A trigger that runs once for each row, one for each operation."""
+    """Triggers that run once for each row, one for each operation."""
 
     catalog: ClassVar[str]
     """Selects each trigger's table, name and text."""
@@ -46,7 +46,7 @@ class ByRow(Dialect):
         return {trigger: text for trigger, text, *_ in self.rows()}
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the catalog about our triggers."""
+        """Yield the rows of the catalog about the app's triggers."""
         with self.connection.cursor() as cursor:
             cursor.execute(self.catalog)
             for table, name, *others in cursor.fetchall():

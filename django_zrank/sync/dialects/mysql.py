@@ -18,14 +18,14 @@ __all__ = ["MySQL"]
 
 
 class MySQL(ByRow):
-    """MariaDB and MySQL. They run triggers with the rights of the account that created them (the definer).
+    """MariaDB and MySQL, which run triggers with the rights of the account that created them (the definer).
 
-    Plain ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the table's counter until the
-    writer's statement ends.
+    Triggers use ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the auto-increment counter until
+    the writer's statement ends.
 
-    No transaction holds triggers. So each unit has a *seal*: a trigger on the table of generations that is made when
-    all the others are there and the mark for all members is left. It does nothing, but for a row that no index has:
-    deleting that leaves a mark, or fails as every save would.
+    DDL isn't transactional. So each unit has a *seal*: a trigger on the table of generations that is created after all
+    others, and after the mark for all members. It only acts on the deletion of a row that no index has, which leaves a
+    mark, or fails as every save would.
     """
 
     transactional = False
@@ -41,7 +41,7 @@ class MySQL(ByRow):
     columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
 
     _PROBE: Final = ""
-    """The key of the row whose deletion runs what the seals hold."""
+    """The key of the row whose deletion runs the seals' bodies."""
 
     _REFUSED: Final = (1044, 1142, 1143, 1449)
     """Errors of a trigger whose definer may not write marks, or is gone."""
@@ -86,7 +86,7 @@ class MySQL(ByRow):
         seals = {
             _stem(trigger): definer for trigger, definer in found.items() if trigger.name.endswith("_seal")
         }
-        # What this account has made is in force. Of others the seals are tried, and what they have sealed is alike.
+        # This account's triggers are in force. Those of other accounts are if their seals work.
         strangers = {*found.values()} - {me}
         trusted = {me} | (strangers if strangers and self.seals_work() else set())
         return {
@@ -95,8 +95,8 @@ class MySQL(ByRow):
         }
 
     def seals_work(self) -> bool:
-        """Return True if the accounts that made the seals still exist and may leave marks, or if that can't
-        be told now: on a server that is read-only for a moment, say."""
+        """Return True if the accounts that created the seals still exist and may leave marks, or if that can't be
+        tested now, for example on a read-only server."""
         using = self.connection.alias
         try:
             with transaction.atomic(using):
@@ -108,7 +108,7 @@ class MySQL(ByRow):
         return True
 
     def text(self, text: str) -> str:
-        if "\\" in text:  # an escape, or not: that depends on sql_mode
+        if "\\" in text:  # sql_mode decides if a backslash escapes
             return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
         return super().text(text)
 
@@ -116,7 +116,7 @@ class MySQL(ByRow):
         old, new = self.insert(capture, "OLD"), self.insert(capture, "NEW")
         same = self.same(capture.column)
         others = [self.same(field) for field in capture.columns if field != capture.column]
-        # Each statement costs a microsecond a row. What is usual takes two: one condition, one mark.
+        # Each statement costs a microsecond a row. The usual case takes two: one condition, one mark.
         if capture.watched is None:
             update = f"IF {same} THEN {new} ELSE {old} {new} END IF;"
         elif others:
@@ -138,7 +138,7 @@ class MySQL(ByRow):
         column = self.column(field)
         old, new = f"OLD.{column}", f"NEW.{column}"
         if re.search("char|text", str(field.db_type(self.connection))):
-            # By its collation 'Bob' is 'bob'. A primary key is its bytes, to Redis.
+            # By its collation 'Bob' equals 'bob'; in Redis, members are bytes.
             old, new = f"CAST({old} AS BINARY)", f"CAST({new} AS BINARY)"
         return f"{old} <=> {new}"
 

@@ -19,15 +19,15 @@ __all__ = ["PostgreSQL"]
 
 
 class PostgreSQL(Dialect):
-    """Triggers that run once for each statement and see all its rows, by one function for all operations.
+    """Triggers that run once for each statement and see all its rows, with one function for all operations.
 
-    A statement runs those of the table that it names, and of no other. So where a table has partitions or inheritance
-    children, or is one itself, triggers run for each row: of a partitioned table its partitions inherit them. TRUNCATE
-    runs none by row: each partition has its own for that. One on the table notes the set of its partitions: where
-    another is attached, or one goes, what should be there isn't, and rows may have come or gone unmarked.
+    A statement only runs the triggers of the table that it names. So if a table has partitions or inheritance children,
+    or is one itself, triggers run for each row; partitions inherit those of their table. Each partition has its own
+    trigger for TRUNCATE. The name of the table's own one depends on the set of its partitions: if that changes, the
+    trigger counts as missing, because rows may have come or gone unmarked.
 
-    The function runs with the rights of the account that migrates, so that writers need none on the marks; hence its
-    fixed ``search_path`` and the schemas in its names.
+    The function runs with the rights of the account that migrates, so that writers need none on the marks. That is why
+    it has a fixed ``search_path``, and schemas in its names.
     """
 
     operations = ("insert", "update", "delete", "truncate")
@@ -43,7 +43,7 @@ class PostgreSQL(Dialect):
     _COMPARABLE: ClassVar = re.compile(
         "smallint|integer|bigint|real|double|numeric|boolean|date|time|interval|uuid|bytea"
     )
-    """Types whose equal values are the same. All others are compared as text."""
+    """Types whose equal values are identical. All others are compared as text."""
 
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
         super().__init__(connection, tables)
@@ -66,7 +66,7 @@ class PostgreSQL(Dialect):
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
-        # Below deadlock_timeout: a writer that waits in turn is not the one to be cancelled.
+        # Below deadlock_timeout, so that a writer that waits in turn isn't cancelled.
         with transaction.atomic(self.connection.alias), self.connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '500ms'")
             yield
@@ -90,7 +90,7 @@ class PostgreSQL(Dialect):
         function = f"{self.schema}.{self.quote(stem)}()"
         tag = f"$zrank_{sha256(body.encode()).hexdigest()[:8]}$"
         prepare = [
-            # Of two that migrate at once the second waits, instead of failing.
+            # A concurrent migration waits, instead of failing.
             f"SELECT pg_advisory_xact_lock(hashtext('{PREFIX}'))",
             (
                 f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
@@ -133,8 +133,8 @@ END
 """
 
     def by_statement(self, capture: Capture) -> tuple[str, str, str]:
-        """Return the SQL for the rows that a statement has inserted, updated and deleted."""
-        # Rows are one if they agree in the key and in whose they are; else they are a new and an old one.
+        """Return the SQL for rows that a statement has inserted, updated and deleted."""
+        # Rows are the same if their keys and the captured column agree; otherwise they are a new and an old one.
         keys = self.keys(capture)
         on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
         unmatched = [f"{row}.{self.column(keys[0])} IS NULL" for row in "no"]
@@ -168,7 +168,7 @@ END
         return new, f"IF {moved} THEN {old}; {new}; ELSIF {changed} THEN {new}; END IF", old
 
     def insert(self, capture: Capture, member: str, rows: str = "", conditions: Sequence[str] = ()) -> str:
-        # What a client reads: a cast to text would cut off the blanks that fill a char(10).
+        # As clients read it: a cast to text would cut off the trailing blanks of a char(10).
         columns, values = self.mark(capture, f"concat({member})")
         if capture.column.null:
             conditions = [*conditions, f"{member} IS NOT NULL"]
@@ -179,7 +179,7 @@ END
         return list(dict.fromkeys([*capture.model._meta.pk_fields, capture.column]))
 
     def differ(self, capture: Capture, new: str, old: str) -> list[str]:
-        """Conditions, one of which holds where two rows of the same key differ."""
+        """Return conditions, one of which is true if two rows with the same key differ."""
         keys = self.keys(capture)
         return [
             f"{self.value(new, field)} IS DISTINCT FROM {self.value(old, field)}"
@@ -188,7 +188,7 @@ END
         ]
 
     def value(self, row: str, field: models.Field[Any, Any]) -> str:
-        """A column, in a type in which nothing but the same is equal."""
+        """Return a column in a type whose equal values are identical."""
         column = f"{row}.{self.column(field)}"
         if self._COMPARABLE.match(str(field.db_type(self.connection))):
             return column
@@ -208,8 +208,8 @@ END
         return {trigger for trigger, _, text, columns in self._rows() if not self.named(text) <= {*columns}}
 
     def _rows(self) -> Iterator[tuple[Trigger, bool, str, list[str]]]:
-        """Each trigger of ours, whether it is in force, in all partitions that inherit it, its function's text and
-        the columns of its table."""
+        """Yield each trigger of the app, True if it is in force (in all partitions that inherit it), the text of its
+        function and the columns of its table."""
         seen = [relation.number for family in self.families.values() for relation in family]
         with self.connection.cursor() as cursor:
             cursor.execute(

@@ -20,18 +20,18 @@ class Relation(NamedTuple):
 
     is_partition: bool
     is_foreign: bool
-    """On another server: what is written there runs nothing here."""
+    """On another server, whose writes run no triggers here."""
 
     by_row: bool
-    """True if it is partitioned, or if its rows can be written by another table's name."""
+    """True if it is partitioned, or if its rows can be written under another table's name."""
 
     version: str
-    """Another one whenever the table was attached to, or detached from, its parent."""
+    """Changes whenever the table is attached to, or detached from, its parent."""
 
 
 def find_families(connection: BaseDatabaseWrapper, tables: Mapping[str, str]) -> dict[str, list[Relation]]:
-    """Of each table that is there, itself and then all that is part of it. ``tables``: what each is called in the
-    answer, by its quoted name."""
+    """Return each existing table, followed by its partitions and children. ``tables``: the key of each in the result,
+    by its quoted name."""
     families: dict[str, list[Relation]] = {}
     with connection.cursor() as cursor:
         cursor.execute(
