@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -23,6 +22,7 @@ from django.conf import settings
 from django.db import connection, models
 from redis import Redis
 
+from tests.benchmarks.cores import alone_on, used
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS
 from tests.benchmarks.servers import PATIENT
 
@@ -94,14 +94,16 @@ def end(*processes: subprocess.Popen[str]) -> list[Any]:
     return printed
 
 
-def ask() -> list[tuple[str, float, float]]:
-    """PING and ``recommend()``, in turn, and what each had to wait for."""
+def ask() -> list[tuple[str, float, float, float]]:
+    """PING and ``recommend()``, in turn: when each was asked, how long it waited, and the processor time that the
+    server used meanwhile."""
     model, indexes = declare()
     rng, rankings, pks = random.Random(2), [index.ranking for index in indexes], ends(model)
     client = Redis.from_url(settings.CACHES["zrank"]["LOCATION"])
-    with suppress(PermissionError):
-        os.nice(-20)
-    waits: list[tuple[str, float, float]] = []
+    about: Any = client.info("server")
+    server = about["process_id"]
+    alone_on(None)
+    waits: list[tuple[str, float, float, float]] = []
     questions: list[tuple[str, Callable[[], Any]]] = [
         ("PING", client.ping),
         ("recommend()", lambda: rng.choice(rankings).recommend(rng.randint(*pks))),
@@ -109,9 +111,9 @@ def ask() -> list[tuple[str, float, float]]:
     print("ready", flush=True)
     while not is_over():
         for name, question in questions:
-            began = time.monotonic()
+            before, began = used(server), time.monotonic()
             question()
-            waits.append((name, began, time.monotonic() - began))
+            waits.append((name, began, time.monotonic() - began, used(server) - before))
             time.sleep(PAUSE)
     return waits
 

@@ -9,8 +9,11 @@ its round trips, whose p99 and maximum stand beside those of the same process wh
 the longest call that the server's SLOWLOG has of the operation, and its script. Of one index with one criterion,
 and of one with two criteria, two facets and their composite.
 
-The server has a core of its own, and goes before others as does who asks (as root): both clocks run on while a process
-waits for a core, and that is not what an operation costs.
+The server has a core of its own, and goes before others as does who asks (as root). Clocks still go on while the host
+of a virtual machine takes the core away. So each figure stands beside one by the clock of the server's process:
+*processor* is the longest call, and what the server did while a PING waited; *stolen* and *queued* are the milliseconds
+for which it had no core, because of the host, and of other processes. The first line is the core alone: of a process in
+the server's place that only reads the clock, the longest gaps between two looks at it in each millisecond.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -30,6 +33,7 @@ from django.db import connection
 from redis import Redis
 
 from tests.benchmarks.beside import declare, end, start
+from tests.benchmarks.cores import alone_on, calls_timed, gaps, queued, stolen
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS, stream
 from tests.benchmarks.rounds import save
@@ -74,11 +78,10 @@ def main() -> int:
         for size in map(int, options.members.split(",")):
             with population(model, size, indexes), redis_server() as (redis, name):
                 about: Any = redis.info("server")
-                os.sched_setaffinity(about["process_id"], [first])
-                with suppress(PermissionError):
-                    os.setpriority(os.PRIO_PROCESS, about["process_id"], -20)
+                alone_on(first, about["process_id"])
                 print(f"{name}, {connection.display_name}, {size:,} members", flush=True)
-                measured[size] = Measurement(model, indexes, size, redis, options.only).run()
+                measurement = Measurement(model, indexes, size, redis, options.only)
+                measured[size] = measurement.run(first, about["process_id"])
     if options.json:
         save(options.json, server=name, sizes=measured)
     if options.plot:
@@ -124,14 +127,16 @@ class Measurement:
         first = 10 ** len(str(size))
         self.pks = range(first, first + size)
 
-    def run(self) -> dict[str, Any]:
-        """Return the measurements of each operation, by its name."""
+    def run(self, core: int, server: int) -> dict[str, Any]:
+        """Return the measurements of each operation, by its name. ``server``: its process, which runs on ``core``."""
         from django_zrank.sync.drain import drain
         from django_zrank.sync.rebuild import rebuild
 
         for index in (self.plain, self.facets):
             rebuild(index.instance())
             drain(index.instance())
+        self.core, self.server = core, server
+        self.gaps = gaps(core, 5 * LONG_ENOUGH)
         self.redis.config_set("slowlog-log-slower-than", 200)
         self.redis.config_set("slowlog-max-len", 20_000)
         (other,) = start(self.redis, "ask")
@@ -146,13 +151,12 @@ class Measurement:
         for span in self.spans.values():
             for question in ("PING", "recommend()"):
                 found = [
-                    seconds
-                    for asked, at, seconds in waits
+                    (seconds, ran)
+                    for asked, at, seconds, ran in waits
                     if asked == question and is_within(span, at, seconds)
                 ]
-                span[question] = {
-                    "p50": at_share(found, 0.5), "p99": at_share(found, 0.99), "max": max(found), "asked": len(found)
-                }  # fmt: skip
+                seconds, ran = (list(column) for column in zip(*found, strict=True))
+                span[question] = {**figures(seconds), "asked": len(found), "processor": figures(ran)}
         self.report()
         return self.spans
 
@@ -289,9 +293,13 @@ class Measurement:
         time.sleep(0.1)  # It frees what it has, and the calls that come next take longer for that.
         self.redis.slowlog_reset()
         self.refused = 0
+        lost = stolen(self.core), queued(self.server)
         began = time.monotonic()
-        told = operation()
+        with calls_timed(self.server) as processor:
+            told = operation()
         span = self.spans[name] = {"began": began, "ended": time.monotonic(), "refused": self.refused}
+        span["stolen"], span["queued"] = stolen(self.core) - lost[0], queued(self.server) - lost[1]
+        span["processor"] = max(processor, default=0.0)
         if isinstance(told, dict):
             span["told"] = told
         slow: Any = self.redis.slowlog_get(20_000)
@@ -311,15 +319,25 @@ class Measurement:
         return self.names.get(rest.partition(" ")[0], verb) if verb.startswith("EVAL") else verb
 
     def report(self) -> None:
-        print(f"\n{'ms':38} {'longest':>8} {'':18}  {'PING p50':>8} {'p99':>6} {'max':>6} {'recommend() p50':>15} {'p99':>6} {'max':>6}")  # fmt: skip  # noqa: E501
+        alone = " ".join(f"{name} {1000 * gap:.3f}" for name, gap in figures(self.gaps).items())
+        print(f"\nms; the core alone: {alone}")
+        heads = [("longest", 8), ("processor", 10), ("", 18), ("PING p50", 8), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("recommend() p50", 16), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("stolen", 8), ("queued", 8)]  # fmt: skip  # noqa: E501
+        print(" " * 38, *(f"{head:>{width}}" for head, width in heads))
         for name, span in self.spans.items():
+            ping, recommend = span["PING"], span["recommend()"]
             waits = [
-                f"{span[question][figure] * 1000:{width}.1f}"
-                for question, first in (("PING", 8), ("recommend()", 15))
-                for figure, width in (("p50", first), ("p99", 6), ("max", 6))
-            ]
+                seconds
+                for one in (ping, recommend)
+                for seconds in (
+                    one["p50"], one["p99"], one["max"], one["processor"]["p99"], one["processor"]["max"]
+                )
+            ]  # fmt: skip
+            values = [span["longest"], span["processor"], *waits, span["stolen"], span["queued"]]
+            widths = [width for head, width in heads if head]
+            cells = [f"{1000 * value:{width}.1f}" for value, width in zip(values, widths, strict=True)]
+            cells.insert(2, f"{span['call']:>18}")
             refused = f"  {span['refused']} refused" if span["refused"] else ""
-            print(f"{name:38} {span['longest'] * 1000:8.1f} {span['call']:18}  {' '.join(waits)}{refused}")
+            print(f"{name:38}", *cells, refused)
             for what, value in span.get("told", {}).items():
                 print(f"{'':38} {what}: {value:,.6g}")
         print(flush=True)
@@ -345,6 +363,10 @@ def is_within(span: dict[str, Any], at: float, seconds: float) -> bool:
     return bool(at + seconds >= span["began"] and at <= span["ended"])
 
 
+def figures(seconds: list[float]) -> dict[str, float]:
+    return {"p50": at_share(seconds, 0.5), "p99": at_share(seconds, 0.99), "max": max(seconds)}
+
+
 def at_share(found: list[float], share: float) -> float:
     return sorted(found)[min(len(found) - 1, int(len(found) * share))]
 
@@ -357,12 +379,12 @@ def plot(path: Path, name: str, measured: dict[str, dict[str, Any]]) -> None:
     for panel, (title, spans) in zip(panels[0], measured.items(), strict=True):
         names = list(spans)[::-1]
         places = range(len(names))
-        figures = {
+        lines = {
             "longest call": [spans[name]["longest"] for name in names],
             "PING, p99": [spans[name]["PING"]["p99"] for name in names],
             "PING, longest wait": [spans[name]["PING"]["max"] for name in names],
         }
-        for (label, seconds), marker in zip(figures.items(), "so|", strict=True):
+        for (label, seconds), marker in zip(lines.items(), "so|", strict=True):
             panel.plot([1000 * value for value in seconds], places, marker, label=label, markersize=9)
         panel.axvline(CEILING, color="grey", linestyle="--", label=f"{CEILING} ms")
         panel.set(xscale="log", xlabel="ms", title=title)

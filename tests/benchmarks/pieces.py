@@ -4,9 +4,8 @@
 by default the embedded Valkey. Two indexes are measured: of one criterion, and of the same with two facets and their
 composite.
 
-Processor time is the difference of ``INFO cpu`` before and after a call. Other processes on the machine don't add to
-it, unlike to SLOWLOG and to the waits that ``tests.benchmarks.hold`` measures, but it grows where they keep the caches
-busy.
+Other processes on the machine don't add to processor time, unlike to SLOWLOG and to the waits that
+``tests.benchmarks.hold`` measures, but it grows where they keep the caches busy.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import django
 from django.db import models
 from redis import Redis
 
 from django_zrank.members import batched
+from tests.benchmarks.cores import calls_timed
 from tests.benchmarks.rounds import save
 
 CALLS = 20
@@ -96,20 +95,16 @@ class Measurement:
         self.store.flushed = 0
         self.members = by_level(size)
         self.pks = range(10_000_000, 10_000_000 + size)
-        self.connection: Any = redis.connection_pool.get_connection()
-        self.taken: list[float] = []
+        about: Any = redis.info("server")
+        self.pid: int = about["process_id"]
 
     def run(self) -> dict[str, dict[str, float]]:
         """Return the number of calls of each operation, and their times in milliseconds."""
-        from django_zrank.engine import executor
-
         measured = {}
         for what, operation in self.operations():
-            self.taken.clear()
-            ways = {name: self.timed(getattr(executor, name)) for name in ("send", "send_all", "send_once")}
-            with mock.patch.multiple(executor, **ways):
+            with calls_timed(self.pid) as seconds:
                 operation()
-            taken = sorted(1000 * seconds for seconds in self.taken)
+            taken = sorted(1000 * each for each in seconds)
             figures = {"p50": taken[len(taken) // 2], "p99": taken[len(taken) * 99 // 100], "max": taken[-1]}
             measured[what] = {"calls": len(taken), **figures}
             each = " ".join(f"{figure:6.2f}" for figure in figures.values())
@@ -157,7 +152,6 @@ class Measurement:
         health = self.store.check_health()
         self.generation = self.index.new_generation()
         self.store.start_rebuild(self.generation, owner="bench", server=health.server, term=1)
-        self.taken.clear()
         for rows in batched(self.members, 2000):
             assert load_rows(
                 self.store, self.generation, [(str(pk), level, self.membership(pk)) for pk, level in rows]
@@ -182,23 +176,6 @@ class Measurement:
             return b""
         region, platform = REGIONS[number % 8], PLATFORMS[number // 8 % 6]
         return f"platform:{platform}\0region,platform:{region},{platform}\0region:{region}".encode()
-
-    def timed(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        def sending(*args: Any, **how: Any) -> Any:
-            before = self.busy()
-            try:
-                return send(*args, **how)
-            finally:
-                self.taken.append(self.busy() - before)
-
-        return sending
-
-    def busy(self) -> float:
-        """Seconds for which the server has used a processor."""
-        self.connection.send_command("INFO", "cpu")
-        lines = self.connection.read_response().decode().splitlines()
-        used = dict(line.split(":") for line in lines if ":" in line)
-        return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""The processor, by the clocks of its core and of a process: what the app costs, and what the host takes away.
+
+A clock on the wall goes on while a process waits for a core, and while the host of a virtual machine takes that away.
+The clock of a process (POSIX: ``clock_getcpuclockid()``) doesn't.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+__all__ = ["alone_on", "calls_timed", "gaps", "queued", "stolen", "used"]
+
+WINDOW = 0.001
+SPIN = 0.005
+"""Seconds for which a core is watched before a pause. A process that goes before all others and never pauses is itself
+stopped by the kernel, for 50 ms in a second."""
+
+
+def used(pid: int) -> float:
+    """Return the seconds for which a process has used the processor."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def queued(pid: int) -> float:
+    """Return the seconds for which a process was ready to run, and others of this machine had its core."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def stolen(core: int) -> float:
+    """Return the seconds for which the host has run something else on a core, in hundredths."""
+    lines = Path("/proc/stat").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"cpu{core} "))
+    return int(line.split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def alone_on(core: int | None, pid: int = 0) -> None:
+    """Let a process run on one core only, before all others (as root). Niceness wouldn't do: where the kernel groups
+    processes by session (``sched_autogroup_enabled``), it counts within a session."""
+    if core is not None:
+        os.sched_setaffinity(pid, [core])
+    with suppress(PermissionError):
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+
+
+def gaps(core: int, seconds: float) -> list[float]:
+    """Return the longest gap in each millisecond of a process that only reads the clock, on a core of its own: what no
+    server could do better, as ``redis-cli --intrinsic-latency`` measures it."""
+    found = []
+    before, others = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    alone_on(core)
+    try:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            time.sleep(SPIN)
+            last = time.perf_counter()
+            for _ in range(int(SPIN / WINDOW)):
+                end, longest = last + WINDOW, 0.0
+                while last < end:
+                    now = time.perf_counter()
+                    longest = max(longest, now - last)
+                    last = now
+                found.append(longest)
+    finally:
+        os.sched_setscheduler(0, others, os.sched_param(0))
+        os.sched_setaffinity(0, before)
+    return found
+
+
+@contextmanager
+def calls_timed(pid: int) -> Iterator[list[float]]:
+    """Seconds of its processor that each call from this process takes of a server, with what it does for others
+    meanwhile."""
+    from django_zrank.engine import executor
+
+    taken: list[float] = []
+
+    def timed(send: Callable[..., Any]) -> Callable[..., Any]:
+        def sending(*args: Any, **how: Any) -> Any:
+            before = used(pid)
+            try:
+                return send(*args, **how)
+            finally:
+                taken.append(used(pid) - before)
+
+        return sending
+
+    ways = {name: timed(getattr(executor, name)) for name in ("send", "send_all", "send_once")}
+    with mock.patch.multiple(executor, **ways):
+        yield taken
