@@ -273,7 +273,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return f"{self.declaration}-{uuid4().hex[:23]}"
 
     def declares(self, generation: str) -> bool:
-        """Return True if a generation was built from this declaration, or is none (``""``)."""
+        """Return True if a generation was built from this declaration, or if there is none (``""``)."""
         declaration, dash, _ = generation.partition("-")
         return not dash or declaration == self.declaration
 

@@ -38,17 +38,16 @@ class Clock(Now):
 
 
 class Mark(models.Model):
-    """A note that a member has changed: appended in the transaction that changed it, by whatever wrote. It waits
-    until it is worked off, and becomes part of a :class:`Batch` then.
+    """A note that a member has changed, added in the transaction that changed it, whichever program wrote. It waits
+    until it is worked off, and then becomes part of a :class:`Batch`.
 
-    The table lies in every database that holds a ranked model: a router's ``allow_migrate()`` that has no opinion
-    of this app lets ``migrate --database`` make it there, and one that keeps it out fails ``manage.py check``.
-    Its rows are written by triggers, so each column has its default in the database, and the table has no index
-    beside its key: a mark is paid for by a save.
+    The table is needed in every database that holds a ranked model: ``migrate --database`` creates it there unless a
+    router's ``allow_migrate()`` returns False, which fails ``manage.py check``. Rows are written by triggers, so each
+    column has its default in the database. The table has no index besides its primary key, as every save pays for it.
     """
 
     id = models.BigAutoField(primary_key=True)
-    """Rises, but is no version: transactions commit in another order than they draw it. Never used twice."""
+    """Rises, but is no version: transactions commit in another order than they get it. Never used twice."""
 
     index = ExactCharField(max_length=255)
     """The name of the index."""
@@ -106,7 +105,7 @@ class Batch(models.Model):
 
 
 class Generation(models.Model):
-    """The build of an index that Redis must hold to be believed."""
+    """The build of an index: Redis is trusted only if it holds this one."""
 
     index = ExactCharField(max_length=255, primary_key=True)
     """The name of the index."""
@@ -118,15 +117,15 @@ class Generation(models.Model):
     """The generation that a rebuild is about to put in place."""
 
     owner = models.CharField(max_length=32, default="")
-    """A random name of this database's side of the index. Redis holds it, too: a build that another database made is
-    replaced by nothing but ``rebuild_zrank``."""
+    """A random name of this database's side of the index. Redis holds it, too: only ``rebuild_zrank`` replaces a
+    build that another database made."""
 
     server = models.CharField(max_length=96, default="")
     """The identity of the server that holds it: ``run_id/master_replid``."""
 
     term = models.BigIntegerField(default=0)
-    """Rises with every server, or history of one, that is accepted, as in Raft. What is written under another term
-    works off no mark."""
+    """Rises with every server, or history of one, that is accepted, as in Raft. Writes under another term don't
+    work off marks."""
 
     purged_term = models.BigIntegerField(default=0)
     """With ``purged`` the highest term and version of a batch that was deleted: a server that has lost it can't be

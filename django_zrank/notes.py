@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 TESTS: Final = "tests"
-"""The owner of a build that a test has made, which no database need know."""
+"""The owner of a build that a test has made. The database may know nothing of it."""
 
 RETIRED: Final = "retired"
-"""The generation of a part since its index is built with another number of shards: what is written to the part, under
-the build that its row notes as ``building``, works off no mark any more."""
+"""The generation noted for a shard once its index has been built with another number of shards. Writes to it, under the
+build that its row notes as ``building``, no longer work off marks."""
 
 _read: Recent[Generation] = Recent()
 
 _MOMENT: Final = 0.1
-"""Seconds for which the rows of the other shards are kept: they are asked for in the same call."""
+"""Seconds for which the rows of the other shards are kept: the same call needs them next."""
 
 _beside: Recent[Generation] = Recent()
-"""Rows of shards that were read together with another's, for reads: each is looked at once, in the same moment."""
+"""Rows that were read together with that of another shard: each is used once, within ``_MOMENT``."""
 
 
 def noted(index: RankIndex) -> Generation:
@@ -51,8 +51,8 @@ def noted(index: RankIndex) -> Generation:
 
 
 def _noted_together(index: RankIndex) -> Generation:
-    """Return what the database knows of the build of ``index``. The rows of all shards are read in one query: the
-    others are asked for next."""
+    """Return what the database knows of the build of ``index``. The rows of all shards are read in one query, as the
+    others are needed next."""
     whole, using = index.whole, index.get_using()
     if whole is index:
         return noted(index)
@@ -70,7 +70,7 @@ def _noted_together(index: RankIndex) -> Generation:
 def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
     """Return True if the database knows this build, or this one that is being built, under this term.
 
-    What was read within a second will do where it agrees.
+    A row that was read within the last second is enough if it agrees.
     """
     known = _read.get((index.name, index.get_using()))
     if known is not None and _agrees(known, generation, building, term):
@@ -92,8 +92,8 @@ def is_accepted(health: Health, row: Generation) -> bool:
 
 
 def newest_batch(index: RankIndex) -> tuple[int, int]:
-    """Return the term and the version of the newest batch, (0, 0) for none. To be asked before the server is: drains
-    go on meanwhile."""
+    """Return the term and the version of the newest batch, (0, 0) for none. Call it before asking the server, as drains
+    continue meanwhile."""
     batches = Batch.objects.using(index.get_using()).filter(index=index.name)
     return batches.order_by("-term", "-version").values_list("term", "version").first() or (0, 0)
 
@@ -111,7 +111,7 @@ def forget(index: RankIndex) -> None:
 def may_be_believed(index: RankIndex, health: Health) -> bool:
     """Return True if what a server says of itself and what the database notes agree.
 
-    Where the database can't be asked, the server's word is taken: reads don't depend on the database.
+    If the database can't be queried, the server is believed: reads don't depend on the database.
     """
     if health.behind or health.intact == "0":
         return False
@@ -130,7 +130,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
 def may_be_written(index: RankIndex, health: Health) -> bool:
     """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows.
 
-    Where the database can't be asked, the server's word is taken.
+    If the database can't be queried, the server is believed.
     """
     try:
         row = None if health.owner == TESTS else noted(index)
@@ -143,10 +143,10 @@ def may_be_written(index: RankIndex, health: Health) -> bool:
 
 
 def _began_a_history(index: RankIndex, health: Health) -> bool:
-    """Return True if only a first replica was attached: the server begins another history then, and loses nothing.
+    """Return True if the server began another history only because its first replica was attached, and lost nothing.
 
-    Its process is the same, and its history has no predecessor. Nothing was written since, as writes are refused until
-    the history is accepted: so if it has every batch of its term, it has lost none.
+    Its process is the same, and its history has no predecessor. Writes are refused until the history is accepted, so if
+    it has every batch of its term, it has lost none.
     """
     process = health.server.partition("/")[0]
     same_process = process == health.accepted.partition("/")[0]

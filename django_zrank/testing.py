@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import glob
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -164,23 +163,14 @@ class ZRankTestMixin:
         cls.zrank = cls.enterClassContext(own_redis())  # type: ignore[attr-defined]
         super().setUpClass()  # type: ignore[misc]
 
-    def run(self, result: Any = None) -> Any:
-        """Run the test. Done here, as ``setUp()`` is often overridden without a call of ``super()``."""
-        skipped = any(
-            getattr(place, "__unittest_skip__", False)
-            for place in (type(self), getattr(self, self._testMethodName))  # type: ignore[attr-defined]
-        )
-        if not skipped:
-            try:
-                empty(_server_of_process())
-                reset()
-                _sync_rows()
-            except Exception:  # as Django reports what goes wrong before a test
-                if result is None:
-                    raise
-                result.addError(self, sys.exc_info())
-                return result
-        return super().run(result)  # type: ignore[misc]
+    @classmethod
+    def _pre_setup(cls) -> None:
+        # Not in setUp(), which is often overridden without a call of super(). First, as Django leaves a test's transaction
+        # open if this fails.
+        empty(_server_of_process())
+        reset()
+        _sync_rows()
+        super()._pre_setup()  # type: ignore[misc]
 
 
 def reset() -> None:

@@ -57,16 +57,11 @@ class RankedAdminMixin(_Base):
         rank = getattr(row, "_zrank_rank", None)
         return None if rank is None else f"{rank:,}"
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        index, base = self._index(), super().get_changelist(request, **kwargs)
-
-        class RankedChangeList(base):  # type: ignore[misc, valid-type]
-            def get_results(self, request: HttpRequest) -> None:
-                super().get_results(request)
-                if index is not None:
-                    _note_ranks(index, self.result_list)
-
-        return RankedChangeList
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        changelist = super().get_changelist_instance(request)
+        if (index := self._index()) is not None:
+            _note_ranks(index, changelist.result_list)
+        return changelist
 
     def _index(self) -> RankIndex | None:
         if self.rank_index is not None:

@@ -1,4 +1,4 @@
-"""Permissions: to send a request, and to ask as a member."""
+"""Permissions: to use the views, and to ask as a member."""
 
 from __future__ import annotations
 
