@@ -165,8 +165,8 @@ class ZRankTestMixin:
 
     @classmethod
     def _pre_setup(cls) -> None:
-        # Not in setUp(), which is often overridden without a call of super(). First, as Django leaves a test's transaction
-        # open if this fails.
+        # Not in setUp(), which is often overridden without a call of super(). Before Django's part, which leaves the
+        # transaction of a test open if this fails.
         empty(_server_of_process())
         reset()
         _sync_rows()
