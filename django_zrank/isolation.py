@@ -8,7 +8,7 @@ nothing, and anything else raises :exc:`~django_zrank.exceptions.NotIsolated`.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 
@@ -33,8 +33,8 @@ _project: set[tuple[tuple[Any, ...], str]] = set()
 
 def remember() -> None:
     """Note the project's Redis. Called once, before a test can change the settings."""
-    prefix, caches = get_settings().key_prefix, _caches()
-    _project.update((location_of(cache), prefix) for cache in caches.values())
+    caches: Any = settings.CACHES
+    _project.update((location_of(cache), get_settings().key_prefix) for cache in caches.values())
 
 
 def is_testing() -> bool:
@@ -49,7 +49,7 @@ def is_isolated() -> bool:
 
     It is another one than the project's, or has another prefix, or is the one that the project names for its tests.
     """
-    now, caches = get_settings(), _caches()
+    now, caches = get_settings(), cast("dict[str, Any]", settings.CACHES)
     if now.redis_alias not in caches:
         return False
     location = location_of(caches[now.redis_alias])
@@ -91,8 +91,3 @@ def require_test(what: str) -> None:
     if not is_testing():
         module = getattr(settings, "SETTINGS_MODULE", None) or "configured by hand"
         raise NotIsolated(f"{what} is for tests: no test environment is set up (settings: {module}).")
-
-
-def _caches() -> dict[str, Any]:
-    caches: dict[str, Any] = settings.CACHES
-    return caches

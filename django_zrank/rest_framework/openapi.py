@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uritemplate
@@ -81,19 +82,18 @@ class IndexAutoSchema(AutoSchema):
     # Parameters
 
     def get_override_parameters(self) -> list[Any]:
-        return [
+        found = [
             *super().get_override_parameters(),
             *self._get_path_parameters(),
             *self._get_query_parameters(),
-            *self._get_headers(),
-            OpenApiParameter(
-                "Retry-After",
-                int,
-                OpenApiParameter.HEADER,
-                description=str(_("Seconds after which to try again.")),
-                response=["429", "503"],
-            ),
         ]
+        header = partial(OpenApiParameter, location=OpenApiParameter.HEADER)
+        if self.viewset.action == "change":
+            about = str(_("A unique name of this change: if it is sent again, it counts once."))
+            schema = {"type": "string", "maxLength": LONGEST_KEY}
+            found.append(header(IDEMPOTENCY_KEY, schema, description=about))
+        about = str(_("Seconds after which to try again."))
+        return [*found, header("Retry-After", int, description=about, response=["429", "503"])]
 
     def _get_path_parameters(self) -> Iterable[OpenApiParameter]:
         view = self.viewset
@@ -109,15 +109,6 @@ class IndexAutoSchema(AutoSchema):
             else:
                 continue
             yield OpenApiParameter(name, schema, OpenApiParameter.PATH, description=str(description))
-
-    def _get_headers(self) -> Iterable[OpenApiParameter]:
-        if self.viewset.action == "change":
-            yield OpenApiParameter(
-                IDEMPOTENCY_KEY,
-                {"type": "string", "maxLength": LONGEST_KEY},
-                OpenApiParameter.HEADER,
-                description=str(_("A unique name of this change: if it is sent again, it counts once.")),
-            )
 
     def _get_query_parameters(self) -> Iterable[OpenApiParameter]:
         if self.viewset.action not in _ACTIONS:
@@ -211,12 +202,10 @@ class IndexAutoSchema(AutoSchema):
 
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         name = super().get_serializer_name(serializer, direction)
-        return f"{self._get_prefix()}{name}" if isinstance(serializer, EntrySerializer) else name
-
-    def _get_prefix(self) -> str:
-        """Return the name that distinguishes the components of an index."""
+        if not isinstance(serializer, EntrySerializer):
+            return name
         indexes = self.get_indexes()
-        return component_name(indexes[0].name if len(indexes) == 1 else "any index")
+        return component_name(indexes[0].name if len(indexes) == 1 else "any index") + name
 
     def _get_result_schema(self) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` serializes it."""
