@@ -1,4 +1,4 @@
--- uses: clock, server, bulk, keys, ties, memberships
+-- uses: clock, identity, server, bulk, keys, ties, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -9,76 +9,75 @@
 --       width     of the tie bytes
 --       memberships  '1' if members have memberships
 --       dense     '1' if distinct values are counted
---       rows      JSON: groups of rows that stand in the same facet rankings, each a list of the names of these as a
---                 membership has them, the number of tie bytes of each row, and score and member of each in turn, as
---                 texts. 3,500 rows at most. One text costs the server and its client less than thousands of arguments
---       packed    the tie bytes of all rows, one after the other
+--       rows      MessagePack: of each group of rows that stand in the same facet rankings, the names of these as a
+--                 membership has them; MessagePack of score and stored member of each row in turn; and MessagePack of
+--                 member and membership of each, empty where they have none. All texts; 3,500 rows at most
 -- Returns {'done', microseconds of the processor that it took}; {'superseded'} with nothing written if another rebuild
 --         began, this one was taken for dead, or the server restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building, width, memberships, dense, rows, packed = unpack(ARGV)
+local building, width, memberships, dense, rows = unpack(ARGV)
 width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
 local began = used()
 
-if not holds(meta, 'building', building) then
+local state = redis.call('HMGET', meta, 'building', 'server', 'filled', 'guarded')
+if state[1] ~= building or state[2] ~= identity() then
   return {'superseded'}
 end
 -- Keys that were evicted would not be missed after this: rows that were loaded, or the versions that later rows give
 -- way to.
-local state, is_guarded = redis.call('HMGET', meta, 'filled', 'guarded'), redis.call('EXISTS', recent) == 1
-if is_evicted(shadow, state[1]) or state[2] == '1' and not is_guarded then
+local is_guarded = redis.call('EXISTS', recent) == 1
+if is_evicted(shadow, state[3]) or state[4] == '1' and not is_guarded then
   return {'superseded'}
 end
-redis.call('HSET', meta, 'seen', integer(clock()))
 
-rows = cjson.decode(rows)
+local groups = {cmsgpack.unpack(rows)}
 if not is_guarded and not memberships and not dense then
-  redis.call('ZADD', shadow, unpack(rows[1], 3))
-  redis.call('HSET', meta, 'filled', present(shadow))
+  redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
+  redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
   return {'done', used() - began}
 end
 
-local written = {}
-if is_guarded then
-  local members = {}
-  for _, group in ipairs(rows) do
-    for i = 4, #group, 2 do
-      members[#members + 1] = group[i]
+-- A group's rows and memberships, packed, but for members that were written since the rebuild began.
+local function unwritten(packed, standing)
+  local given, stood, members = {cmsgpack.unpack(packed)}, {cmsgpack.unpack(standing)}, {}
+  for i = 2, #given, 2 do
+    members[i / 2] = stood[i - 1] or given[i]
+  end
+  local left, stands = {}, {}
+  for n, version in ipairs(read_all('ZMSCORE', recent, members)) do
+    if not version then
+      left[#left + 1], left[#left + 2] = given[2 * n - 1], given[2 * n]
+      stands[#stands + 1], stands[#stands + 2] = stood[2 * n - 1], stood[2 * n]
     end
   end
-  written = read_all('ZMSCORE', recent, members)
+  if #left < #given then
+    return pack_all(left), pack_all(stands)
+  end
+  return packed, standing
 end
+
 -- A member that was not written since the rebuild began stands nowhere yet, unless the query has returned its row twice.
--- Appending by '#' costs a search, so it is done once a group.
-local entering, stands, number, at, noted = {[''] = {}}, {}, 0, 1, 0
-for _, group in ipairs(rows) do
-  local names, tied, entered, count = group[1], group[2], {}, 0
-  for i = 3, #group, 2 do
-    number = number + 1
-    if not written[number] then
-      local member, tie = group[i + 1], string.sub(packed, at, at + tied - 1)
-      entered[count + 1], entered[count + 2] = group[i], tie .. member
-      count = count + 2
-      if tie ~= '' or names ~= '' then
-        stands[noted + 1], stands[noted + 2] = member, tie .. names
-        noted = noted + 2
-      end
-    end
-    at = at + tied
+-- Rows are collected as texts, and unpacked by C: a loop of Lua over them would take as long as the commands.
+local entering, stands = {[''] = {}}, {}
+for i = 1, #groups, 3 do
+  local names, packed, standing = groups[i], groups[i + 1], groups[i + 2]
+  if is_guarded then
+    packed, standing = unwritten(packed, standing)
   end
   for name in rankings_of(names) do
-    local list = list_of(entering, name)
-    local last = #list
-    for i = 1, count do
-      list[last + i] = entered[i]
-    end
+    local texts = list_of(entering, name)
+    texts[#texts + 1] = packed
   end
+  stands[#stands + 1] = standing
+end
+for name, texts in pairs(entering) do
+  entering[name] = {cmsgpack.unpack(table.concat(texts))}
 end
 if change_rankings(shadow, {}, entering, width, dense) then
   return {'superseded'}
 end
-write_all('HSET', memberships_key(shadow), stands)
-redis.call('HSET', meta, 'filled', present(shadow))
+write_all('HSET', memberships_key(shadow), {cmsgpack.unpack(table.concat(stands))})
+redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
 return {'done', used() - began}

@@ -62,15 +62,16 @@ class Pace:
             yield reply
 
     def pieces(
-        self, groups: Iterable[tuple[int, Sequence[Item]]]
+        self, groups: Iterable[tuple[int, Sequence[Item]]], most: int | None = None
     ) -> Iterator[tuple[list[Sequence[Item]], int]]:
-        """Pieces with their costs; without items, an empty one."""
+        """Pieces with their costs, none above ``most``; without items, an empty one."""
         piece: list[Sequence[Item]] = []
         spent = 0
         for price, items in groups:
             at = 0
             while at < len(items):
-                count = max((self.budget - spent) // price, not piece)
+                budget = min(self.budget, most or self.budget)
+                count = max((budget - spent) // price, not piece)
                 if count > 0:
                     piece.append(items[at : at + count])
                     spent += price * len(piece[-1])

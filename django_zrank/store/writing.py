@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from .. import scripts
 from ..codec.units import Number
 from ..engine.replicas import wrote
-from ..requests.pace import Pace
+from ..requests.pace import LEAST, Pace
 from ..scripts import Script
 from .base import Base
 
@@ -23,6 +22,9 @@ LOAD_LIMIT: Final = 3500
 
 _APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
 _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
+
+_LARGE: Final = 2**15
+"""Members whose hash tables take long to double."""
 
 _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
@@ -76,15 +78,28 @@ class Packed(NamedTuple):
     cost: int
     """In look-ups and writes."""
 
-    packed: str
-    ties: bytes
+    packed: bytes
 
+
+class _Heads(dict[int, bytes]):
+    """MessagePack's head of a text, by the length of that. Only the short ones are kept."""
+
+    def __missing__(self, length: int) -> bytes:
+        if length > 255:
+            return b"\xdb" + length.to_bytes(4, "big")
+        return self.setdefault(length, bytes([0xA0 + length] if length < 32 else [0xD9, length]))
+
+
+_HEADS: Final = _Heads()
 
 _Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
 
 
 class Writing(Base):
     """The writes of a store."""
+
+    _packed = 0
+    """The number of rows of the rebuild that were packed."""
 
     def begin_write(self) -> Epoch:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
@@ -163,22 +178,49 @@ class Writing(Base):
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
+        self._packed = 0
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
     def pack(self, rows: Collection[Row]) -> Iterator[Packed]:
         """Yield rows in pieces, for :meth:`load_rows`."""
-        for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2)):
-            groups, ties = [], []
-            for alike in piece:
-                members, scores, memberships = zip(*alike, strict=True)
-                first = memberships[0]
-                tied = len(self.layout.split(first)[0])
-                texts = chain.from_iterable(zip(map(repr, scores), members, strict=True))
-                groups.append([first[tied:].decode(), tied, *texts])
-                if tied:
-                    ties += [membership[:tied] for membership in memberships]
-            packed = json.dumps(groups, separators=(",", ":"))
-            yield Packed(sum(map(len, piece)), cost, packed, b"".join(ties))
+        most = 2 * LEAST if _doubles(self._packed, len(rows)) else None
+        self._packed += len(rows)
+        for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2), most):
+            packed = b"".join(map(self._pack, piece))
+            yield Packed(sum(map(len, piece)), cost, packed)
+
+    def _pack(self, rows: Sequence[Row]) -> bytes:
+        """MessagePack of rows that stand in the same facet rankings."""
+        texts, scores, memberships = zip(*rows, strict=True)
+        members, first = list(map(str.encode, texts)), memberships[0]
+        tied, heads = len(self.layout.split(first)[0]), _HEADS
+        scored = b"".join(
+            [
+                part
+                for score, member, membership in zip(
+                    map(str.encode, map(repr, scores)), members, memberships, strict=True
+                )
+                for part in (
+                    heads[len(score)],
+                    score,
+                    heads[tied + len(member)],
+                    membership[:tied],
+                    member,
+                )
+            ]
+        )
+        stands, head = b"", heads[len(first)]
+        if first:
+            stands = b"".join(
+                [
+                    part
+                    for member, membership in zip(members, memberships, strict=True)
+                    for part in (heads[len(member)], member, head, membership)
+                ]
+            )
+        return b"".join(
+            [part for text in (first[tied:], scored, stands) for part in (heads[len(text)], text)]
+        )
 
     def load_rows(self, building: str, piece: Packed) -> bool:
         """Add the members of a piece to what is being built. False: it was superseded."""
@@ -189,7 +231,7 @@ class Writing(Base):
         if self.rule:
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
-        arguments = (building, *self._layout, piece.packed, piece.ties, *ends)
+        arguments = (building, *self._layout, piece.packed, *ends)
         verdict, *spent = self._call(script, touched, arguments)
         _pace(self.name, "load").note(piece.cost, sum(spent) / 1e6)
         return bool(verdict == b"done")
@@ -226,6 +268,17 @@ class Writing(Base):
 def _pace(index: str, operation: str) -> Pace:
     """The pace of an operation, as this process has learnt it."""
     return Pace()
+
+
+def _doubles(before: int, rows: int) -> bool:
+    """True if the server doubles the hash tables of all members while it takes these rows, or those before: Redis when
+    they hold a power of two, Valkey seven times one. Every page of a new table is a page fault, so that rows take up to
+    three times as long."""
+    after = before + rows
+    if after < _LARGE:
+        return False
+    power = 1 << after.bit_length() - 1
+    return any(before - rows < full <= after for full in (power, power * 7 // 8, power * 7 // 4))
 
 
 def _text(score: Number | None) -> str:

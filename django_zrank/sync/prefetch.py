@@ -14,17 +14,18 @@ Result = TypeVar("Result")
 
 
 def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
-    """Yield each of ``batches`` with the result of ``function``, which runs while this thread reads the next one.
+    """Yield each of ``batches`` with the result of ``function``, which runs while this thread reads the next ones.
 
     The function runs in another thread, so it may use Redis but no database: Django's connections belong to the thread
-    that opened them. It never runs while the caller does.
+    that opened them. It takes the next batch as soon as it is done with one, also while the caller runs: Redis would
+    wait if the caller had to be woken first. After an exception it isn't called again.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         pending: tuple[Batch, Future[Result]] | None = None
         for batch in batches:
-            if pending:
-                yield pending[0], pending[1].result()
-            pending = batch, _begin(thread, function, batch)
+            done, pending = pending, (batch, _begin(thread, function, batch, after=pending and pending[1]))
+            if done:
+                yield done[0], done[1].result()
         if pending:
             yield pending[0], pending[1].result()
 
@@ -39,13 +40,17 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield batch
 
 
-def _begin(thread: ThreadPoolExecutor, function: Callable[..., Result], *args: Any) -> Future[Result]:
+def _begin(
+    thread: ThreadPoolExecutor, function: Callable[..., Result], *args: Any, after: Future[Any] | None = None
+) -> Future[Result]:
     """Call a function in a thread, and return once it runs. Otherwise the thread might begin only when this one waits,
-    or after Python's switch interval of 5 ms."""
+    or after Python's switch interval of 5 ms. Where ``after`` has failed, so does this call."""
     begun = Event()
 
     def run() -> Result:
         begun.set()
+        if after:
+            after.result()
         return function(*args)
 
     result = thread.submit(run)

@@ -4,6 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.requests.pace import LEAST, MOST, Pace
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from tests.builds import load_rows, shadow, start
 
@@ -59,3 +60,16 @@ def test_scores_members_and_memberships_arrive_as_they_are(
             assert zrank.hget(f"{root}:memberships", member) == membership
         for name in filter(None, membership[len(tie) :].split(b"\0")):
             assert zrank.zscore(root.encode() + b":" + name, text) == score
+
+
+@pytest.mark.parametrize("full", [2**16, 7 * 2**13], ids=["Redis", "Valkey"])
+def test_calls_are_small_while_the_server_doubles_its_hash_tables(
+    store: Store, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    monkeypatch.setattr(Pace, "budget", MOST)
+    rows = [Change(str(n), n) for n in range(3000)]
+    costs = []
+    for after in (-1000, 2000, 5000):
+        store._packed = full + after
+        costs.append(max(piece.cost for piece in store.pack(rows)))
+    assert costs == [2 * LEAST, 2 * LEAST, MOST]

@@ -29,10 +29,22 @@ def test_the_next_batch_is_read_while_the_function_runs() -> None:
     assert list(prefetch(function, batches())) == [(1, True), (2, True)]
 
 
-def test_the_function_never_runs_while_the_caller_has_the_turn() -> None:
-    begun: list[int] = []
-    for batch, _ in prefetch(begun.append, [1, 2, 3]):
-        assert begun[-1] == batch
+def test_the_function_takes_the_next_batch_while_the_caller_has_the_turn() -> None:
+    begun = {batch: Event() for batch in (1, 2, 3)}
+    for batch, _ in prefetch(lambda batch: begun[batch].set(), begun):
+        assert begun[min(batch + 1, 3)].wait(30)
+
+
+def test_the_function_is_not_called_after_a_batch_on_which_it_failed() -> None:
+    called: list[int] = []
+
+    def function(batch: int) -> None:
+        called.append(batch)
+        raise RuntimeError("gone away")
+
+    with pytest.raises(RuntimeError, match="gone away"):
+        list(prefetch(function, [1, 2, 3]))
+    assert called == [1]
 
 
 def test_what_the_function_raises_reaches_the_caller() -> None:

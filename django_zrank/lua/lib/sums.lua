@@ -1,6 +1,6 @@
--- Sums of pending changes.
+-- Pending changes that are added up.
 
--- Add changes, in units, to the pending changes of members, by few commands.
+-- Add changes, in units, to the pending changes of members, in few commands.
 local function add_pending(pending, members, changes)
   local EXACT, sums = 2 ^ 53, {}
   for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
