@@ -1,16 +1,17 @@
-"""Working off marks: changes that were committed and not pushed, or pushed and lost."""
+"""Drains, which work off marks: of changes that were committed and not pushed, or that Redis has lost."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
 from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
+from ..index import RankIndex
 from ..models import Mark
 from ..notes import noted
 from ..recent import Recent
@@ -24,9 +25,6 @@ from .reach import Reach
 from .rebuild import rebuild
 from .transactions import refuse_transaction
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["drain", "drain_soon"]
 
 logger = logging.getLogger("django_zrank.sync")
@@ -34,7 +32,7 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 5000
 
 _SHARE: Final = 1000
-"""The most marks that a process reads, and members that it writes, after a push: a request waits for it."""
+"""The most marks that a process reads, and members that it writes, after a push, because a request waits."""
 
 _REST: Final = 20
 """Back-off: 20 times the last drain's duration, at most 60 s."""
@@ -43,26 +41,22 @@ _REST: Final = 20
 def drain(
     index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
-    """Work off the marks of ``index`` that wait now, or ``limit`` of them. Returns how many.
+    """Work off the marks of ``index`` that wait now, at most ``limit``. Return their number.
 
-    A mark for all members (of a table that was truncated) takes a rebuild. What is left while it runs waits for
-    the next drain: this one ends, however many write.
+    The members of marks are pushed (see :func:`~django_zrank.sync.push.push`), and then the marks are deleted. If it is
+    killed in between, the marks still wait. Any number of drains may run at once. A mark for all members (of a table
+    that was truncated) takes a rebuild. A mark that can't be worked off doesn't keep others waiting.
 
-    Marks seen, token, rows read, applied, unmarked: the order is the proof. A mark that is seen belongs to a committed
-    change, so what is read after that holds it; and Redis refuses to put over it what was read before it was
-    written (see :func:`~django_zrank.sync.push.push`). Only then is the mark worked off. Killed anywhere in
-    between, the marks still wait. Any number of drains may run at once. One that can't be worked off waits on alone.
-
-    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` where another process keeps the
-    row of the generation locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a
-    transaction, where an old snapshot might be read.
+    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the row of the generation
+    stays locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction, where
+    an old snapshot might be read.
     """
     refuse_transaction(connections[index.get_using()], "Draining")
     return _Drain(index, batch_size, patience).run(limit)
 
 
 class _Drain:
-    """One pass over the marks that wait when it begins. ``share``: leave those for all members, and those that lead to
+    """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
     more members than this."""
 
     def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
@@ -70,10 +64,10 @@ class _Drain:
         self.reach = Reach(index)
 
         self.left: dict[int, Collection[RankIndex]] = {}
-        """Marks that wait on, with the parts that they wait for: none where they can't be worked off."""
+        """Marks that wait on, with the parts that they wait for; none if they can't be worked off."""
 
     def run(self, limit: int | None) -> int:
-        """Work off all marks, or ``limit`` of them. Returns how many."""
+        """Work off all marks, at most ``limit``. Return their number."""
         healths = self.begin()
         done, last, until = 0, 0, newest_mark(self.index)
         while limit is None or done < limit:
@@ -87,8 +81,8 @@ class _Drain:
         return done
 
     def run_share(self, last: int) -> int:
-        """Work off the marks beyond the id ``last``, as many as are this process's share. Returns the id to go on from:
-        0 if none of them waits on, and no part is away."""
+        """Work off this process's share of the marks beyond the id ``last``. Return the id to go on from: 0 if none of
+        them waits on, and all parts can be reached."""
         healths = self.begin()
         marks = next_marks(self.index, last, newest_mark(self.index), _SHARE, everybody=False)
         done = self.work_off(marks) if marks else 0
@@ -98,18 +92,18 @@ class _Drain:
 
     def begin(self) -> dict[RankIndex, Health]:
         """Return the state of each part that can be reached."""
-        healths = self.reach.each(self.index.parts, lambda part: Store(part.name, part.layout).check_health())
+        healths = self.reach.each(self.index.parts, lambda part: Store.of(part).check_health())
         self.reach.require()
         return healths
 
     def end(self, healths: Mapping[RankIndex, Health]) -> None:
-        """End the replays of parts that are not behind any more."""
+        """End the replays of parts that have caught up."""
         self.reach.each(healths, lambda part: self.finish(part, healths[part].behind))
         self.reach.require()
 
     def finish(self, part: RankIndex, behind: str) -> None:
-        """End the replay of a part, if no mark of it waits any more; and clear up."""
-        store = Store(part.name, part.layout)
+        """End the replay of a part, if no mark of it still waits; and purge old batches and generations."""
+        store = Store.of(part)
         if behind not in ("", "rebuild"):
             ids = replayed_marks(part).values_list("id", flat=True)
             if not any(part in self.left.get(pk, (part,)) for pk in ids.iterator()):
@@ -117,14 +111,14 @@ class _Drain:
         _purge(part, store)
 
     def work_off(self, marks: list[Seen]) -> int:
-        """Work off one batch. If it fails by itself, it is halved until the mark at fault is alone."""
+        """Work off one batch. If one of its marks is at fault, the batch is halved until that one is alone."""
         try:
             return self.apply(marks)
         except DataError as error:
             return self.isolate(marks, error)
         except (ZRankError, DatabaseError, InterfaceError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a declaration or a value makes of it
+        except Exception as error:  # noqa: BLE001 - whatever a declaration or a value raises
             return self.isolate(marks, error)
 
     def work_off_halves(self, marks: list[Seen]) -> int:
@@ -144,23 +138,23 @@ class _Drain:
         return 0
 
     def apply(self, marks: list[Seen]) -> int:
-        """Write what ``marks`` are about, and unmark. Returns how many; those wait on that lead to a part that is away,
-        or of whose build or term the database knows another by now."""
+        """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on that lead to a part
+        that can't be reached, or that fail the fence (see ``unmark()``)."""
         index, away = self.index, self.reach.failed
-        if any(member is None for _, _, member in marks):  # a truncated table: nothing tells who was in it
+        if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
             return self.rebuild(marks)
         leads = list(follow(index, marks, self.share))
         pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
         also = [part for lead in leads if not lead.members for part in lead.parts if part not in away]
         pushed = write(self.reach, pks, also) if pks or also else Pushed({}, set())
         self.reach.require()
-        if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps of one of them
+        if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
             return self.work_off_halves(marks)
         worked = [one for lead in leads if (one := self.settle(lead, pushed))]
         return self.unmark(worked, pushed.written, len(pks)) if worked else 0
 
     def settle(self, lead: Lead, pushed: Pushed) -> Worked | None:
-        """Return the part of a lead that can be unmarked."""
+        """Return what can be unmarked of a lead."""
         parts = {*lead.parts, *(pushed.astray if lead.is_direct else ())}
         away = parts - pushed.written.keys()
         if not away:
@@ -170,17 +164,17 @@ class _Drain:
         if lead.is_direct or away == parts or is_replayed:
             self.left |= {pk: away for pk, _, _ in lead.marks}
             return None
-        # Else all that can be reached would be written again and again.
+        # Without marks of their own, members that can be reached would be written again and again.
         others = [self.index.to_text(pk) for part in away for pk in lead.members[part]]
         return Worked(lead.marks, parts - away, others)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Rebuild the index for marks that are for all members. A part that is away is rebuilt when it returns."""
+        """Rebuild the index for marks for all members. A part that can't be reached is rebuilt when it returns."""
         index, away = self.index, tuple(self.reach.failed)
         parts = [part for part in index.parts if part not in away]
-        # One that runs already may have read before these marks.
+        # A rebuild that is already running may have read its rows before these marks.
         members = rebuild(index, parts=parts, polite=True)
-        healths = {part: Store(part.name, part.layout).check_health() for part in parts}
+        healths = {part: Store.of(part).check_health() for part in parts}
         written = {
             part: Written(health.generation, int(health.term or 0), int(health.applied))
             for part, health in healths.items()
@@ -198,11 +192,11 @@ _WALKED: Final = 60.0
 """Seconds after which a process starts over with the first mark."""
 
 _walked: dict[str, int] = {}
-"""By the index: the id of the last mark that this process looked at, if some wait on, for a part that is away."""
+"""By index: the id of the last mark that this process has read, if marks wait for a part that can't be reached."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
-"""By its name and the index: what this process did lately."""
+"""By action and index: what this process has done lately."""
 
 
 def _due(what: str, index: RankIndex, seconds: float) -> bool:
@@ -211,7 +205,7 @@ def _due(what: str, index: RankIndex, seconds: float) -> bool:
 
 
 def _purge(index: RankIndex, store: Store) -> None:
-    """Delete batches that are older than a replay may reach back, and keys of generations that were replaced."""
+    """Delete batches that are too old for a replay, and keys of generations that were replaced."""
     if not _due("purge", index, _PURGE_EVERY):
         return
     store.unlink_doomed()
@@ -219,10 +213,9 @@ def _purge(index: RankIndex, store: Store) -> None:
 
 
 def drain_soon(index: RankIndex) -> None:
-    """Work off a batch, at most once a second: called after a push, and never waits for a lock.
+    """Work off a batch after a push, at most once a second, without waiting for a lock.
 
-    It may take long where millions of marks of another index, which nobody drains, must be walked past. Then the
-    next time comes later.
+    The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.
     """
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not _due("drain", index, 1.0):

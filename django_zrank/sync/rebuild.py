@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from django.db import connections
@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..index import RankIndex
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
@@ -30,18 +31,15 @@ from .reach import Reach
 from .rows import encode, note_flush, select
 from .transactions import refuse_transaction
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 
 BATCH_SIZE: Final = 3000
 
 _MOST: Final = 24_000
-"""The most rows of a batch over shards. Each shard takes a call of its own, so batches grow with their number."""
+"""The most rows of a batch over shards. Batches grow with the number of shards, as each takes a call of its own."""
 
 _RETIRED: Final = 1_000_000
-"""The most marks that one rebuild makes superfluous: 8 MB of ids. What is beyond them is drained once more."""
+"""The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
 
 
 def count_rows(index: RankIndex) -> int:
@@ -58,18 +56,17 @@ def rebuild(
     polite: bool = False,
     uncommitted: bool = False,
 ) -> int:
-    """Rebuild ``index`` beside the live one and swap the two. Returns the number of members.
+    """Rebuild ``index`` beside the live one and swap the two (blue-green). Return the number of members.
 
-    Rows come from one query in the order of their positions, which is how a sorted set takes them fastest, and
-    pass through in batches, each read while Redis takes the one before: memory does not grow with their number.
-    ``progress`` is called with the rows of each batch. Members pushed meanwhile are newer than the query, and stay
-    as pushed. Marks that waited when it began are taken away, if all parts were built. Of two rebuilds the older gives
-    way, unless the newer one is ``polite``. ``parts``: the parts to build, by default all. A part that is away keeps
-    none of the others from being built.
+    Rows come from one query, sorted by rank, which a sorted set takes fastest, and in batches, so that memory doesn't
+    grow with their number. ``progress`` is called with the number of rows of each batch. Members pushed meanwhile stay
+    as pushed. If all parts were built, marks that waited at the beginning are deleted. Of two rebuilds the older gives
+    way, unless the newer one is ``polite``. ``parts``: the parts to build, by default all. A part that can't be reached
+    doesn't stop the others.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where another rebuild went first; and
-    ``TransactionManagementError`` inside a transaction, whose rows may yet be rolled back (tests may:
-    ``uncommitted=True``). Whatever stops it, the live index stays as it was.
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another rebuild went first; and
+    ``TransactionManagementError`` inside a transaction, whose rows may be rolled back (tests set ``uncommitted``). If
+    it fails, the live index stays as it was.
     """
     if not 1 <= batch_size <= LOAD_LIMIT:
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
@@ -80,14 +77,13 @@ def rebuild(
     builds = reach.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
     reach.require(parts)
     retire_other_shards(index)
-    # In this order: list the marks, begin, query. Their changes are in the query, and in every write that is accepted
-    # from then on.
+    # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     asleep = asleep_since(index)
     try:
         reach.each(builds, lambda part: builds[part].start(polite=polite))
         reach.require(parts)
-        # An exception keeps its frames alive, and these an open query.
+        # Closed at once: an exception would keep the frames alive, and with them the open query.
         with closing(_calls(index, builds, batch_size)) as calls:
             for (_, _, complete), _ in prefetch(partial(_load, reach, builds), calls):
                 if complete:
@@ -99,8 +95,8 @@ def rebuild(
             retire(index, covered, swapped)
             unlink_other_shards(index)
         if not uncommitted:
-            with suppress(Busy):  # the next flush does
-                reach.each(swapped, write_touches)  # of those whose column said that they slept
+            with suppress(Busy):  # the next flush writes them
+                reach.each(swapped, write_touches)  # of members whose column said that they were asleep
         for error in reach.failed.values():
             raise error
     except BaseException:
@@ -115,16 +111,16 @@ def rebuild(
     return members
 
 
-_Call = tuple["RankIndex", Packed, int]
-"""A part, some of its rows, and the number of rows of the batch that these complete."""
+_Call = tuple[RankIndex, Packed, int]
+"""A part, some of its rows, and the size of the batch if these complete it, else 0."""
 
 
 class _Build:
-    """A part that is rebuilt. Each step raises ``RebuildSuperseded`` where another rebuild went first."""
+    """A part that is rebuilt. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
     def __init__(self, part: RankIndex, name: str, *, polite: bool, test: bool) -> None:
         self.part, self.name = part, name
-        self.store = Store(part.name, part.layout, part.rule)
+        self.store = Store.of(part)
         self.owner, self.server, self.term = _enter(part, self.store, polite=polite, test=test)
         self.rows = Generation.objects.using(part.get_using()).filter(index=part.name, term=self.term)
         self.has_begun = False
@@ -142,14 +138,14 @@ class _Build:
         self.require(self.store.load_rows(self.name, piece))
 
     def swap(self, asleep: int | None) -> tuple[str, int]:
-        """Put it in the place of the live generation. Returns the generation, and the term."""
+        """Make it the live generation. Return its name, and the term."""
         self.require(self.store.swap_rebuilt(self.name, asleep))
         self.rows.filter(building=self.name).update(generation=self.name, building="")
         forget(self.part)
         return self.name, self.term
 
     def abandon(self) -> None:
-        """Give it up, unless it was swapped."""
+        """Abandon it, unless it was swapped."""
         if self.has_begun:
             with suppress(IndexUnavailable):
                 self.store.abandon_rebuild(self.name)
@@ -166,8 +162,8 @@ def _load(reach: Reach, builds: Mapping[RankIndex, _Build], call: _Call) -> None
 
 
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
-    """The name of this database's side, this server's identity, and the term under which it is known: a new one, above
-    all that it has seen, where another server or another database's build was accepted last."""
+    """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
+    another database's build, was accepted last."""
     health, row = store.check_health(), noted(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
@@ -196,8 +192,8 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 
 def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Call]:
-    """The calls that load the rows, in batches of ``size`` rows for each part that is built if that is not too many.
-    While Redis works on a call, as many rows of the next batch are read."""
+    """Yield the calls that load the rows, in batches of about ``size`` rows for each part. While Redis works on a call,
+    as many rows of the next batch are read."""
     with closing(_rows(index, builds, size)) as rows:
         batch = list(islice(rows, min(size * len(builds), _MOST)))
         while batch:
@@ -214,13 +210,10 @@ def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> G
 def _rows(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
 ) -> Generator[tuple[str, Number, bytes]]:
-    """The rows of the parts that are built."""
+    """Yield the rows of the parts that are built."""
     order, to_text = index.ordering.ascending(map(F, index.ordering.paths)), index.to_text
     queryset = select(index, *order)
-    stores = [
-        builds[part].store if part in builds else Store(part.name, part.layout, part.rule)
-        for part in index.parts
-    ]
+    stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
     with _unbuffered(connections[index.get_using()]):
         found = encode(index, note_flush(index, stores, queryset.iterator(chunk_size=size)))
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
@@ -231,7 +224,7 @@ def _rows(
 
 @contextmanager
 def _unbuffered(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Rows straight from the server. Only MySQL's drivers need to be told: theirs fetch all of them at once."""
+    """Stream rows from the server in this block. By default, MySQL's drivers fetch all of them at once."""
     if connection.vendor != "mysql":
         yield
         return

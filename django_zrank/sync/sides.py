@@ -1,4 +1,4 @@
-"""Both sides of an index, of some members: Redis and the database."""
+"""The two sides of a comparison: Redis and the database."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import connections
 
 from ..codec.units import Number
+from ..index import RankIndex
 from ..store import Pieces, Standing, Store
 from .idle import unswept
 from .marks import waiting_marks
@@ -18,13 +19,10 @@ from .prefetch import ahead
 from .push import read
 from .weights import member_getter
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["Location", "Replaced", "Side", "Sides", "pieces", "stands"]
 
 _FEW: Final = 1000
-"""The most waiting marks that are told apart."""
+"""The most waiting marks that are matched with suspects."""
 
 Location = tuple[str, bytes]
 """The name of a facet ranking, '' for the whole index, and a stored member."""
@@ -34,19 +32,19 @@ Item = TypeVar("Item")
 
 
 class Replaced(Exception):
-    """Another generation, or another server, took the place of the one that was being compared."""
+    """Another generation or server has replaced the one that was being compared."""
 
 
 class Side:
-    """A part in Redis, as long as that holds the generation that it held at the beginning."""
+    """A part in Redis, while that holds the same generation as at the beginning."""
 
     def __init__(self, part: RankIndex) -> None:
         self.part = part
-        self.store = Store(part.name, part.layout, part.rule)
+        self.store = Store.of(part)
         self.generation = self.store.check_health().generation
 
     def require_same(self) -> None:
-        """Raise ``Replaced`` where another generation or server took its place."""
+        """Raise ``Replaced`` if another generation or server took its place."""
         health = self.store.check_health()
         if health.generation != self.generation or not health.is_accepted:
             raise Replaced
@@ -63,7 +61,7 @@ class Side:
         return self.believed(self.store.read_members(self.generation, members))
 
     def read_pending(self, rows: Sequence[tuple[bytes, Number]]) -> list[tuple[Number, bool]]:
-        """The scores of members, with what their rows lack."""
+        """Return the scores of members, with pending changes that their rows lack; and True if they are in Redis."""
         asked = [(member.decode(), score) for member, score in rows]
         return self.believed(self.store.read_pending(self.generation, asked))
 
@@ -83,14 +81,14 @@ class Sides:
         self._member_of = member_getter(index.layout)
 
         self.agreed: set[bytes] = set()
-        """Members whose score was right, with what was pending, at one moment while they were read."""
+        """Members whose score, with pending changes, was right at one moment while they were read."""
 
     @property
     def stores(self) -> list[Store]:
         return [side.store for side in self.parts.values()]
 
     def require_same(self) -> None:
-        """Raise ``Replaced`` where another generation or server took the place of one."""
+        """Raise ``Replaced`` if another generation or server took the place of one."""
         for side in self.parts.values():
             side.require_same()
 
@@ -100,7 +98,7 @@ class Sides:
         member: Callable[[Item], bytes],
         ask: Callable[[Side, list[Item]], list[Found]],
     ) -> list[Found]:
-        """The answers about items, each of the part that its member belongs to."""
+        """Return the answers about items, each from the part of its member."""
         asked = list(items)
         answers: dict[int, Found] = {}
         for part, own in self.index.split(range(len(asked)), lambda at: member(asked[at])).items():
@@ -108,17 +106,17 @@ class Sides:
         return [answers[at] for at in range(len(asked))]
 
     def pk_of(self, member: bytes) -> Any:
-        """The primary key of the row that ``member`` stands for, None where no row can have it."""
+        """Return the primary key of a member's row, None if no row can have it."""
         try:
             pk = self.index.parse_pk(member.decode())
         except ValueError:
             return None
-        if isinstance(pk, int) and pk.bit_length() > 63:  # SQLite can't even be asked for it
+        if isinstance(pk, int) and pk.bit_length() > 63:  # SQLite rejects a query for it
             return None
         return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
 
     def read_database(self, pks: Mapping[bytes, Any]) -> dict[bytes, tuple[Number, bytes]]:
-        """The score and the membership of each member that is ranked now."""
+        """Return the score and the membership of each member that is ranked now."""
         asked = (pk for pk in pks.values() if pk is not None)
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
         rows: dict[bytes, tuple[Number, bytes]] = {}
@@ -137,8 +135,8 @@ class Sides:
     def with_pending(
         self, rows: Mapping[bytes, tuple[Number, bytes]]
     ) -> Mapping[bytes, tuple[Number, bytes]] | None:
-        """Rows with what they lack of scores that begin in Redis. None: they are too old to tell."""
-        # A score that tie bytes make exact lies beyond what a change may lead to.
+        """Return rows with the pending changes that they lack. None: they are too old to tell."""
+        # No change leads to a score that needs tie bytes to be exact.
         plain = {member: row for member, row in rows.items() if row[1][:1] != b"\0"}
         if not self.index.rule or not plain:
             return rows
@@ -163,7 +161,7 @@ class Sides:
         )
 
     def in_flight(self, suspects: Mapping[bytes, Any]) -> Collection[bytes]:
-        """The suspects that a waiting mark is about, or may be; and those that fell asleep, and are not swept yet."""
+        """Return the suspects that a waiting mark may lead to, and those that fell asleep but are not swept yet."""
         marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
         if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
             return suspects
@@ -176,12 +174,12 @@ class Sides:
 
 
 def pieces(scan: Iterator[Pieces[Found]]) -> Iterator[tuple[str, Found]]:
-    """The pieces of a scan, the next of which are read while the caller is at these."""
+    """Yield the pieces of a scan, which are read one ahead of the caller."""
     return chain.from_iterable(ahead(scan))
 
 
 def stands(found: Standing, expected: tuple[Number, bytes] | None) -> bool:
-    """Return True if a member stands where it should. ``expected``: score and membership, None if it isn't ranked."""
+    """Return True if a member is where it should be. ``expected``: score and membership, None if it isn't ranked."""
     if expected is None:
         return found.score is None and not found.membership
     return (found.score, found.membership) == expected and not found.absent
