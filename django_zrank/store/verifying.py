@@ -12,8 +12,9 @@ from redis import Redis
 from .. import scripts
 from ..cluster import node_of, primaries
 from ..codec.units import Number
-from ..requests.request import Call, Request
+from ..requests.request import Request
 from .base import Base
+from .scans import Fields, Members
 
 __all__ = ["Pieces", "Standing", "Verifying"]
 
@@ -51,34 +52,34 @@ class Standing(NamedTuple):
 class Verifying(Base):
     """The scans and checks of a store. Each is of one ``generation``.
 
-    A scan finds what is there from its beginning to its end, whatever comes and goes meanwhile, in no order and perhaps
-    twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
+    A scan finds what is there, unchanged, from its beginning to its end, whatever comes and goes meanwhile; of a hash
+    in no order and perhaps twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
     """
 
     def scan(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Stored members with their scores, of the rankings with these names ('' for the whole index)."""
         keys = self.keys.at(generation)
-        return self._scan("ZSCAN", ((name, keys.ranking(name)) for name in names))
+        return self._scan(Members(), ((name, keys.ranking(name)) for name in names))
 
     def scan_memberships(self, generation: str) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Members (primary keys as text) with their memberships."""
-        return self._scan("HSCAN", [("", self.keys.at(generation).part("memberships"))])
+        return self._scan(Fields(), [("", self.keys.at(generation).part("memberships"))])
 
     def scan_counts(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Distinct values of rankings, with the number of members that are counted for each."""
         keys = self.keys.at(generation)
-        return self._scan("HSCAN", ((name, keys.part("counts", name)) for name in names))
+        return self._scan(Fields(), ((name, keys.part("counts", name)) for name in names))
 
     def scan_values(
         self, generation: str, names: Iterable[str]
     ) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Distinct values of rankings, with the scores at which they are listed."""
         keys = self.keys.at(generation)
-        return self._scan("ZSCAN", ((name, keys.part("values", name)) for name in names))
+        return self._scan(Members(), ((name, keys.part("values", name)) for name in names))
 
     def scan_registry(self, generation: str) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """The names of facet rankings that are registered, with their scores: all 0."""
-        return self._scan("ZSCAN", [("", self.keys.at(generation).part("rankings"))])
+        return self._scan(Members(), [("", self.keys.at(generation).part("rankings"))])
 
     def scan_parts(self, generation: str) -> Iterator[list[bytes]]:
         """The names of the keys beneath the root: of facet rankings, and of the parts of all rankings."""
@@ -87,18 +88,21 @@ class Verifying(Base):
             [key.removeprefix(prefix.encode()) for key in keys] for keys in self._scan_keys(prefix, _PIECE)
         )
 
-    def _scan(self, command: str, keys: Iterable[tuple[str, str]]) -> Iterator[Pieces[Any]]:
+    def _scan(self, first: Fields | Members, keys: Iterable[tuple[str, str]]) -> Iterator[Pieces[Any]]:
         """The contents of several keys, each with its label. Small ones share a round trip."""
         waiting = iter(keys)
-        while unread := dict.fromkeys(islice(waiting, _AT_ONCE), 0):
+        while unread := dict.fromkeys(islice(waiting, _AT_ONCE), first):
             asked = list(unread)
             while asked:
                 size = _PIECE // len(asked)
-                calls = [Call(command, (scan[1],), (unread[scan], "COUNT", size)) for scan in asked]
-                replies = self.send(Request(calls, list))
-                unread |= {scan: cursor for scan, (cursor, _) in zip(asked, replies, strict=True)}
-                unread = {scan: cursor for scan, cursor in unread.items() if cursor}
-                yield [(label, found) for (label, _), (_, found) in zip(asked, replies, strict=True)]
+                replies = self.send(Request([unread[scan].call(scan[1], size) for scan in asked], list))
+                pieces = []
+                for scan, reply in zip(asked, replies, strict=True):
+                    found, following = unread.pop(scan).take(reply, size)
+                    pieces.append((scan[0], found))
+                    if following:
+                        unread[scan] = following
+                yield pieces
                 asked = list(unread)[:1]  # what is large goes by itself
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 from .rankings import Rankings
@@ -50,8 +51,7 @@ class Comparison:
     def run(self) -> None:
         for rankings in self.rankings.values():
             rankings.list_names()
-        self.add_rows()
-        self.add_rankings()
+        self.add_sides()
         if self.sketch:
             self.look_closer()
         self.strangers.settle(self.report, repair=self.repair)
@@ -61,13 +61,23 @@ class Comparison:
 
     # Both sides into the sketch
 
-    def add_rows(self) -> None:
-        for rows in self.batches():
+    def add_sides(self) -> None:
+        """Both sides in turns: Redis is read while the database is asked, and while rows are encoded."""
+        with closing(self.add_stored()) as stored:
+            for _ in zip_longest(self.add_rows(), stored):
+                pass
+
+    def add_rows(self) -> Iterator[None]:
+        """Add the rows: as many at a time as stand in a piece of :meth:`add_stored`, so that both end together."""
+        stands = 1 + len(self.index.faceting.all) + self.layout.memberships
+        for rows in self.batches(max(1, self.sides.size // (2 * stands))):
             self.weights.add_rows(rows)
             self.report.rows += len(rows)
             self.progress(len(rows))
+            yield
 
-    def add_rankings(self) -> None:
+    def add_stored(self) -> Generator[None]:
+        """Subtract what Redis holds, a piece at a time."""
         for side, name, members in self.scan():
             self.weights.subtract_ranking(name, self.strangers.leave_out(side, name, members))
             if values := self.rankings[side].values:
@@ -75,8 +85,10 @@ class Comparison:
             if not name:
                 self.report.members += len(members)
                 self.progress(len(members))
+            yield
         for memberships in self.scan_memberships():
             self.weights.subtract_memberships(memberships)
+            yield
         for rankings in self.rankings.values():
             rankings.add_counts()
 
@@ -92,14 +104,14 @@ class Comparison:
             for _, memberships in pieces(side.store.scan_memberships(side.generation)):
                 yield self.strangers.leave_out_memberships(side, memberships)
 
-    def batches(self, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
+    def batches(self, size: int, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
         """Each member that there should be, with its row; or those whose cells differ."""
         to_text, is_uneven = self.index.to_text, self.sketch.is_uneven
         for page in self.pages():
             if differing:
                 page = [row for row in page if is_uneven(to_text(row[0]).encode())]
             ranked = encode(self.index, note_flush(self.index, self.sides.stores, page))
-            while rows := {to_text(row[0]).encode(): row for row in islice(ranked, self.sides.size)}:
+            while rows := {to_text(row[0]).encode(): row for row in islice(ranked, size)}:
                 yield self.with_pending(rows) if self.index.rule else rows
 
     def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
@@ -135,7 +147,7 @@ class Comparison:
         if self.layout.memberships:
             for name, stored in self.differing():
                 self.note_strays(name, stored)
-        for rows in self.batches(differing=True):
+        for rows in self.batches(self.sides.size, differing=True):
             for member, (pk, *_) in rows.items():
                 self.suspects.add(member, pk)
         self.suspects.settle()

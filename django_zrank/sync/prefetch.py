@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 __all__ = ["ahead", "prefetch"]
+
+_AHEAD: Final = 16
+"""The most batches that are read ahead: as long as Redis takes for these, the caller may wait for the database."""
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -31,13 +35,19 @@ def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> I
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield ``batches``, which are read from Redis in another thread, one ahead of the caller."""
+    """Yield ``batches``, some of which are read from Redis in another thread while the caller is at one before."""
     end: Any = object()
+    coming: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(max_workers=1) as thread:
-        coming = _begin(thread, next, batches, end)
-        while (batch := coming.result()) is not end:
-            coming = _begin(thread, next, batches, end)
-            yield batch
+        try:
+            while True:
+                while len(coming) < _AHEAD:
+                    coming.append(thread.submit(next, batches, end))
+                if (batch := coming.popleft().result()) is end:
+                    return
+                yield batch
+        finally:
+            thread.shutdown(cancel_futures=True)
 
 
 def _begin(
