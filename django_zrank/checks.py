@@ -103,22 +103,17 @@ def _check_sharing(alias: str) -> Iterator[CheckMessage]:
 
 def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
     location = get_settings().test_location
-    if (
-        not is_testing()
-        and location is not None
-        and location_of({"LOCATION": location}) == location_of(config)
-    ):
-        yield Warning(
-            f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes.",
-            hint="Give tests a server or a database of their own. In settings for tests alone, silence this.",
-            id="zrank.W020",
+    is_shared = location is not None and location_of({"LOCATION": location}) == location_of(config)
+    if is_shared and not is_testing():
+        message = (
+            f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes."
         )
+        hint = "Give tests a server or a database of their own. In settings for tests alone, silence this."
+        yield Warning(message, hint=hint, id="zrank.W020")
     if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
-        yield Warning(
-            "These tests have no Redis of their own: what they save is not ranked.",
-            hint="Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this.",
-            id="zrank.W021",
-        )
+        message = "These tests have no Redis of their own: what they save is not ranked."
+        hint = "Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this."
+        yield Warning(message, hint=hint, id="zrank.W021")
 
 
 def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
@@ -137,11 +132,9 @@ def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
             id="zrank.W002",
         )
     if pool.get("decode_responses"):
-        yield Error(
-            f"CACHES[{alias!r}] decodes responses, but members may be bytes.",
-            hint="Remove decode_responses from CONNECTION_POOL_KWARGS.",
-            id="zrank.E006",
-        )
+        message = f"CACHES[{alias!r}] decodes responses, but members may be bytes."
+        hint = "Remove decode_responses from CONNECTION_POOL_KWARGS."
+        yield Error(message, hint=hint, id="zrank.E006")
 
 
 def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
@@ -163,11 +156,9 @@ def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage
     location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
     is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
     if is_alone and get_settings().reads == "replica":
-        yield Warning(
-            f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all is read from the primary.",
-            hint="Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster.",
-            id="zrank.W007",
-        )
+        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all is read from the primary."
+        hint = "Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster."
+        yield Warning(message, hint=hint, id="zrank.W007")
 
 
 _WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFactory")

@@ -37,14 +37,9 @@ class RankedAdminMixin(_Base):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         found = list(super().check(**kwargs))
         if self._index() is None:
-            found.append(
-                Error(
-                    f"{len(_indexes_of(self.model))} indexes rank {self.model._meta.label}.",
-                    hint="Name one of them as rank_index.",
-                    obj=type(self),
-                    id="zrank.E036",
-                )
-            )
+            message = f"{len(_indexes_of(self.model))} indexes rank {self.model._meta.label}."
+            hint = "Name one of them as rank_index."
+            found.append(Error(message, hint=hint, obj=type(self), id="zrank.E036"))
         return found
 
     def get_list_display(self, request: HttpRequest) -> Any:

@@ -42,15 +42,11 @@ class BandParameter(Parameter):
         except (ArithmeticError, ValueError) as error:
             message = _("“{value}” is not a band: {reason}.").format(value=text, reason=error)
             raise ValidationError([message], code="invalid") from None
-        band = (below, above[0] if above else below)
-        if self.ceiling is not None:
-            distance = self.index.ordering.first.kind.distance
-            cut = tuple(
-                highest if distance(one) > units else one
-                for one, (highest, units) in zip(band, self.ceiling, strict=True)
-            )
-            band = (cut[0], cut[1])
-        return band
+        band = [below, above[0] if above else below]
+        for at, (highest, units) in enumerate(self.ceiling or ()):
+            if self.index.ordering.first.kind.distance(band[at]) > units:
+                band[at] = highest
+        return (band[0], band[1])
 
     def _distance(self, text: str) -> Distance:
         distance = self.index.parse_band(text)
