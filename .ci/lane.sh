@@ -34,6 +34,7 @@ need() {
 
 # prepared: go on if .ci/prepare/LANE has succeeded, which ran beside the other lanes; else end as it did.
 prepared() {
+    [[ ! ${IN_NAMESPACES:-} ]] || return 0 # namespaces() begins the script anew
     cat "$LANE_DIR/prepare.log"
     ((PREPARED == 0)) || exit "$PREPARED"
 }
@@ -71,6 +72,14 @@ suite() {
         echo "no test passed"
         exit 5
     }
+}
+
+# on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
+# and the others ask Redis, or by the ORM alone. What more is to be left out is given as names of files.
+on_database() {
+    local elsewhere=(rest_framework example test_{admin,asking,cluster,metrics,recommendations,sharded_cluster}.py
+        test_{sharded_edges,testing,twins}.py "$@")
+    suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}"
 }
 
 # answers SECONDS COMMAND...: wait until a server's own ping succeeds.
