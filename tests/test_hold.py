@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.requests.pace import MOST, Pace
+from django_zrank.requests.pace import LEAST, MOST, Pace
 from django_zrank.requests.scores import LIMIT, Touch
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
@@ -144,12 +144,14 @@ def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
     assert {member.decode() for member in zrank.zrange(store.keys.touched, 0, -1)} == set(members[:-2])
 
 
+@pytest.mark.parametrize("budget", [LEAST, MOST])
 @pytest.mark.parametrize("operation", [load, write, remove], ids=lambda operation: operation.__name__)
 def test_the_server_says_what_a_call_has_taken(
-    zrank: Redis, operation: Callable[[Layout], Operation], monkeypatch: pytest.MonkeyPatch
+    zrank: Redis, operation: Callable[[Layout], Operation], budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its processor: all calls are learnt from but a small last one."""
+    """Of its processor: all calls are learnt from but a small last one, the least ones too."""
     run = operation(FACETS)
+    monkeypatch.setattr(Pace, "budget", budget)
     taken: list[float] = []
     monkeypatch.setattr(Pace, "note", lambda pace, cost, seconds: taken.append(seconds))
     run()

@@ -20,12 +20,13 @@
 -- Returns {'written', version of this write, microseconds of the processor that it took, members that it did not write…};
 --         0 for those of few members. {'superseded'} with nothing written if a rebuild began, ended or died since, the
 --         server or the term is another, the token is too old to judge, or Redis evicted what it would be judged by.
--- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much for up to 1,000 versions forgotten.
+-- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much to forget up to 250 + members
+--       versions.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, building, token, term, window, lease, width, memberships, dense = unpack(ARGV, 1, 9)
 local FIRST = 10
-local MANY = 200 -- arguments from which on its time is measured: INFO would take longer than a small call
+local MANY = 60 -- arguments from which on its time is measured: INFO would take longer than a small call
 local began = #ARGV > MANY and used()
 token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 
@@ -115,8 +116,8 @@ end
 -- To forget those of millions at once, written by a drain, would hold up the server for seconds.
 local old = redis.call('ZCOUNT', recent, '-inf', integer(floor))
 if old > 0 then
-  local FEW = 1000
-  redis.call('ZREMRANGEBYRANK', recent, 0, math.min(old, FEW + 2 * #members) - 1)
+  local FEW = 250
+  redis.call('ZREMRANGEBYRANK', recent, 0, math.min(old, FEW + #members) - 1)
 end
 
 if evicted[live] then
