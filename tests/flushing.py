@@ -1,10 +1,10 @@
-"""A quick ``flush`` after transactional tests: the signals of ``migrate``, which it leaves out, take a hundred times as
-long."""
+"""A quick ``flush`` after transactional tests. The signals of ``migrate``, which it leaves out, take a hundred times as
+long; so does PostgreSQL's ``TRUNCATE`` of sixty tables, which makes new files for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest import mock
 
@@ -25,7 +25,7 @@ _ROWS: Final = (ContentType, Permission)
 @contextmanager
 def quick_flush() -> Iterator[None]:
     """Make ``flush`` send the signals of ``migrate`` only if triggers have changed since the last time. Otherwise,
-    put back the rows that receivers of these signals have written."""
+    put back the rows that receivers of these signals have written. PostgreSQL's tables are emptied row by row."""
     left: dict[str, tuple[Any, dict[Any, list[Any]]]] = {}
     send = flush.emit_post_migrate_signal  # type: ignore[attr-defined]
 
@@ -40,8 +40,18 @@ def quick_flush() -> Iterator[None]:
             models = [model for model in _ROWS if router.allow_migrate_model(db, model)]
             left[db] = _triggers(db), {model: [*model._base_manager.using(db).all()] for model in models}
 
-    with mock.patch.object(flush, "emit_post_migrate_signal", renew):
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(flush, "emit_post_migrate_signal", renew))
+        for connection in connections.all():
+            if connection.vendor == "postgresql":
+                patches.enter_context(mock.patch.object(type(connection.ops), "sql_flush", _delete))
         yield
+
+
+def _delete(ops: Any, style: Any, tables: Iterable[str], **kwargs: Any) -> list[str]:
+    """Return what empties the tables, with no trigger or foreign key in the way: for that, tests are a superuser."""
+    statements = (f"DELETE FROM {ops.quote_name(table)}" for table in tables)
+    return ["SET LOCAL session_replication_role = replica", "; ".join(statements)]
 
 
 def _triggers(using: str) -> tuple[Any, ...]:

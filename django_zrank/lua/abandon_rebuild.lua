@@ -1,4 +1,4 @@
--- Give up a rebuild: what it has filled is doomed. The live generation stays as it is.
+-- Give up a rebuild, and doom its generation. The live generation is unchanged.
 --
 -- KEYS  meta      hash of the index
 --       doomed    set of the generations whose keys are to be unlinked

@@ -2,14 +2,14 @@
 -- Accept a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
 -- KEYS  meta        hash of the index
---       doomed      set of the generations whose keys are to be unlinked: what a rebuild has filled may have lost rows
+--       doomed      set of the generations whose keys are to be unlinked: that of a rebuild is added, as it may lack rows
 -- ARGV  generation  that the server must hold
 --       applied     the version up to which it had applied writes when the marks were set waiting
 --       old         its term then, '' for none
 --       server      its identity then
 --       term        the new term
 --       behind      '1' if marks were set waiting: the index is behind until they are worked off
--- Returns 'done', or 'superseded' with nothing changed if it holds something else by now.
+-- Returns 'done', or 'superseded' with nothing changed if its state is another by now.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]

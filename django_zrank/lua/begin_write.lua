@@ -1,12 +1,12 @@
 -- uses: server, identity
--- Return the state that a write refers to, before it reads its rows.
+-- Return the state that a write refers to; called before it reads its rows.
 --
 -- KEYS  meta    hash of the index
 --       doomed  set of the generations whose keys are to be unlinked
 -- ARGV  lease   seconds after which a silent rebuild counts as dead, and is given up here
--- Returns {generation, building, token, term}, '' for what there is not; the error NOTBUILT if the index was
---         never built; the error UNHEALTHY if the server, or its history, is not the one that was accepted, and may
---         have lost writes; the error READONLY on a replica. The token is the version of the newest write.
+-- Returns {generation, building, token, term}, each '' if missing; the error NOTBUILT if the index was never built; the
+--         error UNHEALTHY if the server, or its history, is not the one that was accepted, and may have lost writes; the
+--         error READONLY on a replica. The token is the version of the newest write.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]

@@ -1,12 +1,12 @@
 -- uses: clock, logs
--- Add members to a group, or remove some, and forget some whose time is over.
+-- Add members to a group, or remove them, and remove some expired ones.
 --
--- KEYS  group  sorted set, primary key -> until when it belongs to the group, in microseconds
+-- KEYS  group  sorted set, primary key -> its expiry in microseconds
 -- ARGV  now    in microseconds
---       till   the time until which members are added, in microseconds; nothing to remove them
---       limit  the most members to forget because their time is over
+--       till   the expiry of the members to add, in microseconds; nothing to remove them
+--       limit  the most expired members to remove
 --       …      then members, each once
--- Returns the number of members added that did not belong to it before, or of those removed that did.
+-- Returns the number of members that were not in the group before they were added, or were before they were removed.
 -- Cost  O((members + limit) * log(size)).
 
 local group = KEYS[1]
@@ -22,8 +22,7 @@ for i, score in ipairs(call('ZMSCORE', group, unpack(members))) do
     changed = changed + 1
   end
   added[2 * i - 1], added[2 * i] = till, members[i]
-  -- Renewals need not be followed, unless the server's clock says that the time was over, or a scan has passed the new
-  -- time.
+  -- Renewals need not be followed, unless the member had expired by the server's clock, or a scan is past the new expiry.
   if till == '' and score or till ~= '' and (not belongs or until_then <= time or tonumber(till) < until_then) then
     noted[#noted + 1] = members[i]
   end

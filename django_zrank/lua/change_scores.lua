@@ -13,11 +13,11 @@
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
 --       …           then pairs: member, change in units; 200 at most, each member once
--- Returns {'done', score…}; {'missing', member…} with nothing changed if some aren't ranked; {'beyond', member…} with
---         nothing changed where a score would leave the column's range; {'reused'} with nothing changed if another
---         call was made under this name. The error UNHEALTHY where the server is not the one that was accepted, OTHERRULE
---         where changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
--- Cost  O(members * (1 + rankings that a member stands in) * log(size)).
+-- Returns {'done', score…}; with nothing changed {'missing', member…} if some aren't ranked, {'beyond', member…} if scores
+--         would leave the column's range, or {'reused'} if another call was made under this name. The error UNHEALTHY if
+--         the server is not the one that was accepted, OTHERRULE if changes by another rule are not flushed yet, READONLY
+--         on a replica, SWAPPED, NOTBUILT.
+-- Cost  O(members * (1 + rankings of a member) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV, 1, 7)
@@ -34,7 +34,7 @@ for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
 end
 
--- The digest of the changes of this call, in whatever order it names the members.
+-- The digest of the changes of this call, independent of their order.
 local function digest()
   local pairs_of = {}
   for n, member in ipairs(members) do
@@ -74,7 +74,7 @@ end
 if #missing > 1 then
   return missing
 end
--- A call that was made is not judged again: what it has changed may be all that the range allows.
+-- A call that was made before is not refused: its own change may have reached the end of the range.
 local call = keep ~= '' and digest()
 local made = call and redis.call('GET', once)
 if made and made ~= call then

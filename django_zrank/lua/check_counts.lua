@@ -1,5 +1,5 @@
 -- uses: server, keys, ties, positions
--- Find the distinct values of a ranking that are counted wrongly, and correct the counts if that is asked for.
+-- Find the distinct values of a ranking that are counted wrongly, and optionally correct the counts.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
@@ -8,9 +8,9 @@
 --       repair      '1' to correct the counts
 --       name        of the facet ranking, '' for the whole index
 --       …           then values: tie bytes and the score as text
--- Returns {'checked', then of each value in turn, up to those where the budget of look-ups is spent: {how many members have
---         it, how many were counted ('' for none)} where it is counted wrongly, else nil}; {'superseded'} if the server
---         holds another generation, or is not the one that was written to.
+-- Returns {'checked', then for each value, until the budget of look-ups is spent: {number of members that have it, number
+--         counted ('' for none)} if it is counted wrongly, else nil}; {'superseded'} if the server holds another
+--         generation, or is not the one that was written to.
 -- Cost  O(1000 * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
@@ -23,7 +23,7 @@ if not holds(meta, 'generation', generation) then
 end
 local ranking = name == '' and live or live .. ':' .. name
 
--- The number of members that have a value; none where its score is spelled in another way than the app would.
+-- The number of members that have a value; 0 if its score is not spelled as the app spells it.
 local function count(value, tie, score)
   local number = tonumber(score)
   if not number or number ~= number or value_of(tie, number) ~= value then
@@ -49,7 +49,7 @@ while i <= #ARGV and spent < BUDGET do
     redis.call('HDEL', counts_key(ranking), value)
     redis.call('ZREM', values_key(ranking), value)
   end
-  -- Among members with one score, two binary searches find those with these tie bytes.
+  -- Two binary searches find the members with these tie bytes among those with the score.
   spent = spent + (tie == '' and 8 or 50)
   i = i + 1
 end

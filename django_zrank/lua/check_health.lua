@@ -1,14 +1,13 @@
 -- uses: server, keys, identity
--- Return the state by which the index on this server is trusted.
+-- Return the state that decides if the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live
 --       meta        hash of the index
 -- ARGV  generation  that generation, '' for none
---       lease       seconds after which a silent rebuild counts as dead, and as none
--- Returns {generation, building, behind, applied, the server that was accepted, its term, the owner, this server, '1'
---         where its history has no predecessor, is the root intact}; '' for what there is not. The last is '1', '0'
---         where keys are missing that nobody removed (they were evicted), '' where another generation is live. The error
---         READONLY on a replica.
+--       lease       seconds after which a silent rebuild counts as dead, and is left out
+-- Returns {generation, building, behind, applied, the server that was accepted, its term, the owner, this server, '1' if
+--         its history has no predecessor, '1' if the root is intact}, each '' if missing. The last is '0' if keys were
+--         evicted, '' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
 local root, meta = KEYS[1], KEYS[2]
@@ -26,7 +25,7 @@ end
 local intact = ''
 if live ~= '' and live == generation then
   intact = state[9] and not is_evicted(root, state[9]) and '1' or '0'
-  -- Of the facet rankings some are looked at: one that was evicted is found sooner or later.
+  -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
     if redis.call('EXISTS', root .. ':' .. name) == 0 then
       intact = '0'

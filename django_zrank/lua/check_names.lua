@@ -1,13 +1,12 @@
 -- uses: server, keys
--- Find names of facet rankings that are registered without a ranking, or the other way round, and repair them where
--- that is wanted.
+-- Find names of facet rankings that are registered without a ranking, or the reverse, and optionally repair them.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
 -- ARGV  generation  that the server must hold
---       repair      '1' to register the names of rankings that there are, and no others
+--       repair      '1' to register exactly the names of existing rankings
 --       …           then names
--- Returns {'checked', then of each in turn 'wrong' or 'right'}; {'superseded'} if the server holds another generation,
+-- Returns {'checked', then for each name 'wrong' or 'right'}; {'superseded'} if the server holds another generation,
 --         or is not the one that was written to.
 -- Cost  O(names), three look-ups each: 250 at a time.
 

@@ -1,5 +1,5 @@
 -- uses: built, places, positions
--- Count what stands in a shard before the places of members, most of which belong to other shards.
+-- Count what is before places in a shard. The members at most of the places belong to other shards.
 --
 -- KEYS  ranking  sorted set that is counted
 --       live     sorted set of the whole shard
@@ -9,9 +9,9 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
---       …        then of each member its score, and how it is stored
--- Returns {size of ranking, number of these members that stand here with that score, then for each what stands before its
---         rank; nothing of dense ranks, whose values shards have in common}; the errors of lib/built.lua.
+--       …        then pairs: score, stored member
+-- Returns {size of ranking, number of these members that are here with that score, then for each its rank less 1; nothing
+--         for dense ranks, as shards share values}; the errors of lib/built.lua.
 -- Cost  O(members * log(size)), and about log2(ties) look-ups more for each ordinal.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]

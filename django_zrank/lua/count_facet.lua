@@ -1,14 +1,13 @@
 -- uses: built, keys
--- Count the members of the index by the values of a facet, some of the values a call.
+-- Count the members of the index by the values of a facet, some values a call.
 --
 -- KEYS  live       sorted set of the whole index
 --       meta       hash of the index
 -- ARGV  generation that the client believes to be live
---       facet      its name and a colon, as rankings of its values are called; also more of a name
---       after      the last name of the call before; nothing for the first
+--       facet      prefix of the names of its rankings: the facet's name and a colon, perhaps more
+--       after      the last name of the previous call; nothing for the first
 --       limit      the most values to count
--- Returns name of a value's ranking, number of members, of each; those without members are left out; the errors of
---         lib/built.lua.
+-- Returns name of ranking, number of members for each value that has any; the errors of lib/built.lua.
 -- Cost  O(limit + log(values)).
 
 local live, meta = KEYS[1], KEYS[2]

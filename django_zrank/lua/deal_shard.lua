@@ -2,9 +2,9 @@
 -- Count the members of a band in a shard on either side of a member, and deal some of them at random. The client puts
 -- together what the shards deal.
 --
--- A side ends among the members that have the score of the asking one. To find that place takes a search, so the side
--- is dealt with all of these, and the client passes over those of the other side. If they are more than a quarter of
--- the side, the place is searched for.
+-- A side ends among the members with the score of the asking one. Finding that place takes a search, so the side is dealt
+-- with all of these, and the client passes over those of the other side. The place is searched for only if they are more
+-- than a quarter of the side.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole shard
@@ -15,15 +15,15 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       score    of the asking member
 --       stored   that member as it is stored
---       own      '1' if it belongs to this shard; '2' if it must also have that score still; else ''
+--       own      '1' if it belongs to this shard; '2' if it must also still have that score; else ''
 --       low      the score before which the band begins, '(' before one that is in it
---       low_bytes   the bytes of the first one in it, of those with the score 'low'; '' if it begins with a score
+--       low_bytes   the bytes of the first member in it, among those with the score 'low'; '' if it begins with a score
 --       high     the score up to which the band goes, '(' before one that is not in it
---       high_bytes  the bytes of the first one after it, of those with the score 'high'; '' if it ends with a score
---       tests    what else a member must pass, as sample_anywhere.lua takes it; or nothing
---       small    a side with no more members than this is dealt whole
---       below    how many are wanted of those with lower scores
---       below_skipped  how many of these were dealt before, by the same numbers
+--       high_bytes  the bytes of the first member after it, among those with the score 'high'; '' if it ends with a score
+--       tests    tests that a member must pass, as in sample_anywhere.lua; or nothing
+--       small    the most members of a side that is dealt whole
+--       below    number of members wanted with lower scores
+--       below_skipped  number of these that were dealt before, by the same numbers
 --       below_numbers  random 48-bit numbers for both, 6 bytes each, little-endian
 --       above    the same of those with higher scores
 --       above_skipped
@@ -32,7 +32,7 @@
 --         that have the asking one's score, 1 if it is dealt whole, then stored member and score of each that is dealt:
 --         nil and nil for one that fails the tests, which a whole side leaves out}}; {'moved'} if the asking one must
 --         have that score, and has another; the errors of lib/built.lua.
--- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups if these are many of a side.
+-- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships, score, stored, own, low, low_bytes, high, high_bytes, tests, small, below,

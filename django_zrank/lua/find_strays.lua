@@ -1,5 +1,5 @@
 -- uses: logs, server, bulk, keys, ties, memberships
--- Find members in rankings that their membership doesn't name, and remove them from there where that is wanted.
+-- Find members in rankings that their membership doesn't name, and optionally remove them from these.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
@@ -7,11 +7,11 @@
 -- ARGV  generation  that the server must hold
 --       width       of the tie bytes
 --       dense       '1' if distinct values are counted
---       repair      '1' to take them out
+--       repair      '1' to remove them
 --       …           then pairs: the name of a facet ranking, '' for the whole index, and a stored member
--- Returns {'checked', then of each pair in turn, up to those where the budget of look-ups is spent: the score with which the
---         member stands there against its membership, or stood before it was taken out; nil if it doesn't};
---         {'superseded'} if the server holds another generation, or is not the one that was written to.
+-- Returns {'checked', then for each pair, until the budget of look-ups is spent: the score that the member has, or had until
+--         it was removed, in a ranking that its membership doesn't name; else nil}; {'superseded'} if the server holds
+--         another generation, or is not the one that was written to.
 -- Cost  O(1000).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
@@ -42,7 +42,7 @@ while i <= #ARGV and spent < BUDGET do
 end
 change_rankings(live, leaving, {}, width, dense)
 if next(leaving) then
-  redis.call('UNLINK', log_of(pending)) -- this changes no version: intersections are made again
+  redis.call('UNLINK', log_of(pending)) -- versions don't change, so intersections are made again
 end
 if repair == '1' and not was_evicted then
   redis.call('HSET', meta, 'present', present(live))

@@ -1,7 +1,7 @@
 -- Note that the marks set waiting by a replay are worked off.
 --
 -- KEYS  meta    hash of the index
--- ARGV  behind  which replay, as check_health.lua named it before the marks were looked for
+-- ARGV  behind  the replay, as check_health.lua named it before the marks were read
 -- Returns 'done', or 'superseded' with nothing changed if another one has begun.
 -- Cost  O(1).
 

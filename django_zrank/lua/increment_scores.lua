@@ -1,5 +1,5 @@
 -- uses: keys, logs, refusal, sums
--- Add to scores where members stand in one ranking only: change_scores.lua in a fraction of its time. All, or none.
+-- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
 --       meta        hash of the index
@@ -10,7 +10,7 @@
 --       member      primary key as text
 --       change      in units
 --       …           then more pairs of both; 200 in all at most, each member once
--- Returns {'done', score…}; {'missing', member…} or {'beyond', member…} with nothing changed; and errors: see
+-- Returns {'done', score…}; {'missing', member…} or {'beyond', member…} with nothing changed; and errors, all as in
 --         change_scores.lua.
 -- Cost  O(members * log(size)).
 
@@ -19,7 +19,7 @@ local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
 local FIRST, EXACT, is_one = 4, 2 ^ 53, #ARGV == 5
 lowest, highest = tonumber(lowest), tonumber(highest)
 
--- Add to the score of the first member. Returns the new score; nil, with nothing changed, where that is not allowed.
+-- Add to the score of the first member. Returns the new score; nil, with nothing changed, if that is not allowed.
 local function add()
   local by = tonumber(change)
   -- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
@@ -42,8 +42,8 @@ local function add()
   return after
 end
 
--- Most calls are about one member, and come when nothing is being built and the server was looked up a moment ago, as in
--- refusal(): they end before libraries are defined, which takes a fifth of the time.
+-- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see refusal()).
+-- They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
   local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed', 'rule'),
     redis.call('TIME')

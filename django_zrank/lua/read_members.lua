@@ -1,5 +1,5 @@
 -- uses: server, keys, ties
--- Read members with the version of their newest write: two readings show if a write came between them.
+-- Read members with the version of their newest write, so that two readings show if a write came in between.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       recent      sorted set, member -> version of its newest write
@@ -8,11 +8,11 @@
 --       width       of the tie bytes
 --       memberships '1' if members have memberships
 --       …           then members: primary keys as text
--- Returns {'checked', then of each in turn, up to those where the budget of look-ups is spent: {score, version}, nil for
---         what there is not; where members have memberships, also the membership, '' for none, and those of its facet
---         rankings where the member does not stand with that score, joined by NUL bytes}; {'superseded'} if the server
---         holds another generation, or is not the one that was written to.
--- Cost  O(1000), or what one member takes: O(1 + rankings that it stands in).
+-- Returns {'checked', then for each member, until the budget of look-ups is spent: {score, version}, each nil if missing; if
+--         members have memberships, also the membership, '' for none, and its facet rankings in which the member doesn't
+--         have that score, joined by NUL bytes}; {'superseded'} if the server holds another generation, or is not the one
+--         that was written to.
+-- Cost  O(1000), or what one member takes: O(1 + its rankings).
 
 local live, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships = unpack(ARGV, 1, 3)

@@ -1,5 +1,5 @@
 -- uses: built, keys, positions
--- Read members that stand one after the other, best first.
+-- Read consecutive members, best first.
 --
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index
@@ -9,19 +9,19 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
---       count    how many at most
---       most     how many of them are read
---       from     where to begin: 'position', 'member', 'score' or 'place'
---       …        then of a position: how many stand before the first one
---                of a member: its primary key; the page holds it in its middle, or reaches to the ranking's end
---                of scores: best and worst, each a score and its exact bytes, '' for no bound; and how many of those
---                between to leave out
---                of the place of a member of any shard: its score, as stored, and how many members before it to read, beside
---                'count' from there on
--- Returns {'page', size of ranking, position of the first, how many there are to the end or the worst score, what stands
---         before the first one's rank, {stored member, score of each}}; {'not ranked'} if the member is not in the
---         ranking; the errors of lib/built.lua.
--- Cost  O(log(size) + most); ties of several criteria log(ties) look-ups more.
+--       count    members of the page
+--       most     the most members to read
+--       from     start of the page: 'position', 'member', 'score' or 'place'
+--       …        then for a position: the number of members before the first one
+--                for a member: its primary key; the page has it in the middle, or reaches to an end of the ranking
+--                for scores: best and worst, each a score and its exact bytes, '' for no bound; and the number of members
+--                in between to leave out
+--                for the place of a member of any shard: score, stored member, and the number of members to read before it;
+--                'count' are read from there on
+-- Returns {'page', size of ranking, position of the first, number of members to the end or the worst score, rank of the
+--         first less 1, {stored member, score of each}}; {'not ranked'} if the member is not in the ranking; the errors
+--         of lib/built.lua.
+-- Cost  O(log(size) + most), and log(ties) look-ups with several criteria.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships, reverse, method, count, most, from = unpack(ARGV, 1, 8)

@@ -1,5 +1,5 @@
 -- uses: server, pending
--- Read which scores members should have: those of their rows, with what these lack.
+-- Read the scores that members should have: those of their rows, with the changes that the rows lack.
 --
 -- KEYS  live        sorted set of all members
 --       meta        hash of the index
@@ -8,10 +8,9 @@
 --       rule        'sum', 'max', 'min' or 'last'
 --       flushed     the last flush that the database noted when the rows were read
 --       …           then pairs: member, score of its row in units; 250 at most
--- Returns {'checked', then the score of each in turn, as text, after a '=' where the member has it}; {'superseded'} where
---         the server holds another generation, or is not the one that was written to, or the rows are too old to tell what
---         they lack.
--- Cost  O(members), for each flush that the rows lack.
+-- Returns {'checked', then for each {score as text, 1 if the member has it, else 0}}; {'superseded'} if the server holds
+--         another generation, or is not the one that was written to, or the rows are too old to tell what they lack.
+-- Cost  O(members) for each flush that the rows lack.
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
 local generation, rule, flushed = unpack(ARGV, 1, 3)
@@ -30,10 +29,8 @@ for i = FIRST, #ARGV, 2 do
   members[n], scores[n], at[n] = ARGV[i], ARGV[i + 1], n
 end
 apply_pending(hashes, rule, members, scores, at)
+local reply = {'checked'}
 for n, found in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
-  if found and tonumber(found) == tonumber(scores[n]) then
-    scores[n] = '=' .. scores[n]
-  end
+  reply[n + 1] = {scores[n], found and tonumber(found) == tonumber(scores[n]) and 1 or 0}
 end
-table.insert(scores, 1, 'checked')
-return scores
+return reply

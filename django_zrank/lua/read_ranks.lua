@@ -10,9 +10,9 @@
 --       reverse  '1' if a higher score ranks better
 --       method   'ordinal', 'competition' or 'dense'
 --       …        then primary keys
--- Returns {size of ranking, then for each member {position, what stands before its rank, stored member, score}, or nil where
---         it is not in the ranking}. The error NOTBUILT where the index was never built.
--- Cost  O(members * log(size)); ties of several criteria log(ties) look-ups more for each.
+-- Returns {size of ranking, then for each member {position, rank less 1, stored member, score}, or nil if it is not in the
+--         ranking}; the errors of lib/built.lua.
+-- Cost  O(members * log(size)), and log(ties) look-ups for each with several criteria.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
@@ -31,7 +31,7 @@ for i = FIRST, #ARGV do
   local position = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
   if position then
     if ranking ~= live then
-      -- Of an intersection the score may be some seconds older than in the index.
+      -- The score in an intersection may be some seconds old.
       score = call('ZSCORE', ranking, stored)
     end
     reply[#reply + 1] = {position, count_before(ranking, stored, score, position, order), stored, score}

@@ -8,9 +8,9 @@
 --       reverse  '1' if a higher score ranks better
 --       score    of the bound
 --       bytes    tie bytes of the bound
---       skipped  how many to leave out
---       count    how many at most
--- Returns {how many are better, then the values: tie bytes, then the score as text}; the errors of lib/built.lua.
+--       skipped  number of values to leave out
+--       count    the most values to return, 1,000 at most
+-- Returns {number of better values, then values: tie bytes, then the score as text}; the errors of lib/built.lua.
 -- Cost  O(log(values) + skipped + count), and about log2(ties) look-ups.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
@@ -20,13 +20,10 @@ local elsewhere = not_live(meta, generation)
 if elsewhere then
   return elsewhere
 end
-local values = values_key(ranking)
-local better = count_better(values, score, bytes, reverse == '1')
+local key = values_key(ranking)
+local better = count_better(key, score, bytes, reverse == '1')
 local last = math.min(better, skipped + count) - 1
-local reply = {better}
-if last >= tonumber(skipped) then
-  for i, value in ipairs(redis.call(reverse == '1' and 'ZREVRANGE' or 'ZRANGE', values, skipped, last)) do
-    reply[i + 1] = value
-  end
+if last < tonumber(skipped) then
+  return {better}
 end
-return reply
+return {better, unpack(redis.call(reverse == '1' and 'ZREVRANGE' or 'ZRANGE', key, skipped, last))}

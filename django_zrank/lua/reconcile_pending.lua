@@ -1,5 +1,5 @@
 -- uses: clock, identity, pending
--- Make what is pending on a server that is about to be accepted what its column lacks. Nothing is in flight afterwards.
+-- Reconcile the pending changes of a server that is about to be accepted with its column. Leaves no flush in flight.
 --
 -- KEYS  meta       hash of the index
 --       pending    hash, member -> its pending change
@@ -8,10 +8,10 @@
 --       rule       'sum', 'max', 'min' or 'last'
 --       flushed    the last flush that the database noted
 --       committed  '1' if the column has what the flush in flight carried
---       all        '1' to drop all that is pending
---       …          then members that were carried by flushes which this server doesn't know of: what is pending of them
---                  is what it was when the server was left, so the column has it
--- Returns 'done', or 'superseded' with nothing changed if this is another server, or it has been accepted since: then
+--       all        '1' to drop all pending changes
+--       …          then members that were carried by flushes unknown to this server: their pending changes are as old as the
+--                  failover, so the column has them
+-- Returns 'done', or 'superseded' with nothing changed if this is another server, or has been accepted since, so that
 --         flushes of the new term may be in flight.
 -- Cost  O(members + members in flight).
 

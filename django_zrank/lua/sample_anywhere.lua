@@ -1,19 +1,18 @@
 -- uses: clock, built, exclusions, cards, deck, carried, ties, positions, tests, bands, memory
 -- Draw random distinct members near one member, half of them ranked before it and half after, in any kind of ranking: of
--- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is the short way where there
--- is nothing of this.
+-- facets and groups, with ties and further criteria, by scores or by ranks. sample_nearby.lua is faster, without these.
 --
 -- KEYS  ranking   sorted set that is drawn from, stored member -> score
 --       live      sorted set of the whole index, in which the member must stand
 --       meta      hash of the index
 --       seen      sorted set of members shown to this one -> until when, in microseconds; only where 'remember' is given
---       intersection of all members that pass the tests, if there are tests
+--       intersection  sorted set of the members that pass the tests, if there are tests and it has been made
 --       …         the sorted sets that 'tests' are about
 -- ARGV  member    the one to draw for: primary key as text
 --       wanted    number of members to draw, at least 1
 --       reverse   '1' if a higher score ranks better
---       bands     one or more bands to try in turn: distance below and above the score, two doubles each; of ranks,
---                 how many below and above; where 'exact' is given, 64-bit integers, high byte first
+--       bands     one or more bands to try in turn, each a distance below and one above: two doubles; for the measure
+--                 'exact', two 64-bit integers, high byte first
 --       excluded  primary keys never to offer (see lib/exclusions.lua); or nothing
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       generation that the client believes to be live
@@ -21,21 +20,20 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       measure   'score', 'exact' (scores that may lie beyond 2^53) or 'ranks'
 --       method    'ordinal', 'competition' or 'dense'
---       tests     what else a member must pass: for each test '+' or '-' (to be, or not, in one of its sets), 'r' or
---                 'g' (rankings of stored members, or groups of primary keys) and their number, as '+r2-g1'; or nothing
+--       tests     tests that a member must pass, such as '+r2-g1': '+' or '-' (in one of its sets, or in none), 'r' or 'g'
+--                 (rankings of stored members, or groups of primary keys) and the number of its sets; or nothing
 --       patience  number of members that may fail the tests before giving up
 --       remember  microseconds for which those drawn are not drawn again, unless no others are left; or nothing
 --       since     the score that the member had before, as text; nothing for the first call
---       …         then members that the calls before have drawn from the first band, as stored
+--       …         then stored members that earlier calls have drawn from the first band
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
---         then position, stored member, score of each drawn}; by other methods than ordinal {'ranked', the same, and of
---         each drawn also what stands before its rank}. Positions count from 0 at the lowest score. {'not ranked'} if
---         the member is not in live; {'out of patience', the member's score, band that was tried, members in it, '1' if
---         there is the intersection, then those drawn so far, as stored} where too many failed the tests, or a side of
---         more than 4,096 seems to be mostly excluded; {'moved'} if the member's score is not 'since'; the errors of
---         lib/built.lua.
--- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096
---       is excluded, that side is read whole.
+--         then position, stored member, score of each drawn}; with methods other than ordinal {'ranked', the same, and
+--         for each drawn also its rank less 1}. Positions count from 0 at the lowest score. {'not ranked'} if the member
+--         is not in live; {'out of patience', the member's score, band that was tried, members in it, 1 if the intersection
+--         exists, then the stored members drawn so far} if too many failed the tests, or a side of more than 4,096 seems
+--         to be mostly excluded; {'moved'} if the member's score is not 'since'; the errors of lib/built.lua.
+-- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). A side of up to 4,096 is read whole if more than about
+--       half of it is excluded.
 
 local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, wanted, reverse, bands, excluded, numbers, generation, width, memberships, measure, method, tests,
@@ -66,7 +64,10 @@ if ARGV[FIRST] then
   draw.found, draw.put_back = {unpack(ARGV, FIRST)}, put_back
 end
 draw.ranking = ranking
-local is_excluded, shown = exclusions(excluded), remember and recall(seen, now) or {}
+local is_excluded, remembered, shown = exclusions(excluded), remember and recall(seen, now) or {}, {}
+for _, who in ipairs(remembered) do
+  shown[who] = true
+end
 function draw.is_barred(stored)
   local who = primary_key(stored, layout)
   return shown[who] or is_excluded(who)
@@ -74,7 +75,7 @@ end
 
 local size = call('ZCARD', ranking)
 local position, among = call('ZRANK', ranking, me), 1
--- In an intersection the asking one may still stand where it stood some seconds ago.
+-- In an intersection, the asking one may still be where it was some seconds ago.
 if not position or (ranking ~= live and call('ZSCORE', ranking, me) ~= score) then
   position, among = count_lower(ranking, score, me, false), 0
 end
@@ -103,7 +104,7 @@ if remember then
   local function is_offered(who)
     return who ~= member and not is_excluded(who)
   end
-  offer_again(draw, seen, live, layout, low, high, is_offered)
+  offer_again(draw, remembered, live, layout, low, high, is_offered)
   local drawn = {}
   for i = 7, #draw.reply, 3 do
     drawn[#drawn + 1] = primary_key(draw.reply[i], layout)

@@ -1,7 +1,7 @@
 -- uses: built, exclusions, cards, deck
 -- Draw random distinct members near one member, half of them ranked before it and half after, where members are bare
--- primary keys: the main job. It is what sample_anywhere.lua does, without what most indexes have no use for: the more
--- of a script there is, the longer it takes before it does anything.
+-- primary keys: the main job. Does what sample_anywhere.lua does, without what most indexes don't need: the longer a
+-- script, the longer it takes to start.
 --
 -- KEYS  live      sorted set of the index, primary key -> score
 --       meta      hash of the index
@@ -14,10 +14,10 @@
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} if
---         the member is not in live; {'out of patience'} where a side of more than 4,096 seems to be mostly excluded;
+--         the member is not in live; {'out of patience'} if a side of more than 4,096 seems to be mostly excluded;
 --         the errors of lib/built.lua.
--- Cost  O(wanted * log(size)) and O(bytes of excluded). Where more than about half of a side of up to 4,096 is
---       excluded, that side is read whole.
+-- Cost  O(wanted * log(size)) and O(bytes of excluded). A side of up to 4,096 is read whole if more than about half of
+--       it is excluded.
 
 local live, meta = KEYS[1], KEYS[2]
 local member, wanted, reverse, bands, excluded, numbers, generation = unpack(ARGV)

@@ -1,5 +1,5 @@
 -- uses: identity
--- Note that the column has what a flush carried: the next one may begin.
+-- Note that the column has what a flush carried, so that the next one may begin.
 --
 -- KEYS  meta    hash of the index
 -- ARGV  term    under which the database noted the flush

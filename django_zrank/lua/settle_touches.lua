@@ -1,11 +1,11 @@
 -- uses: clock
--- Note that the column of members has the time at which they were touched, and let it rest before it is written again.
+-- Note that the column has the times at which members were touched, and let it rest before it is written again.
 --
--- KEYS  touched  sorted set, member -> when it was last seen, of those whose column doesn't have that yet
+-- KEYS  touched  sorted set, member -> when it was last seen, if its column doesn't have that yet
 --       due      sorted set, member -> when its column may be written again
 -- ARGV  rest     microseconds until then
---       …        then pairs: member, the time that was written, '' where it had not been touched; 1,000 at most
--- Returns nothing. A member that was touched meanwhile stays so, until its column has rested.
+--       …        then pairs: member, the time that was written, '' if it had not been touched; 1,000 at most
+-- Returns nothing. A member touched meanwhile remains touched until its column has rested.
 -- Cost  O(members * log(touched members)).
 
 local touched, due = KEYS[1], KEYS[2]

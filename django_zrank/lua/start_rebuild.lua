@@ -1,14 +1,14 @@
 -- uses: clock, server, identity
--- Begin a rebuild. Another one that is running gives way, or keeps the newcomer from beginning.
+-- Begin a rebuild, in place of one that is running or, if polite, only if none is.
 --
 -- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index
---       doomed    set of the generations whose keys are to be unlinked: what a killed rebuild left is added
+--       doomed    set of the generations whose keys are to be unlinked: that of a killed rebuild is added
 -- ARGV  building  the new generation
 --       owner     name of the database's side
 --       server    identity of the server that is known under that term
 --       term      under which the database knows this server
---       polite    '1' not to begin while another one is alive
+--       polite    '1' to give way to another one that is alive
 --       lease     seconds after which a silent rebuild counts as dead
 -- Returns 'done', or 'superseded' with nothing changed if another one is alive, or a later term is known here, or this
 --         is another server.
@@ -38,7 +38,7 @@ end
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
 redis.call('UNLINK', recent)
 redis.call('HDEL', meta, 'filled', 'guarded')
--- The live generation of a server that has lost writes takes new ones from now on, but is not to be believed.
+-- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
 if generation and not is_same then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end

@@ -1,15 +1,13 @@
 -- uses: server
 -- Make the generation that was built the live one: all rankings in one step, whatever their number.
 --
--- KEYS  live        root of the live generation. Unlinked in this step, so that clients that still read that generation
---                   find it empty
---       shadow      root of the generation that was built; missing where no row is ranked
+-- KEYS  live        root of the live generation: unlinked, so that clients which still read it find it empty
+--       shadow      root of the generation that was built; missing if no row is ranked
 --       meta        hash of the index
 --       doomed      set of the generations whose keys are to be unlinked: the old one is added
 -- ARGV  building    the generation that was built
 --       generation  the live one, '' for none
---       swept       time before the rows were read, in microseconds, up to which those last seen had fallen asleep; '' for
---                   none
+--       swept       time in microseconds, before the rows were read, up to which members last seen are idle; '' for none
 -- Returns 'done', or 'superseded' with nothing changed if another rebuild began, this one was taken for dead, or the
 --         server restarted and may have lost rows, or evicted some.
 -- Cost  O(1).

@@ -1,19 +1,19 @@
 -- uses: clock, server, identity, pending
--- Begin a flush: take changes that are pending, or those of the flush that has not been settled yet. Where nothing is,
--- changes may begin by the rule that is declared now.
+-- Begin a flush: take pending changes, or those of the flush that is not settled yet. If nothing is pending, the declared
+-- rule takes effect.
 --
 -- KEYS  meta     hash of the index
 --       pending  hash, member -> its pending change
 -- ARGV  term     under which the database knows this server
 --       flushed  the last flush that the database noted under that term
 --       limit    about how many members to take
---       few      flushes whose contents are kept
---       many     flushes whose contents may be kept while a rebuild runs, whose query may be older than all of them
+--       few      number of flushes whose contents are kept
+--       many     the same while a rebuild runs, whose query may be older than all of them
 --       lease    seconds after which a silent rebuild counts as dead
 --       rule     by which scores change from now on
--- Returns {'taken', number of the flush, version of its taking, rule, member, change…}, the rule being the one that it was changed
---         by; {'empty'} if nothing is pending; {'building'} if a rebuild has to end first; {'superseded'} if the
---         server or the term is another.
+-- Returns {'taken', number of the flush, version of its taking, the rule of its changes, member, change…}; {'empty'} if
+--         nothing is pending; {'building'} if a rebuild has to end first; {'superseded'} if the server or the term is
+--         another.
 -- Cost  O(limit).
 
 local meta, pending = KEYS[1], KEYS[2]
@@ -28,7 +28,7 @@ end
 local taken = tonumber(state[3] or flushed)
 local settled = tonumber(state[4] or taken)
 
--- The reply with the contents of a flush. 'found': what they are, where that has just been read.
+-- The reply with the contents of a flush; 'found' if they have just been read.
 local function contents(number, version, found)
   local reply = {'taken', integer(number), version, state[11] or rule}
   for i, text in ipairs(found or redis.call('HGETALL', carried_key(pending, number))) do
@@ -49,7 +49,7 @@ local is_building = state[8] and not is_silent(state[9], lease)
 if redis.call('EXISTS', pending) == 0 then
   redis.call('HDEL', meta, 'waiting')
   if state[11] and state[11] ~= rule and not is_building then
-    -- Rows that are older than this are read again: what they lack was changed by another rule.
+    -- Older rows lack changes by another rule, so they are read again.
     for old = kept, taken do
       redis.call('UNLINK', carried_key(pending, old))
     end

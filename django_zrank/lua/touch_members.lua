@@ -3,12 +3,12 @@
 --
 -- KEYS  live         root of the live generation: sorted set of all members, and of the names of all that belongs to it
 --       meta         hash of the index
---       touched      sorted set, member -> when it was last seen, of those whose column doesn't have that yet
+--       touched      sorted set, member -> when it was last seen, if its column doesn't have that yet
 --       due          sorted set, member -> when its column may be written again
 -- ARGV  generation   that the client believes to be live
 --       memberships  '1' if members have memberships
 --       …            then members: primary keys as text; 1,000 at most
--- Returns the members that aren't ranked, which are not touched; and errors: see change_scores.lua.
+-- Returns the members that aren't ranked, which are not touched; and errors, as in change_scores.lua.
 -- Cost  O(members * log(size)).
 
 local live, meta, touched, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

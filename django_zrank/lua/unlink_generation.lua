@@ -6,7 +6,7 @@
 --       doomed      set of the generations whose keys are to be unlinked
 -- ARGV  generation  its name
 --       limit       the most facet rankings to unlink
--- Returns 'more' while facet rankings are left; 'done' when all of its keys are gone, or it is one of these two.
+-- Returns 'more' while facet rankings are left; 'done' if all of its keys are gone, or it is live or being built.
 -- Cost  O(limit).
 
 local root, meta, doomed = KEYS[1], KEYS[2], KEYS[3]

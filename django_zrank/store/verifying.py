@@ -123,7 +123,7 @@ class Verifying(Base):
         keys = self.keys.at(generation)
         names, args = (keys.root, keys.meta, keys.pending), (generation, self.rule, self.flushed or 0)
         found = self._examine(scripts.READ_PENDING, names, args, [(m, repr(score)) for m, score in scores])
-        return found and [(int(float(text.lstrip(b"="))), text[:1] == b"=") for text in found]
+        return found and [(int(float(score)), bool(has_it)) for score, has_it in found]
 
     def find_strays(
         self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False

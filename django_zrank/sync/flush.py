@@ -119,7 +119,7 @@ def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool
         refused = _write(index, flight)
         # The generation's row comes last, so that it is locked for two short statements only.
         row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
-        if connections[using].vendor == "mysql" and connections[using].features.has_select_for_update_nowait:
+        if connections[using].vendor == "mysql":
             # With rows locked, don't wait for a lock whose holder may have been stopped.
             list(row.select_for_update(nowait=True).values_list("pk"))
         if not row.update(flushed=flight.number, flushed_term=term):

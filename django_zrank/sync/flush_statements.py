@@ -76,10 +76,9 @@ def _mysql(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: lis
     table, column, pk, joined = names
     for start in range(0, len(pairs), _UNION):
         chunk = pairs[start : start + _UNION]
-        if connection.features.has_select_for_update_nowait:
-            # In a deadlock, InnoDB rolls back the smaller transaction, so this one must never wait.
-            rows = every_row(index.model, connection.alias).filter(pk__in=[key for key, _ in chunk])
-            list(rows.select_for_update(nowait=True).values_list("pk"))
+        # In a deadlock, InnoDB rolls back the smaller transaction, so this one must never wait.
+        rows = every_row(index.model, connection.alias).filter(pk__in=[key for key, _ in chunk])
+        list(rows.select_for_update(nowait=True).values_list("pk"))
         union = " UNION ALL ".join(["SELECT %s AS pk, %s AS `change`", *["SELECT %s, %s"] * (len(chunk) - 1)])
         sql = (
             f"UPDATE ({union}) x STRAIGHT_JOIN {table} t ON t.{pk} = x.pk "  # noqa: S608

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 from typing import Final
 from uuid import uuid4
@@ -62,10 +63,22 @@ def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
     )
 
 
-@contextmanager
-def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> Iterator[None]:
+def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> AbstractContextManager[None]:
     """Carry out the jobs of ``indexes``, one after the other, in a thread, until the block ends or ``stop`` is set."""
-    thread = Thread(target=_run, args=(indexes, stop), name="zrank-jobs")
+    return _running("zrank-jobs", partial(_run, indexes), stop)
+
+
+@contextmanager
+def _running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[None]:
+    """Call ``run(stop)`` in a thread, and set ``stop`` at the end of the block."""
+
+    def run_and_close() -> None:
+        try:
+            run(stop)
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run_and_close, name=name)
     thread.start()
     try:
         yield
@@ -79,19 +92,16 @@ def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
     databases: dict[str, dict[str, RankIndex]] = defaultdict(dict)
     for index in indexes:
         databases[index.get_using()][index.name] = index
-    try:
-        while not stop.wait(pause):
-            pause = _LOOK
-            for using, named in databases.items():
-                try:
-                    while not stop.is_set() and (job := take(using, list(named), runner)):
-                        _carry_out(named[job.index], job, stop)
-                except Exception as error:  # noqa: BLE001 - as in watch(): no error may end this
-                    pause = _LONGEST_PAUSE
-                    logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
-                    disconnect(using)
-    finally:
-        connections.close_all()
+    while not stop.wait(pause):
+        pause = _LOOK
+        for using, named in databases.items():
+            try:
+                while not stop.is_set() and (job := take(using, list(named), runner)):
+                    _carry_out(named[job.index], job, stop)
+            except Exception as error:  # noqa: BLE001 - as in watch(): no error may end this
+                pause = _LONGEST_PAUSE
+                logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
+                disconnect(using)
 
 
 def take(using: str, names: Sequence[str], runner: str) -> Job | None:
@@ -116,7 +126,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
     logger.info("%s", job)
     progress = _Progress(job, stop)
     try:
-        with progress.shown():
+        with _running("zrank-job-pulse", progress.show, Event()):
             rows = count_rows(index)
             progress.add(0)  # it may have taken long
             if job.kind == Job.Kind.REBUILD:
@@ -180,28 +190,14 @@ class _Progress:
         if self.stop.is_set() or not self.is_mine:
             raise _Stopped
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        ended = Event()
-        thread = Thread(target=self._show, args=(ended,), name="zrank-job-pulse")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _show(self, ended: Event) -> None:
-        using = str(self.job._state.db)
-        try:
-            while not ended.wait(_PULSE):
-                try:
-                    if self.stop.is_set():
-                        return _hand_back(self.job)
-                    kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
-                    self.is_mine = bool(kept)
-                except Exception as error:  # noqa: BLE001 - without a sign of life, another process takes the job
-                    logger.debug("%s: no sign of life. %s", self.job, error)
-                    disconnect(using)
-        finally:
-            connections.close_all()
+    def show(self, ended: Event) -> None:
+        while not ended.wait(_PULSE):
+            try:
+                if self.stop.is_set():
+                    _hand_back(self.job)
+                    break
+                kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
+                self.is_mine = bool(kept)
+            except Exception as error:  # noqa: BLE001 - without a sign of life, another process takes the job
+                logger.debug("%s: no sign of life. %s", self.job, error)
+                disconnect(str(self.job._state.db))

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 from ..index import RankIndex
 from ..models import Batch, Generation, Mark
+from ..notes import noted
 from .patience import PATIENCE, Busy, briefly
 from .push import Written
 
@@ -194,9 +195,8 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
 
 def replayed_marks(index: RankIndex) -> QuerySet[Mark]:
     """Return the marks of the last replay that still wait."""
-    noted = Generation.objects.using(index.get_using()).filter(index=index.name).first()
-    bounds = (noted.replayed_from, noted.replayed_to) if noted else (0, 0)
-    return waiting_marks(index).filter(id__range=bounds)
+    row = noted(index)
+    return waiting_marks(index).filter(id__range=(row.replayed_from, row.replayed_to))
 
 
 def forget_batches(index: RankIndex, seconds: float) -> None:
@@ -210,10 +210,10 @@ def forget_batches(index: RankIndex, seconds: float) -> None:
     row = Generation.objects.using(using).filter(index=index.name)
 
     def work() -> None:
-        noted = row.select_for_update(nowait=_can_refuse(using)).first()
-        if noted is None:
+        found = row.select_for_update(nowait=True).first()
+        if found is None:
             return
-        purged_term, purged = max((noted.purged_term, noted.purged), newest)
+        purged_term, purged = max((found.purged_term, found.purged), newest)
         row.update(purged_term=purged_term, purged=purged)
         # By term and version, not by age: another server may have been accepted since.
         gone = Q(term__lt=term) | Q(term=term, version__lte=version)
@@ -227,15 +227,11 @@ def _lock(index: RankIndex, generation: str, term: int) -> bool:
     """Lock the row of the generation until the transaction ends, without waiting. Return True if it notes this build
     under this term."""
     using = index.get_using()
-    noted = Generation.objects.using(using).filter(index=index.name)
-    if _can_refuse(using):
-        found = noted.select_for_update(nowait=True).first()
-        return found is not None and (found.generation, found.term) == (generation, term)
-    return bool(noted.filter(generation=generation, term=term).update(term=term))
-
-
-def _can_refuse(using: str) -> bool:
-    return connections[using].features.has_select_for_update_nowait
+    row = Generation.objects.using(using).filter(index=index.name)
+    if connections[using].vendor == "sqlite":
+        return bool(row.filter(generation=generation, term=term).update(term=term))
+    found = row.select_for_update(nowait=True).first()
+    return found is not None and (found.generation, found.term) == (generation, term)
 
 
 def _delete(using: str, ids: Collection[int]) -> int:

@@ -18,44 +18,35 @@ PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
 
 _PAUSE: Final = 0.05
-_STATEMENT_SECONDS: Final = 5
-
-_ATTEMPTS: Final = 5
 
 Answer = TypeVar("Answer")
 
 
 def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
-    """Return the result of ``work``, run in a transaction of its own.
-
-    After a lock, a deadlock or a serialization failure it is tried again, for ``patience`` seconds. Then :exc:`Busy` is
-    raised.
-    """
-    deadline = monotonic() + patience
+    """Return the result of ``work``, run in a transaction of its own, and retried as by :func:`retry`."""
     is_own = not connections[using].in_atomic_block  # not inside that of a test
+
+    def attempt() -> Answer:
+        with transaction.atomic(using):
+            _begin(using, is_own=is_own)
+            return work()
+
+    return retry(attempt, patience=patience)
+
+
+def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
+    """Return the result of ``work``. After a lock, a deadlock or a serialization failure it is tried again, for
+    ``patience`` seconds; then :exc:`Busy` is raised."""
+    deadline = monotonic() + patience
     while True:
         try:
-            with transaction.atomic(using):
-                _begin(using, is_own=is_own)
-                return work()
+            return work()
         except OperationalError as error:
             if not _is_passing(error):
                 raise
             if monotonic() >= deadline:
                 raise Busy(str(error).strip()) from error
         sleep(_PAUSE)
-
-
-def retry(work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work``, which is tried again after a deadlock or a serialization failure."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return work()
-        except OperationalError as error:
-            if not _is_passing(error):
-                raise
-        sleep(_PAUSE)
-    return work()
 
 
 @contextmanager
@@ -85,7 +76,7 @@ def _begin(using: str, *, is_own: bool) -> None:
     if connection.vendor != "postgresql":
         return
     level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; " if is_own else ""
-    limits = f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'"
+    limits = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'"
     with connection.cursor() as cursor:
         cursor.execute(level + limits)
 

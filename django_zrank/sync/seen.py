@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import DataError, IntegrityError, connections
+from django.db import DataError, IntegrityError
 from django.db.models import Case, F, Q, Value, When
 from django.utils import timezone
 
@@ -79,9 +79,8 @@ def _update(index: RankIndex, chunk: Mapping[Any, int | None], patience: float) 
     ]
 
     def work() -> None:
-        if connections[using].features.has_select_for_update_nowait:
-            # Don't wait for a lock whose holder may have been stopped, nor in a deadlock.
-            list(rows.select_for_update(nowait=True).values_list("pk"))
+        # Don't wait for a lock whose holder may have been stopped, nor in a deadlock.
+        list(rows.select_for_update(nowait=True).values_list("pk"))
         rows.update(**{name: Case(*later, default=F(name))})
 
     briefly(using, work, patience=patience)

@@ -56,8 +56,8 @@ class WatchedTable:
     """The column that relates a row to members: it holds a member's primary key, or the value of ``via``."""
 
     via: str | None
-    """None if ``column`` holds the member's primary key. Else the lookup path from a member to the last column that
-    leads to the row, such as ``club_id`` or ``club__league_id``."""
+    """The lookup path from a member to the last column that leads to the row, such as ``club_id`` or
+    ``club__league_id``; None if ``column`` holds the member's primary key."""
 
     links: tuple[Link, ...]
     """The joins from a member to the column that ``via`` names; empty if that is None."""

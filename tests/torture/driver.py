@@ -92,6 +92,8 @@ class Driver:
             kills = self.options.kills * (number + 1) // rounds - self.outcome.kills.total()
             self.round(self.options.seconds / rounds, kills)
             print(f"{self.outcome}\n", file=sys.stderr, flush=True)  # a long run is to be watched
+            if self.options.broken and self.outcome.wrong:
+                break
         self.finish("rebuild_zrank", self.command("rebuild_zrank"))
         self.compare()
         self.outcome.complaints.update(f"A key is left over: {key}" for key in stray_keys(self.indexes))

@@ -32,7 +32,10 @@ def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, r
 def test_a_broken_protocol_is_caught(
     pytestconfig: pytest.Config, module: str, broken: str, redis: str
 ) -> None:
-    options = ("--break", broken, "--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
-    done = torture(pytestconfig, *options, module=f"tests.torture.{module}")
+    options = ("--break", broken, "--redis", redis, "--seconds", 12, "--kills", 40)
+    for seed in range(1, 5):  # how much falls into the gap is luck
+        done = torture(pytestconfig, *options, "--seed", seed, module=f"tests.torture.{module}")
+        if done.returncode:
+            break
     assert done.returncode == 1
     assert re.search(r"^members +\d+ compared, [1-9]\d* wrong$", done.stdout, re.MULTILINE), done.stderr

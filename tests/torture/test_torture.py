@@ -24,11 +24,14 @@ _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migra
 _RUNS: Final = {
     "no_replay": ["--redis", "pair", "--without", *_REBUILDING],
     "no_guard_key": ["--redis", "cluster", "--without", *_REBUILDING, "failover", "back", "kill", "freeze"],
-    "no_term": ["--redis", "pair", "--without", *_REBUILDING],
     "no_replid": ["--redis", "pair", "--without", *_REBUILDING],
     "no_capture": ["--without", *_REBUILDING[:4], "writer", "drainer", "pause", "interrupt", "connection"],
 }
 """What shows each break soon; for the others: writers overtake each other, and are seldom killed."""
+
+_BY_LUCK: Final = {"no_term", "one_refusal"}
+"""Breaks that most rounds don't show. They fail in sync/test_failovers.py and sync/test_health.py, and in
+sync/test_push.py and sync/test_pushes_at_once.py, whatever the seed."""
 
 
 def torture(
@@ -37,7 +40,7 @@ def torture(
     """Run a driver on the database that the suite runs on, with a Redis and a database of its own."""
     command = [sys.executable, "-m", module, "--database", environment.DATABASE, *options]
     return subprocess.run(
-        [str(word) for word in command], cwd=config.rootpath, capture_output=True, text=True, timeout=300
+        [str(word) for word in command], cwd=config.rootpath, capture_output=True, text=True, timeout=500
     )
 
 
@@ -70,15 +73,13 @@ def test_nothing_is_wrong_in_shards(pytestconfig: pytest.Config) -> None:
 
 
 @LONG
-@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("broken", sorted({*BREAKS} - _BY_LUCK))
 def test_a_broken_protocol_is_caught(pytestconfig: pytest.Config, broken: str) -> None:
+    """By one of fifteen rounds, after which the run ends."""
     # No rebuild and no new Redis: either would repair what is wrong. Few kills: the dead write nothing wrong.
-    for seed, seconds in enumerate((6, 12, 24, 48)):
-        run = _RUNS.get(broken, ["--writers", 16, "--without", *_REBUILDING])
-        kills = ["--kills", (2 + 2 * (broken in _RUNS)) * seconds, "--seconds", seconds, "--round", 6]
-        done = torture(pytestconfig, "--break", broken, "--seed", seed, *kills, *run)
-        if done.returncode:
-            break
-
+    run = _RUNS.get(broken, ["--writers", 16, "--without", *_REBUILDING])
+    kills = 90 * (4 if broken in _RUNS else 2)
+    rounds = ["--seconds", 90, "--round", 6, "--kills", kills, "--seed", 0]
+    done = torture(pytestconfig, "--break", broken, *rounds, *run)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"^members +\d{4,} compared, [1-9]\d* wrong$", done.stdout, re.MULTILINE), done.stdout

@@ -1,20 +1,20 @@
 -- uses: deck, ties, positions
--- The first and the last position of a band, by its number. 'asking' is the member for which members are drawn: its
--- 'stored' form, 'score' and 'position', and 'among', 1 if it stands in the ranking, or 0 if that is where it would stand.
+-- The first and the last position of a band, by its number. 'asking' is the member to draw for: its 'stored' form, 'score'
+-- and 'position', and 'among': 1 if it is in the ranking, 0 if that is where it would be.
 
--- Of distances in scores.
+-- For distances in scores.
 local function ends_of_asking(ranking, asking, bands, band)
   return ends_by_score(ranking, asking.score, bands, band)
 end
 
--- Of distances in ranks.
+-- For distances in ranks.
 local function ends_by_rank(ranking, asking, bands, band)
   local below, above = struct.unpack('<dd', bands, band * 16 - 15)
   local position, size = asking.position, redis.call('ZCARD', ranking)
   return math.max(0, position - below), math.min(size, position + asking.among + above) - 1
 end
 
--- A 64-bit integer, 2^63 added, as its high and its low half: of a stored member whose score may lie beyond 2^53.
+-- The high and the low half of the 64-bit integer, 2^63 added, of a stored member whose score may lie beyond 2^53.
 local function halves(stored, score, layout)
   if layout.width > 0 then
     return struct.unpack('>I4I4', stored)
@@ -24,7 +24,7 @@ local function halves(stored, score, layout)
   return math.floor(score / 2 ^ 32) + 2 ^ 31, score % 2 ^ 32
 end
 
--- The number of members before such an integer, whose low half may be carried; with 'past', up to it.
+-- The number of members before such an integer, whose low half may overflow; with 'past', up to it.
 local function count_exactly(ranking, high, low, layout, past)
   if low < 0 then
     high, low = high - 1, low + 2 ^ 32
@@ -43,7 +43,7 @@ local function count_exactly(ranking, high, low, layout, past)
   return count_lower(ranking, string.format('%.17g', score), bytes, past)
 end
 
--- Of distances in scores that may lie beyond 2^53: 64-bit integers, high byte first.
+-- For distances in scores that may lie beyond 2^53: 64-bit integers, high byte first.
 local function ends_exactly(ranking, asking, bands, band, layout)
   local high, low = halves(asking.stored, asking.score, layout)
   local below, below_low, above, above_low = struct.unpack('>I4I4I4I4', bands, band * 16 - 15)

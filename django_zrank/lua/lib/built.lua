@@ -1,7 +1,7 @@
 -- The build that a client reads.
 
--- The error NOTBUILT where an index was never built, SWAPPED with the name of the live generation where that is
--- another one; else nothing.
+-- The error NOTBUILT if an index was never built, SWAPPED with the name of the live generation if that is another one;
+-- else nothing.
 local function not_live(meta, generation)
   local live = redis.call('HGET', meta, 'generation')
   if not live then

@@ -1,6 +1,6 @@
 -- Commands with many values, and lists of values by name.
 
--- Run a command on a key with many values, if there are any; the sum of its replies. Lua's unpack fails at 8,000.
+-- Run a command on a key with many values, and return the sum of its replies. Lua's unpack fails at 8,000.
 local function write_all(command, key, values)
   local sum = 0
   for first = 1, #values, 7000 do
@@ -9,7 +9,7 @@ local function write_all(command, key, values)
   return sum
 end
 
--- The replies to a command that looks up many values in a key, each in its place.
+-- The replies to a command that looks up many values in a key, in order.
 local function read_all(command, key, values)
   if #values > 0 and #values <= 7000 then
     return redis.call(command, key, unpack(values))
@@ -23,7 +23,7 @@ local function read_all(command, key, values)
   return replies
 end
 
--- The list of a name, begun where there is none.
+-- The list of a name, created if missing.
 local function list_of(lists, name)
   local list = lists[name]
   if not list then

@@ -1,16 +1,15 @@
--- Decks of cards, which are numbers from 0 up: each order of them is equally likely.
+-- Decks of cards, numbered from 0, dealt in uniform random order.
 
--- A deck of the positions first … last. Dealing from it is Fisher and Yates's shuffle, of which only the swaps made so
--- far are kept.
+-- A deck of the positions first … last, dealt by a Fisher-Yates shuffle that only stores the swaps made so far.
 local function deck(first, last)
   return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
 end
 
--- The next card of a deck, and the number of bytes that are used by then of random numbers: 48 bits each, little-endian.
+-- The next card of a deck, and the number of bytes used so far of the random numbers: 48 bits each, little-endian.
 local function deal(side, numbers, used)
   local left, swaps, number = side.left, side.swaps, nil
-  -- A number below those left, every one equally likely: what would favour the low ones is drawn again. Of numbers up to
-  -- 2^48 the quotient of % is exact enough to be rounded right; of 53 bits it would not be.
+  -- A uniform number below 'left', by rejection of those that would favour low ones. For numbers up to 2^48, the quotient
+  -- of % is exact enough to be rounded correctly; with 53 bits it would not be.
   local top = 2 ^ 48 - 2 ^ 48 % left
   repeat
     local a, b, c, d, e, f = string.byte(numbers, used + 1, used + 6)

@@ -1,7 +1,7 @@
--- A draw (see lib/deck.lua) that takes several calls: what those before have found is carried on.
+-- A draw (see lib/deck.lua) that takes several calls, and keeps what earlier ones have found.
 
--- Choose again those who were chosen by the calls before, if they still can be; return the number of them that stand
--- after. They are as random as those that follow, and are not dealt another time.
+-- Choose the members that earlier calls chose, if they still can be, and return the number of them that are after. They
+-- are as random as those that follow, and are not dealt again.
 local function put_back(draw, before, after)
   local reply, is_barred, chosen, behind, carried = draw.reply, draw.is_barred, 0, 0, {}
   for _, stored in ipairs(draw.found) do
@@ -18,7 +18,7 @@ local function put_back(draw, before, after)
   function draw.is_barred(stored)
     return carried[stored] or is_barred(stored)
   end
-  -- The next band is dealt from its beginning, with the members that were carried.
+  -- The next band is dealt from its beginning, including the members that were carried.
   function draw.put_back()
     draw.is_barred, draw.put_back = is_barred, nil
     return 0

@@ -1,15 +1,15 @@
 -- uses: cards
 -- Drawing members of a ranking without replacement.
--- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', how
--- many bytes of them were; 'wanted', members in all; 'reply', a word and four numbers, to which
--- position, stored member and score of each that is chosen are added, and 'chosen', how many were; 'most', how many
--- members of a side may be read at once. Optional are functions of a stored member: 'is_barred', true if it
--- is never to be offered, and 'passes', true if it passes the tests; 'failed' counts those that don't, up to 'patience'.
--- 'put_back' chooses again those of the calls before (see lib/carried.lua). 'gave_up' is true where patience ran out, or
--- a side that is too large to be read seems to be mostly excluded.
--- A side is a deck (see lib/cards.lua). Once 'cards' holds those of its 'members' that are offered, these are the deck.
+-- A draw is a table: 'ranking', the sorted set; 'numbers', random ones as sample_nearby.lua takes them, and 'used', the
+-- bytes of them that were; 'wanted', the number of members; 'reply', a word and four numbers, followed by position, stored
+-- member and score of each that is chosen, and 'chosen', their number; 'most', the most members of a side that may be read
+-- at once. Optional are functions of a stored member: 'is_barred', true if it must not be offered, and 'passes', true if
+-- it passes the tests; 'failed' counts those that don't, up to 'patience'. 'put_back' chooses those of earlier calls again
+-- (see lib/carried.lua). 'gave_up' is true if patience ran out, or a side that is too large to be read seems to be mostly
+-- excluded.
+-- A side is a deck (see lib/cards.lua). Once a side has been read, 'cards' holds the numbers of its 'members' to deal.
 
--- Make a deck of the members of a side that are offered and not chosen yet.
+-- Read a side, and make a deck of its members that are offered and not chosen yet.
 local function read(draw, side)
   local members, cards, dealt = redis.call('ZRANGE', draw.ranking, side.first, side.last, 'WITHSCORES'), {}, {}
   for i = 7, #draw.reply, 3 do
@@ -25,8 +25,8 @@ local function read(draw, side)
   side.members, side.cards, side.left, side.swaps = members, cards, #cards, {}
 end
 
--- Choose members of a side until there are 'goal' in all. Many look-ups cost more than one range of a small side, and
--- with many misses most of the side is excluded: then it is read.
+-- Choose members of a side until there are 'goal' in all. Reads the whole side if it is small, where one range costs less
+-- than many look-ups, or if many misses show that most of it is excluded.
 local function take(draw, side, goal)
   local call = redis.call
   local ranking, numbers, reply, is_barred, passes = draw.ranking, draw.numbers, draw.reply, draw.is_barred, draw.passes
@@ -72,8 +72,8 @@ local function take(draw, side, goal)
   draw.chosen, draw.used = chosen, used
 end
 
--- Choose as many as are wanted: half of them from before, with the odd one, half from after; what one side lacks the
--- other gives. The numbers don't decide if a band suffices, so the next one may use them again.
+-- Choose half from each side, the odd one from before; one side makes up for what the other lacks. The random numbers don't
+-- decide if a band suffices, so the next one may use them again.
 local function choose(draw, before, after, reply)
   draw.reply, draw.chosen, draw.used = reply, 0, 0
   local half = math.ceil(draw.wanted / 2)

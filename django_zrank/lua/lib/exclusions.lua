@@ -1,10 +1,10 @@
 -- Members that must not be drawn.
 
--- A function from a primary key to true if it is excluded. 'excluded' is text: a NUL byte before, between and
--- after primary keys; or 'q' and then integers, 64 bits each, little-endian, none beyond 2^53.
+-- A function from a primary key to true if it is excluded. 'excluded' is text: primary keys with a NUL byte before, between
+-- and after them; or 'q' and then 64-bit integers, little-endian, none beyond 2^53.
 local function exclusions(excluded)
   local is_packed, table_of = string.sub(excluded, 1, 1) == 'q', nil
-  -- To look a few up, searching the text costs less than making a table of it.
+  -- For a few look-ups, searching the text is cheaper than making a table of it.
   local searches, few = 0, is_packed and 200 or 50
   return function(who)
     local key = is_packed and tonumber(who) or who

@@ -7,8 +7,8 @@ local function digits_after(name, info)
 end
 
 -- The identity of the server: its process and its replication history, 'run_id/master_replid'. A restart changes the
--- one; a promotion and a full resync change the other. And whether it is a replica; and whether its history has no
--- predecessor, as after the first replica of a primary attached.
+-- first, a promotion or a full resync the second. Then true if it is a replica; and true if its history has no predecessor,
+-- as after the first replica of a primary has attached.
 local function identity()
   local info = redis.call('INFO', 'server', 'replication')
   return digits_after('run_id:', info) .. '/' .. digits_after('master_replid:', info),

@@ -23,11 +23,11 @@ local function count_of(made, look_ups, spent)
   return math.max(1, math.min(1000, math.floor((made.work - spent) / look_ups)))
 end
 
--- Those of some primary keys that pass all tests but 'skipped': as they are stored, and the names of their rankings where
--- they have been read. 'stored' is given where they were read from a ranking. A call has one phase, so one test to skip.
+-- Those of some primary keys that pass all tests but 'skipped'; and beside each, as it is stored, or the names that it is
+-- counted by. 'stored' is given where they were read from a ranking. A call has one phase, so one test to skip.
 local function find_passing(made, members, skipped, stored)
-  local checks, width, names = made.checks, made.layout.width, {}
-  local by_name = made.layout.memberships and (made.facet ~= '' or not stored or look_ups_of(checks, skipped) > 1)
+  local checks, width, is_counted = made.checks, made.layout.width, made.facet ~= ''
+  local by_name = made.layout.memberships and (is_counted or not stored or look_ups_of(checks, skipped) > 1)
   if by_name and members[1] then
     made.passes = made.passes or names_tester(checks, made.live, skipped)
     local passed, forms, n = {}, {}, 0
@@ -35,10 +35,11 @@ local function find_passing(made, members, skipped, stored)
       if membership or width == 0 then -- else it is not ranked
         membership = membership or ''
         local length = tie_length(membership, width)
-        local found = string.sub(membership, length + 1)
-        if made.passes(found) then
+        local names = string.sub(membership, length + 1)
+        if made.passes(names) then
           n = n + 1
-          passed[n], forms[n], names[n] = members[i], string.sub(membership, 1, length) .. members[i], found
+          passed[n] = members[i]
+          forms[n] = is_counted and made.counted_by(names) or string.sub(membership, 1, length) .. members[i]
         end
       end
     end
@@ -47,13 +48,13 @@ local function find_passing(made, members, skipped, stored)
   stored = stored or members
   for _, test in ipairs(checks) do
     if members[1] and test ~= skipped and (test.is_group or not by_name) then
-      members, stored, names = chosen(passing(test, members, stored, made.now), members, stored, names)
+      members, stored = chosen(passing(test, members, stored, made.now), members, stored)
     end
   end
-  return members, stored, names
+  return members, stored
 end
 
--- Their scores, and those of them that the intersection has by their scores.
+-- Those of some members whose scores belong to the intersection, and these.
 local function find_scores(made, members, stored)
   local low, high, scores, numbers = tonumber(made.low), tonumber(made.high), {}, {}
   if members[1] then
@@ -97,22 +98,22 @@ end
 
 -- Count members by the names of rankings, in place of those by which they were counted before; '' for none.
 local function count_by(made, members, names)
-  local by, set, gone = {}, {}, {}
-  local function add(text, number)
-    for name in string.gmatch(text, '%Z+') do
-      by[name] = (by[name] or 0) + number
-    end
-  end
+  local changes, by, set, gone = {}, {}, {}, {}
   for i, before in ipairs(redis.call('HMGET', made.noted, unpack(members))) do
     before = before or ''
     if before ~= names[i] then
-      add(before, -1)
-      add(names[i], 1)
+      changes[before] = (changes[before] or 0) - 1
+      changes[names[i]] = (changes[names[i]] or 0) + 1
       if names[i] == '' then
         gone[#gone + 1] = members[i]
       else
         set[#set + 1], set[#set + 2] = members[i], names[i]
       end
+    end
+  end
+  for some, number in pairs(changes) do -- many have the same names
+    for name in string.gmatch(some, '%Z+') do
+      by[name] = (by[name] or 0) + number
     end
   end
   for name, number in pairs(by) do
@@ -124,16 +125,12 @@ local function count_by(made, members, names)
   write_all('HSET', made.noted, set)
 end
 
--- Make what is made right for some members; return how many of them pass. Those that don't are looked for in it only if
--- they may be there.
+-- Write some members to the intersection as they are now; return how many of them pass. Those that don't are removed, but
+-- looked for only if they may be there.
 local function put(made, members, skipped, stored, may_be_there)
   local is_counted, scores = made.facet ~= '', nil
-  local passed, forms, names = find_passing(made, members, skipped, stored)
-  if is_counted then -- every member with a membership is ranked
-    for i, some in ipairs(names) do
-      forms[i] = made.counted_by(some)
-    end
-  else
+  local passed, forms = find_passing(made, members, skipped, stored)
+  if not is_counted then -- every member with a membership is ranked
     passed, forms, scores = find_scores(made, passed, forms)
   end
   local passes = #passed

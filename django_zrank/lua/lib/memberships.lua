@@ -1,11 +1,10 @@
 -- uses: keys, ties, bulk, values
--- Members of an index: in its sorted set ('root': the live one or the shadow), and in one for each of their facet
--- rankings; keys.py and layout.py describe these keys. Each key is written with one command, whatever the number of
--- members.
+-- Members of an index, in its sorted set ('root', live or shadow) and in those of their facet rankings; keys.py and
+-- layout.py describe these keys. Each key is written by one command, whatever the number of members.
 
--- Take stored members out of rankings ('leaving': by the ranking's name) and put others into them ('entering': score
--- and stored member in turn). A facet ranking is registered with its first member, and leaves the registry with its
--- last. True if one was missing though it was registered: it was evicted.
+-- Remove stored members from rankings ('leaving', by the ranking's name) and add others ('entering': score and stored
+-- member in turn). A facet ranking is registered with its first member, and unregistered with its last. True if a registered
+-- one was missing, because it was evicted.
 local function change_rankings(root, leaving, entering, width, dense)
   local names, is_known, emptied, begun, is_evicted = {}, {}, {}, {}, false
   local function each(lists, change)
@@ -50,9 +49,8 @@ local function change_rankings(root, leaving, entering, width, dense)
   return is_evicted
 end
 
--- Make members stand where their new scores and memberships say, and nowhere else; a score of '' removes one. Without
--- memberships, all stand in the root alone. True if a facet ranking was found missing: it was evicted, and begins again
--- without its members.
+-- Move members to where their new scores and memberships say; a score of '' removes one. Without memberships, all are in
+-- the root alone. True if a facet ranking was missing: it was evicted, and begins again without its former members.
 local function write_members(root, members, scores, memberships, width, dense)
   local leaving, entering, set, gone, parsed = {[''] = {}}, {[''] = {}}, {}, {}, {}
   local leaves, enters = leaving[''], entering['']

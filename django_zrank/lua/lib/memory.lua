@@ -1,19 +1,15 @@
 -- uses: clock, positions
 -- Members shown to a member, not to be drawn again: 'seen' is a sorted set, member -> until when, in microseconds.
 
--- A table of the members that are remembered now, by their primary keys.
+-- The primary keys of the members that are remembered now, in the order in which they were shown.
 local function recall(seen, now)
   redis.call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
-  local shown = {}
-  for _, who in ipairs(redis.call('ZRANGE', seen, 0, -1)) do
-    shown[who] = true
-  end
-  return shown
+  return redis.call('ZRANGE', seen, 0, -1)
 end
 
--- Add to a draw (see lib/deck.lua) members shown longest ago, if no new ones are left between two positions.
-local function offer_again(draw, seen, live, layout, low, high, is_offered)
-  for _, who in ipairs(draw.chosen < draw.wanted and redis.call('ZRANGE', seen, 0, -1) or {}) do
+-- Add remembered members between two positions to a draw (see lib/deck.lua) that has too few, the first ones first.
+local function offer_again(draw, remembered, live, layout, low, high, is_offered)
+  for _, who in ipairs(remembered) do
     if draw.chosen < draw.wanted and is_offered(who) then
       local stored, score = find(live, who, layout)
       local at = score and redis.call('ZRANK', draw.ranking, stored)
@@ -26,7 +22,7 @@ local function offer_again(draw, seen, live, layout, low, high, is_offered)
   end
 end
 
--- Remember members, by their primary keys, until a time: the newest 10,000.
+-- Remember members, by their primary keys, until a time. The newest 10,000 are kept.
 local function memorize(members, seen, till)
   for _, who in ipairs(members) do
     redis.call('ZADD', seen, integer(till), who)

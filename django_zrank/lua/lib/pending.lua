@@ -1,14 +1,14 @@
 -- uses: clock, bulk, ties
--- Changes that began in Redis and are on their way to the column: those that are pending, in one hash, and those that
--- each flush carried, in hashes of their own. keys.py describes them.
+-- Changes that began in Redis and are on their way to the column: pending ones in one hash, and those that each flush
+-- carried in a hash of its own. keys.py describes them.
 
 -- The hash of what a flush carried.
 local function carried_key(pending, number)
   return pending .. ':' .. integer(number)
 end
 
--- The hashes of what a row lacks that was read when the database noted the flush 'flushed', oldest first, nil where one
--- of them is kept no more; and the rule that they were changed by: 'rule', or the one that was declared before.
+-- The hashes of the changes that a row lacks which was read when the database noted the flush 'flushed', oldest first; nil
+-- if one of them is no longer kept. Then their rule: 'rule', or the one that was declared before.
 local function unflushed(pending, meta, flushed, rule)
   local state = redis.call('HMGET', meta, 'taken', 'kept', 'rule')
   local taken, kept = tonumber(state[1] or flushed), tonumber(state[2] or 0)
@@ -23,7 +23,7 @@ local function unflushed(pending, meta, flushed, rule)
   return hashes, state[3] or rule
 end
 
--- The score that a change makes of another one.
+-- A score after a change.
 local function changed(rule, score, change)
   if rule == 'sum' then
     return score + change
@@ -35,8 +35,8 @@ local function changed(rule, score, change)
   return change
 end
 
--- Apply the changes of members in each of the hashes to a table of scores as text, '' for none, which has them at the
--- positions 'at'. Returns the number of changes.
+-- Apply the changes of members in each of the hashes to a table of scores as text, '' for none, at the indices 'at'.
+-- Returns the number of changes.
 local function apply_pending(hashes, rule, members, scores, at)
   local CHUNK, number = 3500, 0
   for _, hash in ipairs(hashes) do
@@ -56,8 +56,7 @@ local function apply_pending(hashes, rule, members, scores, at)
   return number
 end
 
--- Note the changed score of a member for all of its rankings under a root, if it is there, in the lists for
--- change_rankings().
+-- Add the changed score of a member, if it is in the root, to the lists of all its rankings for change_rankings().
 local function change_everywhere(entering, root, member, membership, rule, change)
   local tie, names = read_membership(membership, 0)
   local stored = tie .. member

@@ -1,7 +1,7 @@
--- Places in the order of all members: a score, and the bytes that order members of one score.
+-- Places in the order of all members: a score, and the bytes that order members with equal scores.
 
--- True if one text comes before another by its bytes: Lua's own comparison depends on the server's locale. Six bytes at
--- a time make a number that is exact.
+-- True if one text sorts before another by its bytes: Lua's own comparison depends on the server's locale. Compares six
+-- bytes at a time, which a double holds exactly.
 local function is_less(one, other)
   local unpack, at, shorter = struct.unpack, 1, math.min(#one, #other)
   while at + 5 <= shorter do
@@ -20,9 +20,9 @@ local function is_less(one, other)
   return #one < #other
 end
 
--- The position of the first member whose bytes don't come before 'bytes', among those from position 'low' to before
--- 'high', which have one score; with 'past', of the first one whose leading bytes come after them. 'high' if there is
--- none. Looks up about log2(high - low) of them.
+-- The position of the first member whose bytes are not below 'bytes', among those from position 'low' to before 'high', which
+-- have equal scores; with 'past', of the first one whose leading bytes are above them. 'high' if there is none. A binary
+-- search.
 local function search(ranking, low, high, bytes, past)
   local call = redis.call
   while low < high do
@@ -40,7 +40,7 @@ local function search(ranking, low, high, bytes, past)
   return low
 end
 
--- True if a stored member stands in a ranking with that score.
+-- True if a stored member is in a ranking with that score.
 local function stands_at(ranking, stored, score)
   local found = redis.call('ZSCORE', ranking, stored)
   return found and tonumber(found) == tonumber(score)

@@ -1,7 +1,7 @@
 -- uses: keys, ties, places
--- Positions in a ranking, which is a sorted set of stored members: tie bytes, then a primary key as text.
+-- Positions in a ranking, a sorted set of stored members: tie bytes, then a primary key as text.
 
--- A member as it is stored, and its score; nothing where it is not ranked.
+-- The stored form of a member, and its score; nothing if it is not ranked.
 local function find(live, member, layout)
   if layout.width == 0 then
     local score = redis.call('ZSCORE', live, member)
@@ -17,8 +17,8 @@ local function find(live, member, layout)
   return stored, redis.call('ZSCORE', live, stored)
 end
 
--- The number of members before the first one at 'score' whose bytes don't come before 'bytes'; with 'past', before the
--- first one whose leading bytes come after them. Searches among the members of that score, if there are bytes.
+-- The number of members before the first one at 'score' whose bytes are not below 'bytes'; with 'past', before the first one
+-- whose leading bytes are above them. Without bytes, no search is needed.
 local function count_lower(ranking, score, bytes, past)
   if #bytes == 0 then
     return redis.call('ZCOUNT', ranking, '-inf', past and score or '(' .. score)
@@ -27,8 +27,8 @@ local function count_lower(ranking, score, bytes, past)
   return search(ranking, low, redis.call('ZCOUNT', ranking, '-inf', score), bytes, past)
 end
 
--- The number of members before the place of a stored member that may belong to another shard, one by one, the best or the
--- lowest first; and 1 if it stands here with that score, else 0.
+-- The number of members before the place of a stored member that may belong to another shard, the best or the lowest first;
+-- and 1 if it is here with that score, else 0.
 local function count_to_place(ranking, score, stored, reverse)
   if stands_at(ranking, stored, score) then
     return redis.call(reverse and 'ZREVRANK' or 'ZRANK', ranking, stored), 1
@@ -37,7 +37,7 @@ local function count_to_place(ranking, score, stored, reverse)
   return reverse and redis.call('ZCARD', ranking) - lower or lower, 0
 end
 
--- The number of members, or values, that rank better than those at a score with these bytes.
+-- The number of members, or values, that rank better than those with this score and these bytes.
 local function count_better(ranking, score, bytes, reverse)
   if reverse then
     return redis.call('ZCARD', ranking) - count_lower(ranking, score, bytes, true)
@@ -45,8 +45,8 @@ local function count_better(ranking, score, bytes, reverse)
   return count_lower(ranking, score, bytes, false)
 end
 
--- A member's rank less 1: the members or the distinct values that rank better, by the ranking method.
--- 'position' is the number of members before it, one by one.
+-- A member's rank less 1: the members or distinct values that rank better, by the ranking method. 'position' is the number
+-- of members before it.
 local function count_before(ranking, stored, score, position, order)
   if order.method == 'ordinal' then
     return position

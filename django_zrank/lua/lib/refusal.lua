@@ -1,10 +1,10 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- The error that keeps scores from beginning on this server, or from changing by 'rule', or nothing; the generation that
--- is being built, if any; and what meta has of 'followed'. The first change by a rule notes it, until nothing is pending
--- by it (take_pending.lua). INFO takes longer than all else of a change: so it is called when a millisecond has passed
--- since the last time ('identified'). No server starts, and none is promoted, within a millisecond of its last write.
+-- The error if this server may not take changes of scores, or none by 'rule', else nil; the generation that is being built,
+-- if any; and the field 'followed' of meta. The first change by a rule notes it, until nothing is pending by it
+-- (take_pending.lua). INFO takes longer than the rest of a change, so it is called at most once a millisecond
+-- ('identified'): no server starts, or is promoted, within a millisecond of its last write.
 local function refusal(meta, generation, rule)
   local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed', 'rule')
   local live, building, accepted, identified, followed, noted = unpack(state)
@@ -28,7 +28,7 @@ local function refusal(meta, generation, rule)
   if rule and not noted then
     redis.call('HSET', meta, 'rule', rule)
   end
-  -- A build of another declaration stores members differently. It gets the change after the flush, which marks members.
+  -- A build of another declaration stores members differently. It gets the change from the flush, which marks members.
   if building and string.match(building, '^(.-)%-') ~= string.match(live, '^(.-)%-') then
     building = nil
   end

@@ -7,8 +7,8 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
--- Microseconds of processor time that the server has used. Its clock may stand still within a script, and goes on while
--- other processes have the processor.
+-- Microseconds of processor time that the server has used. The clock may stand still within a script, and counts the time
+-- of other processes.
 local function used()
   local info, sum = redis.call('INFO', 'cpu'), 0
   for _, name in ipairs({'used_cpu_sys', 'used_cpu_user'}) do
@@ -17,24 +17,24 @@ local function used()
   return math.floor(sum * 1000000 + 0.5)
 end
 
--- True if a rebuild whose last sign of life was 'seen' counts as dead: after 'lease' seconds. One from the future was
--- given by a clock that has been set back since, so it says nothing.
+-- True if a rebuild whose last sign of life was 'seen' counts as dead, after 'lease' seconds. One from the future came from a
+-- clock that has been set back since, so it doesn't count.
 local function is_silent(seen, lease)
   return math.abs(clock() - (seen or 0)) > lease * 1000000
 end
 
--- The version after the newest one: versions only count, so that no clock can lead them astray.
+-- The version after the newest one. Versions only count, independent of any clock.
 local function next_version(applied)
   return integer((applied or 0) + 1)
 end
 
--- The keys that there are under a root: '111' for members, memberships and the names of facet rankings.
+-- The keys that exist under a root, as '111' for members, memberships and the names of facet rankings.
 local function present(root)
   return redis.call('EXISTS', root) .. redis.call('EXISTS', memberships_key(root))
     .. redis.call('EXISTS', names_key(root))
 end
 
--- True if a key is gone that was there after the last write: it was evicted.
+-- True if a key was evicted: it existed after the last write, and is gone.
 local function is_evicted(root, noted)
   local found = present(root)
   for i = 1, #(noted or '') do

@@ -1,6 +1,6 @@
--- Pending changes that are added up.
+-- Sums of pending changes.
 
--- Add changes, in units, to the pending changes of members, in few commands.
+-- Add changes, in units, to the pending changes of members, by few commands.
 local function add_pending(pending, members, changes)
   local EXACT, sums = 2 ^ 53, {}
   for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do

@@ -1,7 +1,7 @@
 -- uses: keys, ties
--- Tests of members: to be, or not to be, in one of several sets.
+-- Tests of members: in one of several sets, or in none of them.
 
--- Parse the tests in a text such as '+r2-g1'; their sets are the keys from 'first' on, in turn.
+-- Parse tests such as '+r2-g1'; their sets are the keys from 'first' on, in order.
 local function parse_tests(text, keys, first)
   local tests = {}
   for sign, kind, count in string.gmatch(text, '([+-])([rg])(%d+)') do
@@ -29,7 +29,7 @@ local function smallest_ranking(tests, ranking)
   return smallest
 end
 
--- True if one membership tells more about a test than looking into each of its sets.
+-- True if reading a membership is cheaper for a test than a look-up in each of its sets.
 local function is_by_name(test)
   return not test.is_group and #test.keys > 4
 end
@@ -66,7 +66,7 @@ local function is_named(test, names, live)
   return test.is_named(names)
 end
 
--- True if a stored member is in one of the sets of a test. In groups there are primary keys, up to a time.
+-- True if a stored member is in one of the sets of a test. Groups hold primary keys with their expiries.
 local function is_in(test, stored, layout, live, now)
   if is_by_name(test) then
     local membership = redis.call('HGET', memberships_key(live), primary_key(stored, layout))

@@ -1,4 +1,4 @@
--- Tie bytes, with which a stored member, a membership and a distinct value begin.
+-- Tie bytes: the prefix of stored members, memberships and distinct values.
 
 -- The number of tie bytes of a stored member or a membership.
 local function tie_length(stored, width)
@@ -13,7 +13,7 @@ local function tie_of(stored, width)
   return string.sub(stored, 1, tie_length(stored, width))
 end
 
--- The score as a ranking keeps it: servers of different versions print one score in different ways.
+-- A distinct value: tie bytes and the score as text, formatted here because versions of Redis print scores differently.
 local function value_of(tie, score)
   return tie .. string.format('%.17g', score)
 end
@@ -37,7 +37,7 @@ local function read_membership(membership, width)
   return string.sub(membership, 1, length), string.sub(membership, length + 1)
 end
 
--- Iterate over the rankings that a member with these names stands in: '' for the whole index, then its facet rankings.
+-- Iterate over the rankings of a member: '' for the whole index, then these names of its facet rankings.
 local function rankings_of(names)
   return string.gmatch(names == '' and '\0' or '\0\0' .. names, '%z(%Z*)')
 end

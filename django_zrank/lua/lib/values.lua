@@ -1,9 +1,8 @@
 -- uses: keys, ties, bulk
--- Distinct values of a ranking that keeps them, and how many members have each.
+-- Distinct values of a ranking that keeps them, and the number of members that have each.
 
 -- Update the counts of distinct values for stored members that are about to leave a sorted set, and for pairs of a score and a
--- stored member that are about to enter it. Counts follow what happens to this very key, so that they stay right even
--- where a membership was wrong.
+-- stored member that are about to enter it. Counts follow this very key, so they stay right even if a membership was wrong.
 local function recount(key, leaving, entering, width)
   local all, scores, changes, now = {}, {}, {}, {} -- now: of those that were counted already
   for i, stored in ipairs(leaving) do

@@ -1,4 +1,4 @@
-"""``manage.py prune_zrank``: remove what is left of renamed and removed indexes."""
+"""``manage.py prune_zrank``: remove the remains of renamed and removed indexes."""
 
 from __future__ import annotations
 

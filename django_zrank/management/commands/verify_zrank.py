@@ -54,7 +54,7 @@ from ..progress import ProgressCommand
 
 
 class Command(ProgressCommand):
-    help = "Compares indexes with the database, member by member. Exits with 1 where one is not right."
+    help = "Compares indexes with the database, member by member. Exits with 1 if one is not right."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
