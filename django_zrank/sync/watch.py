@@ -74,8 +74,8 @@ def sync(
     ``look``: check its triggers, too. ``limit``: the most marks to work off. ``due``: called to decide whether to flush
     and sweep now.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it; and
-    ``TransactionManagementError`` inside a transaction.
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it;
+    :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
     before, failure = _generations(index), None

@@ -517,7 +517,7 @@ def test_the_names_of_triggers_are_short_enough() -> None:
         unit = dialect.unit(replace(capture, index=name))
         for trigger in unit.create:
             assert len(trigger.name) <= 61, trigger
-            assert trigger.is_ours, trigger
+            assert trigger.owner, trigger
 
 
 @ddl

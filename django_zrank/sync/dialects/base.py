@@ -34,12 +34,8 @@ class Trigger(NamedTuple):
         return f"{self.name} on {self.table}"
 
     @property
-    def is_ours(self) -> bool:
-        return _NAME.fullmatch(self.name) is not None
-
-    @property
     def owner(self) -> str:
-        """The owner in its name: one of the :attr:`Unit.owners` of its index."""
+        """The owner in its name: one of the :attr:`Unit.owners` of its index; '' for a trigger that isn't the app's."""
         match = _NAME.fullmatch(self.name)
         return match[1] if match else ""
 

@@ -50,7 +50,7 @@ class ByRow(Dialect):
         with self.connection.cursor() as cursor:
             cursor.execute(self.catalog)
             for table, name, *others in cursor.fetchall():
-                if (trigger := Trigger(table.lower(), name)).is_ours:
+                if (trigger := Trigger(table.lower(), name)).owner:
                     yield trigger, *others
 
     def drop(self, trigger: Trigger) -> str:

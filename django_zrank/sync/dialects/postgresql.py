@@ -225,7 +225,7 @@ END
                 [PREFIX, seen],
             )
             for table, name, *others in cursor.fetchall():
-                if (trigger := Trigger(table, name)).is_ours:
+                if (trigger := Trigger(table, name)).owner:
                     yield trigger, *others
 
     def drop(self, trigger: Trigger) -> str:
