@@ -62,7 +62,7 @@ def test_scores_members_and_memberships_arrive_as_they_are(
             assert zrank.zscore(root.encode() + b":" + name, text) == score
 
 
-@pytest.mark.parametrize("full", [2**16, 7 * 2**13], ids=["Redis", "Valkey"])
+@pytest.mark.parametrize("full", [2**18, 7 * 2**15], ids=["Redis", "Valkey"])
 def test_calls_are_small_while_the_server_doubles_its_hash_tables(
     store: Store, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:
