@@ -23,7 +23,7 @@ LOAD_LIMIT: Final = 3500
 _APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
 _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
 
-_LARGE: Final = 2**17
+_LARGE: Final = 2**16
 """Members whose hash tables take long to double."""
 
 _UNLINKED: Final = 100
