@@ -38,7 +38,7 @@ class Standing(NamedTuple):
     """The score, the version and the membership of a member in Redis."""
 
     score: float | None
-    """None where it isn't ranked."""
+    """None if it isn't ranked."""
 
     version: float | None
     """Of its newest write. A member with the same version as before was not written in between."""
@@ -103,7 +103,7 @@ class Verifying(Base):
                     if following:
                         unread[scan] = following
                 yield pieces
-                asked = list(unread)[:1]  # what is large goes by itself
+                asked = list(unread)[:1]  # a large one goes by itself
 
     def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
         """Return the :class:`Standing` of each of these members (primary keys as text)."""
@@ -118,7 +118,7 @@ class Verifying(Base):
         """The scores that members should have whose rows have these: with what the rows lack, which were read when
         ``flushed`` was noted. And True if they had them at that moment.
 
-        None: also where the rows are too old to tell.
+        None: also if the rows are too old to tell.
         """
         keys = self.keys.at(generation)
         names, args = (keys.root, keys.meta, keys.pending), (generation, self.rule, self.flushed or 0)
@@ -188,7 +188,7 @@ class Verifying(Base):
     # Pruning
 
     def builds(self) -> list[str]:
-        """The generations that Redis holds, live or being built; none where it has nothing of the index."""
+        """Return the generations that Redis holds, live or being built; none if it has nothing of the index."""
         found = self._call("HMGET", (self.keys.meta,), ("generation", "building"))
         return [name.decode() for name in found if name]
 

@@ -19,7 +19,7 @@ from .weights import Weights
 __all__ = ["Comparison"]
 
 _PAGE: Final = 10
-"""The number of batches that one query of the database makes."""
+"""The number of batches that one query of the database reads."""
 
 _MANY: Final = 100_000
 """The most members in wrong rankings that are remembered, to be reported with their other errors."""
@@ -139,11 +139,11 @@ class Comparison:
                 break
             bounds = {"pk__gt": ends[0]}
 
-    # What differs
+    # Differences
 
     def look_closer(self) -> None:
-        """Suspect each member whose cell differs, once: by its row, or else by what Redis holds of it. Where it stands
-        against its membership is known before, to be reported with its other errors."""
+        """Suspect each member whose cell differs, once: by its row, or otherwise by its record in Redis. Rankings that
+        it is wrongly in are found first, to be reported with its other errors."""
         if self.layout.memberships:
             for name, stored in self.differing():
                 self.note_strays(name, stored)
@@ -165,7 +165,7 @@ class Comparison:
         self.suspect_strays()
 
     def differing(self, *names: str) -> Iterator[tuple[str, list[bytes]]]:
-        """The stored members of rankings whose cells differ."""
+        """Yield the stored members of rankings whose cells differ."""
         for side, name, members in self.scan(*names):
             own = self.strangers.leave_out(side, name, members)
             found = [stored for stored, _ in own if self.sketch.is_uneven(self.member_of(stored))]
@@ -173,7 +173,7 @@ class Comparison:
                 yield name, found
 
     def note_strays(self, name: str, stored: list[bytes]) -> None:
-        """Find the members that stand in rankings which their membership doesn't name."""
+        """Find the members that are in rankings which their membership doesn't name."""
         locations, strays = [(name, each) for each in stored], self.suspects.strays
         for location, score in zip(locations, self.sides.find_strays(locations), strict=True):
             if score is not None:
@@ -182,14 +182,14 @@ class Comparison:
             self.suspect_strays()
 
     def suspect_strays(self) -> None:
-        """Suspect the strays that no row has led to: they are otherwise right, or no row can be theirs."""
+        """Suspect the strays that were found by no row: they are otherwise right, or have none."""
         for member in list(self.suspects.strays):
             self.suspects.add(member, self.sides.pk_of(member))
         self.suspects.settle()
         self.suspects.strays.clear()
 
     def suspect_rowless(self, members: Iterable[bytes]) -> None:
-        """Suspect those of some members that the database doesn't rank."""
+        """Suspect the members that the database doesn't rank."""
         pks = {member: self.sides.pk_of(member) for member in members}
         rows = self.sides.read_database(pks)
         for member, pk in pks.items():

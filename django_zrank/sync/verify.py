@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import connections
 
 from ..conf import get_settings
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
+from ..index import RankIndex
 from ..locations import sharing
 from ..signals import drift_found
 from ..store import Store
@@ -24,15 +25,12 @@ from .transactions import refuse_transaction
 from .triggers import status
 from .watch import sync
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["verify"]
 
 BATCH_SIZE: Final = 2000
 
 _ATTEMPTS: Final = 3
-"""The number of times that a verification begins again because of a rebuild."""
+"""The most attempts at a verification while rebuilds come in between."""
 
 
 def verify(
@@ -50,8 +48,8 @@ def verify(
     batch. ``repair``: repair an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` where ``repair`` takes a rebuild and another
-    one runs; and ``TransactionManagementError`` inside a transaction, where an old snapshot might be read.
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if ``repair`` takes a rebuild and another one
+    is running; and ``TransactionManagementError`` inside a transaction, where an old snapshot might be read.
     """
     refuse_transaction(connections[index.get_using()], "A verification")
     found, gauges = examine(index), read_gauges(index)
@@ -66,7 +64,7 @@ def verify(
             warnings=list(_warnings(index)),
             verdict=examine(index),
         )
-        # Of facet rankings each look sees some: this one may see what was not seen when it was repaired.
+        # A health check looks at some facet rankings only: this one may find what an earlier one missed.
         if repair and report.verdict is Verdict.EVICTED:
             found = report.verdict
             rebuild(index, polite=True)
@@ -79,8 +77,8 @@ def verify(
             break
     else:
         raise IndexUnavailable(f"Index {index.name!r}: too many rebuilds came while it was verified")
-    if report.compared:  # else it stays what kept the two sides from being compared
-        if repair and examine(index).wants_rebuild:  # what was repaired showed that a key had been evicted
+    if report.compared:  # otherwise the verdict is the reason why they were not
+        if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
             sync(index)
         report.verdict = examine(index)
     if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
@@ -125,7 +123,7 @@ def _warnings(index: RankIndex) -> Iterator[str]:
         yield warning
     policy = None
     with suppress(IndexUnavailable):
-        policy = Store(index.name, index.layout).eviction_policy()
+        policy = Store.of(index).eviction_policy()
     if policy is None:
         yield "Redis's maxmemory-policy could not be read: make sure that it is none of allkeys-*."
     elif policy.startswith("allkeys"):
