@@ -19,10 +19,7 @@ local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
 local FIRST = 6
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local reply, here = {redis.call('ZCARD', ranking), 0}, 0
 for i = FIRST, #ARGV, 2 do
   local score, stored, own = ARGV[i], ARGV[i + 1]

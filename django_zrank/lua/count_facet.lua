@@ -14,10 +14,7 @@ local live, meta = KEYS[1], KEYS[2]
 local generation, facet, after, limit = unpack(ARGV)
 local call = redis.call
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local reply, from = {}, after == '' and '[' .. facet or '(' .. after
 for _, name in ipairs(call('ZRANGEBYLEX', names_key(live), from, '(' .. facet .. '\255', 'LIMIT', 0, limit)) do
   reply[#reply + 1] = name

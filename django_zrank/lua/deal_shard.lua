@@ -40,10 +40,7 @@ local generation, width, memberships, score, stored, own, low, low_bytes, high, 
 local FIRST_TEST = 4
 local call = redis.call
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local among = own ~= '' and stands_at(live, stored, score) and 1 or 0
 if own == '2' and among == 0 then
   return {'moved'}

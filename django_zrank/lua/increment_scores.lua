@@ -1,4 +1,4 @@
--- uses: keys, logs, refusal, sums
+-- uses: keys, logs, writable, sums
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -42,7 +42,7 @@ local function add()
   return after
 end
 
--- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see refusal()).
+-- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see require_writable()).
 -- They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
   local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed', 'rule'),
@@ -58,10 +58,7 @@ end
 
 -- Libraries come here.
 
-local refused, building, followed = refusal(meta, generation, 'sum')
-if refused then
-  return refused
-end
+local building, followed = require_writable(meta, generation, 'sum')
 
 local score = is_one and add()
 if score then

@@ -55,10 +55,7 @@ end
 -- Libraries come here.
 
 local began = used()
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 if step ~= (at or '') and now < lease then
   -- Until it is made again, the one before will do.
   return is_there and now < fresh + seconds * SECOND and {'made', tonumber(size)} or {'wait'}

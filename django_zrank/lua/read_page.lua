@@ -30,10 +30,7 @@ local call = redis.call
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 count = tonumber(count)
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local size = call('ZCARD', ranking)
 
 local first, last = 0, size

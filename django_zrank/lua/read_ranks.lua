@@ -20,10 +20,7 @@ local FIRST = 6
 local call = redis.call
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local size = call('ZCARD', ranking)
 local reply = {size}
 for i = FIRST, #ARGV do

@@ -16,10 +16,7 @@
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
 local generation, reverse, score, bytes, skipped, count = unpack(ARGV)
 
-local elsewhere = not_live(meta, generation)
-if elsewhere then
-  return elsewhere
-end
+require_live(meta, generation)
 local key = values_key(ranking)
 local better = count_better(key, score, bytes, reverse == '1')
 local last = math.min(better, skipped + count) - 1

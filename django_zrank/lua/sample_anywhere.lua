@@ -45,7 +45,8 @@ local layout = {width = tonumber(width), memberships = memberships == '1', rever
 
 local me, score = find(live, member, layout)
 if not score then
-  return not_live(meta, generation) or {'not ranked'}
+  require_live(meta, generation)
+  return {'not ranked'}
 end
 if since ~= '' and since ~= score then
   return {'moved'}

@@ -25,7 +25,8 @@ local call = redis.call
 
 local score = call('ZSCORE', live, member)
 if not score then
-  return not_live(meta, generation) or {'not ranked'}
+  require_live(meta, generation)
+  return {'not ranked'}
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
 local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted), most = 4096}

@@ -1,4 +1,4 @@
--- uses: clock, refusal, keys
+-- uses: clock, writable, keys
 -- Note that members were seen now, ahead of their column.
 --
 -- KEYS  live         root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -15,10 +15,7 @@ local live, meta, touched, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local generation, memberships = unpack(ARGV, 1, 2)
 local FIRST = 3
 
-local refused = refusal(meta, generation)
-if refused then
-  return refused
-end
+require_writable(meta, generation)
 local members = {}
 for i = FIRST, #ARGV do
   members[#members + 1] = ARGV[i]

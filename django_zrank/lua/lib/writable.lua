@@ -1,26 +1,26 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- The error if this server may not take changes of scores, or none by 'rule', else nil; the generation that is being built,
--- if any; and the field 'followed' of meta. The first change by a rule notes it, until nothing is pending by it
+-- Raise an error if this server may not take changes of scores, or none by 'rule'. Returns the generation that is being
+-- built, if any, and the field 'followed' of meta. The first change by a rule notes it, until nothing is pending by it
 -- (take_pending.lua). INFO takes longer than the rest of a change, so it is called at most once a millisecond
 -- ('identified'): no server starts, or is promoted, within a millisecond of its last write.
-local function refusal(meta, generation, rule)
+local function require_writable(meta, generation, rule)
   local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'followed', 'rule')
   local live, building, accepted, identified, followed, noted = unpack(state)
   if live ~= generation then
-    return not_live(meta, generation)
+    require_live(meta, generation)
   end
   if rule and noted and noted ~= rule then
-    return redis.error_reply('OTHERRULE what is pending was changed by another rule')
+    error(redis.error_reply('OTHERRULE what is pending was changed by another rule'))
   end
   local now = clock()
   if math.abs(now - (identified or 0)) > 1000 then
     local server, is_replica = identity()
     if is_replica then
-      return redis.error_reply('READONLY the server is a replica')
+      error(redis.error_reply('READONLY the server is a replica'))
     elseif server ~= accepted then
-      return redis.error_reply('UNHEALTHY the server is not the one that was accepted')
+      error(redis.error_reply('UNHEALTHY the server is not the one that was accepted'))
     end
     redis.call('HSET', meta, 'identified', integer(now))
     redis.call('HSETNX', meta, 'waiting', integer(now))
@@ -32,5 +32,5 @@ local function refusal(meta, generation, rule)
   if building and string.match(building, '^(.-)%-') ~= string.match(live, '^(.-)%-') then
     building = nil
   end
-  return nil, building, followed
+  return building, followed
 end
