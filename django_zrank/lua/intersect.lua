@@ -1,10 +1,10 @@
 -- uses: clock, built, tests, slices, scan, changes, progress, server
--- Materialise the ranking of the members that pass several tests, or their numbers by a facet: one piece of it a call. It
--- is filled under another name, and takes its own when it is complete. From then on it follows what changes: a call
--- applies what has changed since the one before. Those with distinct values, and those of a band, are made again instead.
+-- Materialise the ranking of the members that pass several tests, or their numbers by a facet: one piece a call. It is
+-- filled under another name, and renamed when it is complete. From then on, each call applies what has changed since the
+-- last one. Rankings with distinct values, and those of a band, are made again instead.
 --
 -- KEYS  intersection   what is made: sorted set, stored member -> score; or hash, name of a value's ranking -> members
---       making         hash: how far it is
+--       making         hash of its state
 --       intersections  sorted set: what was made -> until when it is read
 --       live           sorted set of the whole index
 --       recent         sorted set, member -> version of its newest write
@@ -57,7 +57,7 @@ end
 local began = used()
 require_live(meta, generation)
 if step ~= (at or '') and now < lease then
-  -- Until it is made again, the one before will do.
+  -- Until it is made again, the previous one is read.
   return is_there and now < fresh + seconds * SECOND and {'made', tonumber(size)} or {'wait'}
 end
 

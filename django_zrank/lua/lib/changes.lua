@@ -7,7 +7,7 @@ local function set_cursor(made, i, version, member)
   made.state['version' .. i], made.state['member' .. i] = version, member
 end
 
--- Read on from the end of a source; begin the log where there is none.
+-- Move the cursor to the end of a source; begin the log if there is none.
 local function skip_to_end(made, i)
   if i == 1 then
     return set_cursor(made, i, integer(made.applied + 1), '')
@@ -20,7 +20,7 @@ local function skip_to_end(made, i)
   set_cursor(made, i, integer(newest + 1), '')
 end
 
--- True if some changes were forgotten before they were read: versions, or a log.
+-- Return true if changes were forgotten before they were read: versions, or a log.
 local function are_forgotten(made)
   if tonumber(made.state.version1) <= made.forgotten then
     return true
@@ -53,9 +53,9 @@ local function shorten(log, till, most)
   return #old / 2
 end
 
--- Put right what has changed meanwhile: members that were written, that joined a group or left it, or whose time is
--- over. True if nothing is left to read; or after about twice the pieces that were left when it began, since others may
--- change members faster than they are read: the next call reads the rest.
+-- Apply changes: of members that were written, that joined a group or left it, or whose time is over. Return true if none
+-- is left; or after about twice the pieces that were left when it began, since others may change members faster than they
+-- are read: the next call reads the rest.
 local function follow(made)
   local state, sources, now = made.state, made.sources, made.now
   local look_ups = look_ups_of(made.checks) + cost_to_read(made) + 2 * cost_to_put(made) + 3

@@ -12,7 +12,7 @@ local function fill(made, in_place)
   made.noted = noted_key(made.base)
 end
 
--- Read how far it has come, and what there is to follow.
+-- Read its state, and the sources of changes.
 local function resume(made, meta, recent, pending)
   local MOST_GROUPS = 100 -- each has a log, which takes a look-up a call to follow and a write for every change
   local state, fields = {}, redis.call('HGETALL', made.making)
@@ -45,7 +45,7 @@ local function are_there(made)
   return table.concat(found)
 end
 
--- False where it has to begin again.
+-- Return false if it has to begin again.
 local function goes_on(made)
   local state = made.state
   if not state.phase or state.phase == 'made' or state.started ~= made.started or are_forgotten(made) then
@@ -91,7 +91,7 @@ local function begin(made, meta)
   redis.call('HSET', meta, 'followed', 1)
 end
 
--- From here on the part stays as it is: number its distinct values. True if these are all.
+-- Number the distinct values of the complete part. Return true when all are numbered.
 local function number_values(made)
   local state, part, width, last = made.state, made.part, made.layout.width, nil
   local count = count_of(made, 6, 0)
@@ -107,8 +107,8 @@ local function number_values(made)
   return #members < 2 * count
 end
 
--- Store how far it is, and let every key expire, whether this piece has written it or not: thousands of pieces may pass
--- until it is written again.
+-- Store the state, and renew the expiry of every key, whether this piece has written it or not: thousands of pieces may
+-- pass until it is written again.
 local function save(made)
   local state, fields = made.state, {}
   if made.in_place then
