@@ -16,6 +16,9 @@ from unittest import mock
 
 __all__ = ["alone_on", "calls_timed", "gaps", "queued", "stolen", "used"]
 
+PRIORITY = 50
+"""Of real time: above that of other programs' measurements, which begin at 1."""
+
 WINDOW = 0.001
 SPIN = 0.005
 """Seconds for which a core is watched before a pause. A process that goes before all others and never pauses is itself
@@ -45,7 +48,7 @@ def alone_on(core: int | None, pid: int = 0) -> None:
     if core is not None:
         os.sched_setaffinity(pid, [core])
     with suppress(PermissionError):
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(PRIORITY))
 
 
 def gaps(core: int, seconds: float) -> list[float]:
