@@ -104,7 +104,8 @@ class Driver:
     def round(self, seconds: float, kills: int) -> None:
         """Write and kill for so many seconds and so many kills, then stop everything, drain and compare."""
         # A rebuild repairs what is wrong, and a new server hides it: not every round has either.
-        spared = {kind for kind in REBUILDING if self.chance.random() < 0.4}
+        # A broken run has none but those that show it.
+        spared = {kind for kind in REBUILDING if self.chance.random() < 0.4 and not self.options.broken}
         kinds = {kind: often for kind, often in KINDS.items() if self.can(kind) and kind not in spared}
         self.start(kinds)
         began = time.monotonic()
