@@ -65,8 +65,8 @@ if ARGV[FIRST] then
   draw.found, draw.put_back = {unpack(ARGV, FIRST)}, put_back
 end
 draw.ranking = ranking
-local is_excluded, remembered, shown = exclusions(excluded), remember and recall(seen, now) or {}, {}
-for _, who in ipairs(remembered) do
+local is_excluded, shown = exclusions(excluded), {}
+for _, who in ipairs(remember and recall(seen, now) or {}) do
   shown[who] = true
 end
 function draw.is_barred(stored)
@@ -105,7 +105,7 @@ if remember then
   local function is_offered(who)
     return who ~= member and not is_excluded(who)
   end
-  offer_again(draw, remembered, live, layout, low, high, is_offered)
+  offer_again(draw, seen, live, layout, low, high, is_offered)
   local drawn = {}
   for i = 7, #draw.reply, 3 do
     drawn[#drawn + 1] = primary_key(draw.reply[i], layout)

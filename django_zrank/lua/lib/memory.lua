@@ -8,8 +8,8 @@ local function recall(seen, now)
 end
 
 -- Add remembered members between two positions to a draw (see lib/deck.lua) that has too few, the first ones first.
-local function offer_again(draw, remembered, live, layout, low, high, is_offered)
-  for _, who in ipairs(remembered) do
+local function offer_again(draw, seen, live, layout, low, high, is_offered)
+  for _, who in ipairs(draw.chosen < draw.wanted and redis.call('ZRANGE', seen, 0, -1) or {}) do
     if draw.chosen < draw.wanted and is_offered(who) then
       local stored, score = find(live, who, layout)
       local at = score and redis.call('ZRANK', draw.ranking, stored)

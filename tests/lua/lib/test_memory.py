@@ -46,8 +46,7 @@ def test_those_shown_longest_ago_come_again(run: Run, zrank: Redis) -> None:
     zrank.zadd("live", {str(pk): pk for pk in range(1, 6)})
     code = f"""
       local draw = {{ranking = KEYS[2], wanted = 3, chosen = 1, reply = {{{HEAD}, 4, '5', '5'}}}}
-      local remembered = redis.call('ZRANGE', KEYS[1], 0, -1)
-      offer_again(draw, remembered, KEYS[2], {LAYOUT}, 0, 2, function(who) return who ~= '3' end)
+      offer_again(draw, KEYS[1], KEYS[2], {LAYOUT}, 0, 2, function(who) return who ~= '3' end)
       return {{draw.chosen, {{unpack(draw.reply, 6)}}}}"""
     # 4 stands outside the positions 0 … 2, 3 is not offered, and 'gone' is not ranked.
     assert run("memory", code, ["seen", "live"]) == [
