@@ -163,14 +163,13 @@ class ZRankTestMixin:
         cls.zrank = cls.enterClassContext(own_redis())  # type: ignore[attr-defined]
         super().setUpClass()  # type: ignore[misc]
 
-    @classmethod
-    def _pre_setup(cls) -> None:
-        # Not in setUp(), which is often overridden without a call of super(). Before Django's part, which leaves the
-        # transaction of a test open if this fails.
+    def _callSetUp(self) -> None:  # noqa: N802 - unittest's
+        # Not in setUp(), which is often overridden without a call of super(). Nor in Django's _pre_setup(), which runs
+        # within setUpClass() for the first test of a TransactionTestCase: before the class has saved rows of its own.
         empty(_server_of_process())
         reset()
         _sync_rows()
-        super()._pre_setup()  # type: ignore[misc]
+        super()._callSetUp()  # type: ignore[misc]
 
 
 def reset() -> None:

@@ -89,6 +89,15 @@ class Committed(Noted, ZRankTestMixin, TransactionTestCase):
     def test_nothing_is_left_of_another_test(self):
         self.assertEqual(PlayerRank.ranking.count(), 0)
 
+class SetUpByItsClass(Noted, ZRankTestMixin, TransactionTestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        Player.objects.bulk_create([Player(level=5)])  # sends no signal
+
+    def test_what_was_set_up_is_ranked(self):
+        self.assertEqual(PlayerRank.ranking.count(), 1)
+
 class WithoutDatabase(Noted, ZRankTestMixin, SimpleTestCase):
     def test_an_empty_ranking(self):
         PlayerRank.group("online").add(1)
@@ -129,7 +138,7 @@ def test_plain_tests_write_nothing_into_the_redis_of_the_project(project: Projec
 
 def test_the_mixin(project: Project) -> None:
     said = project.test(MIXED)
-    assert "Ran 5 tests" in said
+    assert "Ran 6 tests" in said
     assert "zrank.W0" not in said
     (port,) = set(project.servers().values())
     wait_for(lambda: is_closed(port))
@@ -180,7 +189,7 @@ def test_the_readme_by_pytest(project: Project) -> None:
 
 def test_the_mixin_by_pytest(project: Project) -> None:
     (project.folder / "test_mixed.py").write_text(MIXED)
-    assert "5 passed" in project.pytest("-n2")
+    assert "6 passed" in project.pytest("-n2")
     servers = project.servers()
     assert len(servers) == len(set(servers.values()))
     wait_for(lambda: all(map(is_closed, servers.values())))

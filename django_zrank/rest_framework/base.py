@@ -150,6 +150,8 @@ class IndexViewSet(GenericViewSet[Any]):
         if by_owner and index.get_owner() is None:
             if not isinstance(user, index.model):
                 raise NoOwner(index.name)
+            if user.pk is None:  # as some authentications make users who have no row
+                raise MemberNotRanked
             return user  # The ranking says whether it is ranked
         return index.get_member(user)
 

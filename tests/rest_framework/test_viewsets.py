@@ -81,8 +81,10 @@ def test_users_who_are_ranked_need_no_query_for_their_row(
         assert client.get("/users/board/me/").json()["pk"] == user.pk
     User.objects.filter(pk=user.pk).update(is_staff=True)  # and is in get_queryset() no more
     sync_now(Users)
-    for url in ("/users/", "/users/board/me/", "/users/board/me/around/"):
-        assert client.get(url).status_code == 404
+    for unranked in (user, User(pk=0, username="deleted"), User(username="unsaved")):
+        client.force_authenticate(unranked)
+        for url in ("/users/", "/users/board/me/", "/users/board/me/around/"):
+            assert client.get(url).status_code == 404
 
 
 class TestTypes:
