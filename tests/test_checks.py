@@ -817,6 +817,7 @@ def test_every_id_has_a_case() -> None:
     assert cases | {"zrank.E023", "zrank.W020", "zrank.W021"} == set(re.findall(r"zrank\.[EW]\d+", text))
 
 
+@pytest.mark.django_db(databases=["default", "other"])  # checks of fields ask what SQLite can do
 def test_manage_py_check(settings: Any) -> None:
     call_command("check")
     settings.ZRANK = {"MAX_N": 0}
