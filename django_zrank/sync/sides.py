@@ -174,7 +174,7 @@ class Sides:
 
 
 def pieces(scan: Iterator[Pieces[Found]]) -> Iterator[tuple[str, Found]]:
-    """Yield the pieces of a scan, which are read one ahead of the caller."""
+    """Yield the pieces of a scan, which are read ahead of the caller."""
     return chain.from_iterable(ahead(scan))
 
 
