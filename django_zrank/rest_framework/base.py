@@ -146,14 +146,13 @@ class IndexViewSet(GenericViewSet[Any]):
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
         index = self.served
-        by_owner = type(index).get_member is RankIndex.get_member
-        if by_owner and index.get_owner() is None:
-            if not isinstance(user, index.model):
-                raise NoOwner(index.name)
-            if user.pk is None:  # as some authentications make users who have no row
-                raise MemberNotRanked
-            return user  # The ranking says whether it is ranked
-        return index.get_member(user)
+        try:
+            return index.get_member(user)
+        except NotRanked:
+            by_owner = type(index).get_member is RankIndex.get_member
+            if by_owner and index.get_owner() is None and not isinstance(user, index.model):
+                raise NoOwner(index.name) from None
+            raise
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it."""

@@ -64,22 +64,24 @@ def test_queries(client: APIClient, me: Player, django_assert_num_queries: Any) 
         assert client.get(URL, {"n": 0}).status_code == 400
 
 
-def test_users_who_are_ranked_need_no_query_for_their_row(
+def test_users_who_are_ranked_are_looked_up_in_the_queryset_of_the_index(
     user: User, zrank: Any, django_assert_num_queries: Any
 ) -> None:
     others = User.objects.bulk_create(User(username=f"user {number}") for number in range(3))
     sync_now(Users)
     client = APIClient()
     client.force_login(user)  # by a session: request.user is wrapped
-    with django_assert_num_queries(3):  # The session, the user, get_excluded()
+    with django_assert_num_queries(4):  # The session, the user, my row, get_excluded()
         assert client.get("/users/").json()["candidates"] == len(others)
     others[0].groups.add(shared := Group.objects.create(name="shared"))
     user.groups.add(shared)
     results = client.get("/users/").json()["results"]
     assert {result["pk"] for result in results} == {others[1].pk, others[2].pk}
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         assert client.get("/users/board/me/").json()["pk"] == user.pk
-    User.objects.filter(pk=user.pk).update(is_staff=True)  # and is in get_queryset() no more
+    User.objects.filter(pk=user.pk).update(is_staff=True)  # and is in get_queryset() no more, but still in Redis
+    for url in ("/users/", "/users/board/me/", "/users/board/me/around/"):
+        assert client.get(url).status_code == 404
     sync_now(Users)
     for unranked in (user, User(pk=0, username="deleted"), User(username="unsaved")):
         client.force_authenticate(unranked)
