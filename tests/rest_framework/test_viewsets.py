@@ -79,7 +79,7 @@ def test_users_who_are_ranked_are_looked_up_in_the_queryset_of_the_index(
     assert {result["pk"] for result in results} == {others[1].pk, others[2].pk}
     with django_assert_num_queries(3):
         assert client.get("/users/board/me/").json()["pk"] == user.pk
-    User.objects.filter(pk=user.pk).update(is_staff=True)  # and is in get_queryset() no more, but still in Redis
+    User.objects.filter(pk=user.pk).update(is_staff=True)  # not in get_queryset(), but in Redis
     for url in ("/users/", "/users/board/me/", "/users/board/me/around/"):
         assert client.get(url).status_code == 404
     sync_now(Users)
