@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from threading import Event, local
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import push
@@ -37,6 +39,7 @@ class Process:
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, initializer=self._arrive)
         self.push: Future[Any] | None = None
+        self.pks: list[int] = []
         self.turn, self.stopped = Event(), Event()
 
     def _arrive(self) -> None:
@@ -44,6 +47,7 @@ class Process:
 
     def begin(self, pks: list[int]) -> None:
         self.stopped.clear()
+        self.pks = pks
         self.push = self.thread.submit(push, INDEX, pks)
         self.push.add_done_callback(lambda _: self.stopped.set())
         assert self.stopped.wait(60)
@@ -77,6 +81,10 @@ class World:
         self.store.swap_rebuilt("first")
         self.rebuilds = 0
         self.rebuild: Iterator[None] | None = None
+        self.turns = 0
+        """The rebuilds that have begun, and those that have ended."""
+        self.pushed_at = dict.fromkeys(self.processes, 0)
+        """``turns`` when each process began its push."""
 
     def read(self, index: Any, pks: list[int], store: Any) -> list[tuple[str, int | None, bytes]]:
         Process.here.process.wait_for_turn()
@@ -90,13 +98,27 @@ class World:
                 self.rows.pop(pk, None)
             else:
                 self.rows[pk] = self.commits
+        self._push(process, pks)
+
+    def _push(self, process: Process, pks: list[int]) -> None:
+        self.pushed_at[process] = self.turns
         process.begin(pks)
+
+    def _go_on(self, process: Process) -> None:
+        try:
+            process.go_on()
+        except IndexUnavailable:
+            # Each beginning and end of a rebuild costs two of a push's ten attempts at most: the second one where
+            # another write went first. The mark waits, and is drained.
+            assert self.turns - self.pushed_at[process] >= 5
+            self._push(process, process.pks)
 
     def rebuilding(self, *, abandoned: bool) -> Iterator[None]:
         """The steps of a rebuild."""
         self.rebuilds += 1
         building = f"rebuild {self.rebuilds}"
         start(self.store, building)
+        self.turns += 1
         yield
         query = [(str(pk), score, b"") for pk, score in self.rows.items()]
         for row in query:
@@ -104,6 +126,7 @@ class World:
             load_rows(self.store, building, [row])
         yield
         (self.store.abandon_rebuild if abandoned else self.store.swap_rebuilt)(building)
+        self.turns += 1
 
     def steps(self, data: Any) -> None:
         """Let things happen until ten transactions have committed and everybody is done."""
@@ -111,7 +134,7 @@ class World:
             possible: list[Callable[[], Any]] = []
             for process in self.processes:
                 if process.push is not None:
-                    possible += [process.go_on] * 3
+                    possible += [partial(self._go_on, process)] * 3
                 elif self.commits < 10:
                     possible.append(lambda process=process: self._commit(process, data))  # type: ignore[misc]
             if self.rebuild is not None:
