@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..codec.kinds import Float
+from ..codec.units import Number
 from ..engine import reader_of
+from ..index import RankIndex
 from ..requests.histogram import CountScores
 from ..requests.pages import PageAt
 from ..requests.view import View
-
-if TYPE_CHECKING:
-    from ..codec.units import Number
-    from ..index import RankIndex
 
 __all__ = ["Bar", "Histogram", "draw_histogram"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
@@ -19,19 +19,15 @@ from ..index import RankIndex
 from ..models import Job, Ranking
 from ..registry import registry
 from ..sync.jobs import LEASE, jobs_of, request_job
+from ..sync.report import examine_capture
 from .histograms import draw_histogram
-from .states import read_servers, read_state, read_states, read_triggers
+from .states import read_servers, read_state, read_states
 from .trying import Draw, TryForm
-
-if TYPE_CHECKING:
-    _Base = admin.ModelAdmin[Ranking]
-else:
-    _Base = admin.ModelAdmin
 
 __all__ = ["RankingAdmin"]
 
 
-class RankingAdmin(_Base):
+class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Pages about the registered indexes, which aren't rows: nothing can be edited.
 
     ``zrank.view_ranking`` lets staff see them, ``zrank.rebuild_ranking`` request verifications and rebuilds as well.
@@ -101,7 +97,7 @@ class RankingAdmin(_Base):
                 "index": index,
                 "state": read_state(index),
                 "servers": read_servers(index),
-                "triggers": read_triggers(index),
+                "capture": examine_capture(index),
                 "histogram": histogram,
                 "form": form,
                 "draw": draw,

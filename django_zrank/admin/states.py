@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import OperationalError, connections
 
-from ..conf import get_settings
-from ..exceptions import CaptureError, IndexUnavailable
+from ..exceptions import IndexUnavailable
+from ..index import RankIndex
 from ..sql.deadline import reading
 from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
 from ..sync.health import Verdict
 from ..sync.jobs import jobs_of
 from ..sync.rebuild import count_rows
-from ..sync.triggers import status
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
-__all__ = ["Server", "State", "Triggers", "read_servers", "read_state", "read_states", "read_triggers"]
+__all__ = ["Server", "State", "read_servers", "read_state", "read_states"]
 
 _COUNTING: Final = 0.25
 """Seconds that counting the rows may take; a verification counts them, too."""
@@ -98,7 +94,7 @@ def read_servers(index: RankIndex) -> list[Server]:
     found: dict[str, Server] = {}
     try:
         for part in index.parts:
-            store = Store(part.name, part.layout)
+            store = Store.of(part)
             info = store.server_info()
             server = found.setdefault(str(info["run_id"]), _server(info))
             with suppress(IndexUnavailable):  # refused: MEMORY is forbidden to many accounts
@@ -117,21 +113,3 @@ def _server(info: dict[str, Any]) -> Server:
         limit=f"limit {info.get('maxmemory_human', '')}" if info.get("maxmemory") else "no limit",
         policy=str(info.get("maxmemory_policy", "")),
     )
-
-
-@dataclass(frozen=True)
-class Triggers:
-    """The capture of the changes of an index."""
-
-    mode: str
-    missing: list[str]
-    error: str = ""
-
-
-def read_triggers(index: RankIndex) -> Triggers:
-    mode = get_settings().capture
-    try:
-        missing = status(index.get_using(), [index]).missing
-    except CaptureError as error:
-        return Triggers(mode, [], str(error))
-    return Triggers(mode, list(map(str, missing)))

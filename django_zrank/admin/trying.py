@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django import forms
 
 from ..entries import Entry, Recommendations
 from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from ..index import RankIndex
 from ..recommendations import sides
 from .histograms import Histogram, draw_histogram
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["Draw", "TryForm"]
 

@@ -16,10 +16,13 @@ from ..requests.request import Request
 from .base import Base
 from .scans import Fields, Members
 
-__all__ = ["Pieces", "Standing", "Verifying"]
+__all__ = ["Pieces", "Replaced", "Standing", "Verifying"]
 
 _PIECE: Final = 1000
 """Members, fields or keys that one round trip of a scan asks for."""
+
+_KEYS: Final = 500
+"""Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
 
 _AT_ONCE: Final = 8
 """The most keys that are scanned at once: Redis gives all of a small one, of up to 128 members, however few are asked
@@ -49,47 +52,51 @@ class Standing(NamedTuple):
     """The facet rankings of its membership in which it does not stand with that score, joined by NUL bytes."""
 
 
+class Replaced(Exception):
+    """Another generation or server has replaced the one that was being compared."""
+
+
 class Verifying(Base):
-    """The scans and checks of a store. Each is of one ``generation``.
+    """The scans and checks of a store. Each is of one ``generation``; checks raise :exc:`Replaced`.
 
     A scan finds what is there, unchanged, from its beginning to its end, whatever comes and goes meanwhile; of a hash
     in no order and perhaps twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
     """
 
     def scan(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
-        """Stored members with their scores, of the rankings with these names ('' for the whole index)."""
+        """Yield stored members with their scores, of the rankings with these names ('' for the whole index)."""
         keys = self.keys.at(generation)
         return self._scan(Members(), ((name, keys.ranking(name)) for name in names))
 
     def scan_memberships(self, generation: str) -> Iterator[Pieces[dict[bytes, bytes]]]:
-        """Members (primary keys as text) with their memberships."""
+        """Yield members (primary keys as text) with their memberships."""
         return self._scan(Fields(), [("", self.keys.at(generation).part("memberships"))])
 
     def scan_counts(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[dict[bytes, bytes]]]:
-        """Distinct values of rankings, with the number of members that are counted for each."""
+        """Yield distinct values of rankings, with the number of members that are counted for each."""
         keys = self.keys.at(generation)
         return self._scan(Fields(), ((name, keys.part("counts", name)) for name in names))
 
     def scan_values(
         self, generation: str, names: Iterable[str]
     ) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
-        """Distinct values of rankings, with the scores at which they are listed."""
+        """Yield distinct values of rankings, with the scores at which they are listed."""
         keys = self.keys.at(generation)
         return self._scan(Members(), ((name, keys.part("values", name)) for name in names))
 
     def scan_registry(self, generation: str) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
-        """The names of facet rankings that are registered, with their scores: all 0."""
+        """Yield the names of facet rankings that are registered, with their scores: all 0."""
         return self._scan(Members(), [("", self.keys.at(generation).part("rankings"))])
 
     def scan_parts(self, generation: str) -> Iterator[list[bytes]]:
-        """The names of the keys beneath the root: of facet rankings, and of the parts of all rankings."""
+        """Yield the names of the keys below the root: of facet rankings, and of the parts of all rankings."""
         prefix = self.keys.at(generation).part("")
         return (
             [key.removeprefix(prefix.encode()) for key in keys] for keys in self._scan_keys(prefix, _PIECE)
         )
 
     def _scan(self, first: Fields | Members, keys: Iterable[tuple[str, str]]) -> Iterator[Pieces[Any]]:
-        """The contents of several keys, each with its label. Small ones share a round trip."""
+        """Yield the contents of several keys, each with its label. Small ones share a round trip."""
         waiting = iter(keys)
         while unread := dict.fromkeys(islice(waiting, _AT_ONCE), first):
             asked = list(unread)
@@ -105,70 +112,65 @@ class Verifying(Base):
                 yield pieces
                 asked = list(unread)[:1]  # a large one goes by itself
 
-    def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing] | None:
+    def read_members(self, generation: str, members: Iterable[str | bytes]) -> list[Standing]:
         """Return the :class:`Standing` of each of these members (primary keys as text)."""
         keys, layout = (self.keys.at(generation).root, self.keys.recent, self.keys.meta), self.layout
         args = generation, layout.width, int(layout.memberships)
         found = self._examine(scripts.READ_MEMBERS, keys, args, [(member,) for member in members])
-        return found and [Standing(_number(score), _number(at), *rest) for score, at, *rest in found]
+        return [Standing(_number(score), _number(at), *rest) for score, at, *rest in found]
 
     def read_pending(
-        self, generation: str, scores: Sequence[tuple[str, Number]]
-    ) -> list[tuple[Number, bool]] | None:
-        """The scores that members should have whose rows have these: with what the rows lack, which were read when
-        ``flushed`` was noted. And True if they had them at that moment.
+        self, generation: str, scores: Sequence[tuple[bytes, Number]]
+    ) -> list[tuple[Number, bool]]:
+        """Return the scores that members should have whose rows have these: with the pending changes that the rows,
+        read when ``flushed`` was noted, lack; and True if they had them at that moment.
 
-        None: also if the rows are too old to tell.
+        Raises :exc:`Replaced` also if the rows are too old to tell.
         """
         keys = self.keys.at(generation)
         names, args = (keys.root, keys.meta, keys.pending), (generation, self.rule, self.flushed or 0)
         found = self._examine(scripts.READ_PENDING, names, args, [(m, repr(score)) for m, score in scores])
-        return found and [(int(float(score)), bool(has_it)) for score, has_it in found]
+        return [(int(float(score)), bool(has_it)) for score, has_it in found]
 
     def find_strays(
         self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False
-    ) -> list[float | None] | None:
-        """The score with which a member stands where its membership doesn't say, None where it doesn't: for each
-        location, which is the name of a facet ranking ('' for the whole index) and a stored member. ``repair``:
-        take them out."""
+    ) -> list[float | None]:
+        """Return for each location, the name of a facet ranking ('' for the whole index) and a stored member, its score
+        if its membership doesn't name that ranking; None if it isn't there. ``repair``: remove it."""
         keys, layout = (self.keys.at(generation).root, self.keys.meta, self.keys.pending), self.layout
         args = generation, layout.width, int(layout.dense), int(repair)
         found = self._examine(scripts.FIND_STRAYS, keys, args, list(locations))
-        return found and list(map(_number, found))
+        return list(map(_number, found))
 
-    def check_names(
-        self, generation: str, names: Sequence[bytes], *, repair: bool = False
-    ) -> list[bytes] | None:
-        """The names that are registered without a ranking, or the other way round. ``repair``: put it right."""
-        keys = self.keys.at(generation).root, self.keys.meta
-        found = self._examine(
-            scripts.CHECK_NAMES, keys, (generation, int(repair)), [(name,) for name in names]
-        )
-        return found and [name for name, verdict in zip(names, found, strict=True) if verdict == b"wrong"]
+    def check_names(self, generation: str, names: Sequence[bytes], *, repair: bool = False) -> list[bytes]:
+        """Return the names that are registered without a ranking, or the other way round. ``repair``: correct that."""
+        keys, args = (self.keys.at(generation).root, self.keys.meta), (generation, int(repair))
+        found = self._examine(scripts.CHECK_NAMES, keys, args, [(name,) for name in names])
+        return [name for name, verdict in zip(names, found, strict=True) if verdict == b"wrong"]
 
     def check_counts(
         self, generation: str, ranking: str, values: Iterable[bytes], *, repair: bool = False
-    ) -> list[tuple[bytes, int, bytes]] | None:
-        """The distinct values of a ranking that are counted wrongly, with how many members have them and
-        how many were counted, as text. ``repair``: count them again."""
+    ) -> list[tuple[bytes, int, bytes]]:
+        """Return the distinct values of a ranking that are counted wrongly, each with the number of members that have
+        it, and the number that was counted, as text. ``repair``: count them again."""
         keys, asked = (self.keys.at(generation).root, self.keys.meta), list(values)
         args = generation, self.layout.width, int(repair), ranking
         found = self._examine(scripts.CHECK_COUNTS, keys, args, [(value,) for value in asked])
-        return found and [(value, *wrong) for value, wrong in zip(asked, found, strict=True) if wrong]
+        return [(value, *wrong) for value, wrong in zip(asked, found, strict=True) if wrong]
 
     def _examine(
         self, script: scripts.Script, keys: Sequence[str], args: Sequence[Any], items: Sequence[Sequence[Any]]
-    ) -> list[Any] | None:
-        """Ask a script about each item. It answers as many in one call as its budget of look-ups allows.
+    ) -> list[Any]:
+        """Return a script's reply about each item. It replies to as many in one call as its budget of look-ups allows.
 
-        None: the server holds another generation, or is not the one that was written to.
+        Raises :exc:`Replaced` if the server holds another generation, or isn't the one that was written to.
         """
         found: list[Any] = []
         while len(found) < len(items):
             piece = items[len(found) : len(found) + _ITEMS]
             reply = self._call(script, keys, (*args, *chain.from_iterable(piece)))
             if reply == [b"superseded"]:
-                return None
+                raise Replaced
             found += reply[1:]
         return found
 
@@ -192,21 +194,18 @@ class Verifying(Base):
         found = self._call("HMGET", (self.keys.meta,), ("generation", "building"))
         return [name.decode() for name in found if name]
 
-    def scan_keys(self, size: int) -> Iterator[list[bytes]]:
-        """Every key of the index, in batches of about ``size``, perhaps one twice."""
-        return (keys for keys in self._scan_keys(f"{self.keys.tag}:", size) if keys)
+    def unlink_all(self, *, dry_run: bool = False) -> int:
+        """Remove every key of the index, a few at a time, and return their number. ``dry_run``: only count them."""
+        pieces = filter(None, self._scan_keys(f"{self.keys.tag}:", _KEYS))
+        return sum(len(keys) if dry_run else self._call("UNLINK", keys) for keys in pieces)
 
     def _scan_keys(self, prefix: str, size: int) -> Iterator[list[bytes]]:
+        """Yield the keys that begin with ``prefix``, about ``size`` at a time, perhaps one twice."""
         cursor, ended = 0, False
         while not ended:
             cursor, found = self.guard(_scan_server, prefix, cursor, _escape(prefix) + "*", size)
             yield found
             ended = cursor == 0
-
-    def unlink(self, keys: Sequence[bytes]) -> int:
-        """Remove keys, their memory freed in the background. Returns how many there were."""
-        removed: int = self._call("UNLINK", keys)
-        return removed
 
 
 def _number(text: bytes | None) -> float | None:
@@ -214,10 +213,10 @@ def _number(text: bytes | None) -> float | None:
 
 
 def _scan_server(client: Redis, key: str, *args: Any) -> Any:
-    """SCAN of the server that a key lies on."""
+    """Run SCAN on the server that a key lies on."""
     return node_of(client, key).scan(*args)
 
 
 def _escape(text: str) -> str:
-    """``text`` as a pattern that matches itself."""
+    """Return ``text`` as a pattern that matches itself."""
     return re.sub(r"([\\*?\[\]^])", r"\\\1", text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice, zip_longest
 from typing import Any, Final
 
+from ..store import Number, Replaced
 from .rankings import Rankings
 from .report import Report
 from .rows import Row, encode, note_flush, select
@@ -57,7 +58,8 @@ class Comparison:
         self.strangers.settle(self.report, repair=self.repair)
         for rankings in self.rankings.values():
             rankings.check()
-        self.sides.require_same()
+        for side in self.rankings:
+            side.require_same()
 
     # Both sides into the sketch
 
@@ -116,7 +118,9 @@ class Comparison:
 
     def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
         """Rows with what they lack of scores that begin in Redis. Where it can't be told, they become suspects."""
-        found = self.sides.with_pending({member: row[1:] for member, row in rows.items()}) or {}
+        found: Mapping[bytes, tuple[Number, bytes]] = {}
+        with suppress(Replaced):
+            found = self.sides.with_pending({member: row[1:] for member, row in rows.items()})
         return {member: (row[0], *found.get(member, row[1:])) for member, row in rows.items()}
 
     def pages(self) -> Iterator[list[tuple[Any, ...]]]:

@@ -15,9 +15,6 @@ from .triggers import drop
 
 __all__ = ["Leftover", "find_leftovers", "prune"]
 
-_KEYS: Final = 500
-"""Keys of one SCAN or UNLINK, which takes the server a fraction of a millisecond."""
-
 _TABLES: Final[dict[str, Any]] = {
     "marks": Mark,
     "batches": Batch,
@@ -84,8 +81,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if left.pending:
         return left
     if foreign or not left.foreign:
-        for keys in store.scan_keys(_KEYS):
-            left.keys += len(keys) if dry_run else store.unlink(keys)
+        left.keys = store.unlink_all(dry_run=dry_run)
     for alias in aliases:  # before the rows, because triggers write marks
         if triggers := drop(alias, [name], dry_run=dry_run).dropped:
             left.rows.setdefault(alias, {})["triggers"] = len(triggers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Final
 
 from django.db import connections
 from django.db.models import F, QuerySet
@@ -20,9 +19,6 @@ from .terms import accept_server
 __all__ = ["retire_other_shards", "unlink_other_shards"]
 
 logger = logging.getLogger("django_zrank.sync")
-
-_KEYS: Final = 500
-"""Keys of one SCAN or UNLINK."""
 
 
 def retire_other_shards(index: RankIndex) -> None:
@@ -67,7 +63,6 @@ def _unlink(part: RankIndex) -> None:
         store.close()
         if store.waiting()[0]:
             write_scores(part)
-    for keys in store.scan_keys(_KEYS):
-        store.unlink(keys)
+    store.unlink_all()
     for model in (Batch, Generation):
         model.objects.using(part.get_using()).filter(index=part.name)._raw_delete(part.get_using())

@@ -23,7 +23,7 @@ class Rankings:
     """
 
     def __init__(self, side: Side, weights: Weights, report: Report, *, repair: bool) -> None:
-        self.side, self.store, self.generation = side, side.store, side.generation
+        self.store, self.generation = side.store, side.generation
         self.values = Values(weights) if side.store.layout.dense else None
         self.report = report
         self.repair = repair
@@ -63,8 +63,7 @@ class Rankings:
 
     def check(self) -> None:
         """Report the names and counts that are wrong."""
-        names = self.store.check_names(self.generation, sorted(self.doubtful), repair=self.repair)
-        for name in self.side.believed(names):
+        for name in self.store.check_names(self.generation, sorted(self.doubtful), repair=self.repair):
             self.tell(Example(name.decode(), None, None, "name of a facet ranking"))
         if self.values and self.values.sketch:
             self.check_counts(self.values)
@@ -80,7 +79,7 @@ class Rankings:
             found = self.store.check_counts(
                 self.generation, name, map(groups.__getitem__, asked), repair=self.repair
             )
-            for value, right, counted in self.side.believed(found):
+            for value, right, counted in found:
                 label = f"{name} {value.decode(errors='backslashreplace')}".strip()
                 number = int(counted) if counted.isdigit() else None
                 self.tell(Example(label, right, number, "count of a value"))

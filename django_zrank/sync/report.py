@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ..conf import get_settings
+from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..store import Number
 from .health import Verdict
+from .triggers import status
 
-__all__ = ["CaptureState", "Drift", "Example", "Report"]
+__all__ = ["CaptureState", "Drift", "Example", "Report", "examine_capture"]
 
 _EXAMPLES: Final = 5
 
@@ -63,6 +66,18 @@ class CaptureState:
     @property
     def works(self) -> bool:
         return not (self.missing or self.error)
+
+
+def examine_capture(index: RankIndex) -> CaptureState:
+    """Return the state of the capture of ``index``."""
+    mode = get_settings().capture
+    try:
+        own = status(index.get_using(), [index])
+    except CaptureError as error:
+        return CaptureState(mode, error=str(error))
+    return CaptureState(
+        mode, list(map(str, own.missing)), list(map(str, own.outdated)), list(map(str, own.unexpected))
+    )
 
 
 @dataclass

@@ -12,14 +12,14 @@ from django.db import connections
 
 from ..codec.units import Number
 from ..index import RankIndex
-from ..store import Pieces, Standing, Store
+from ..store import Pieces, Replaced, Standing, Store
 from .idle import unswept
 from .marks import waiting_marks
 from .prefetch import ahead
 from .push import read
 from .weights import member_getter
 
-__all__ = ["Location", "Replaced", "Side", "Sides", "pieces", "stands"]
+__all__ = ["Location", "Side", "Sides", "pieces", "stands"]
 
 _FEW: Final = 1000
 """The most waiting marks that are matched with suspects."""
@@ -29,10 +29,6 @@ Location = tuple[str, bytes]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
-
-
-class Replaced(Exception):
-    """Another generation or server has replaced the one that was being compared."""
 
 
 class Side:
@@ -48,25 +44,6 @@ class Side:
         health = self.store.check_health()
         if health.generation != self.generation or not health.is_accepted:
             raise Replaced
-
-    @staticmethod
-    def believed(found: list[Found] | None) -> list[Found]:
-        """Return the server's reply, if it still holds what is compared."""
-        if found is None:
-            raise Replaced
-        return found
-
-    def read_members(self, members: Iterable[bytes]) -> list[Standing]:
-        """Return where each member stands."""
-        return self.believed(self.store.read_members(self.generation, members))
-
-    def read_pending(self, rows: Sequence[tuple[bytes, Number]]) -> list[tuple[Number, bool]]:
-        """Return the scores of members, with pending changes that their rows lack; and True if they are in Redis."""
-        asked = [(member.decode(), score) for member, score in rows]
-        return self.believed(self.store.read_pending(self.generation, asked))
-
-    def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
-        return self.believed(self.store.find_strays(self.generation, locations, repair=repair))
 
 
 class Sides:
@@ -86,11 +63,6 @@ class Sides:
     @property
     def stores(self) -> list[Store]:
         return [side.store for side in self.parts.values()]
-
-    def require_same(self) -> None:
-        """Raise ``Replaced`` if another generation or server took the place of one."""
-        for side in self.parts.values():
-            side.require_same()
 
     def ask(
         self,
@@ -126,38 +98,36 @@ class Sides:
             ranked = {
                 text.encode(): (score, membership) for text, score, membership in found if score is not None
             }
-            adjusted = self.with_pending(ranked)
-            if adjusted is None:
-                raise Replaced
-            rows.update(adjusted)
+            rows.update(self.with_pending(ranked))
         return rows
 
     def with_pending(
         self, rows: Mapping[bytes, tuple[Number, bytes]]
-    ) -> Mapping[bytes, tuple[Number, bytes]] | None:
-        """Return rows with the pending changes that they lack. None: they are too old to tell."""
+    ) -> Mapping[bytes, tuple[Number, bytes]]:
+        """Return rows with the pending changes that they lack. Raises ``Replaced`` if they are too old to tell."""
         # No change leads to a score that needs tie bytes to be exact.
         plain = {member: row for member, row in rows.items() if row[1][:1] != b"\0"}
         if not self.index.rule or not plain:
             return rows
         asked = [(member, score) for member, (score, _) in plain.items()]
-        try:
-            found = self.ask(asked, itemgetter(0), Side.read_pending)
-        except Replaced:
-            return None
+        found = self.ask(
+            asked, itemgetter(0), lambda side, own: side.store.read_pending(side.generation, own)
+        )
         self.agreed |= {member for member, (_, agrees) in zip(plain, found, strict=True) if agrees}
         scores = zip(plain.items(), found, strict=True)
         return {**rows, **{member: (score, row[1]) for (member, row), (score, _) in scores}}
 
     def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
         """Return where each member stands."""
-        return self.ask(members, lambda member: member, Side.read_members)
+        return self.ask(
+            members, lambda member: member, lambda side, own: side.store.read_members(side.generation, own)
+        )
 
     def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
         return self.ask(
             locations,
             lambda location: self._member_of(location[1]),
-            lambda side, own: side.find_strays(own, repair),
+            lambda side, own: side.store.find_strays(side.generation, own, repair=repair),
         )
 
     def in_flight(self, suspects: Mapping[bytes, Any]) -> Collection[bytes]:

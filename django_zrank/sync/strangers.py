@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final
 
 from .report import Example, Report
 from .sides import Location, Side, Sides
@@ -55,17 +56,18 @@ class Strangers:
 
     def settle(self, report: Report, *, repair: bool) -> None:
         """Report strangers, and remove them with ``repair``."""
-        by_side: dict[Side, dict[bytes, Collection[Any]]] = {}
-        for (side, member), locations in self.found.items():
-            by_side.setdefault(side, {})[member] = locations
+        by_side: dict[Side, dict[bytes, set[Location]]] = {}
+        for (side, member), where in self.found.items():
+            by_side.setdefault(side, {})[member] = where
         for side, members in by_side.items():
-            standings = side.read_members(members)
+            standings = side.store.read_members(side.generation, members)
             why = f"in the shard {side.part.name}, which isn't its own"
             for member, standing in zip(members, standings, strict=True):
                 report.add(Example(member.decode(errors="backslashreplace"), None, standing.score, why))
             if repair:
                 remove(side, list(members))
                 # Also from facet rankings that no membership names.
-                side.find_strays([location for locations in members.values() for location in locations], True)
-                after = side.read_members(members)
+                locations = list(chain.from_iterable(members.values()))
+                side.store.find_strays(side.generation, locations, repair=True)
+                after = side.store.read_members(side.generation, members)
                 report.repaired += sum(one.score is None and not one.membership for one in after)

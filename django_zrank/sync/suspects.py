@@ -9,12 +9,12 @@ from typing import Any, Final
 from ..codec.units import Number
 from ..members import batched
 from ..models import Mark
-from ..store import Standing
+from ..store import Replaced, Standing
 from .drain import drain
 from .idle import sweep
 from .push import begin
 from .report import Example, Report
-from .sides import Location, Replaced, Side, Sides, stands
+from .sides import Location, Side, Sides, stands
 
 __all__ = ["Suspects", "remove"]
 

@@ -10,19 +10,17 @@ from typing import Any, Final
 from django.db import connections
 
 from ..conf import get_settings
-from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..locations import sharing
 from ..signals import drift_found
-from ..store import Store
+from ..store import Replaced, Store
 from .comparison import Comparison
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .rebuild import rebuild
-from .report import CaptureState, Report
-from .sides import Replaced
+from .report import Report, examine_capture
 from .transactions import refuse_transaction
-from .triggers import status
 from .watch import sync
 
 __all__ = ["verify"]
@@ -58,7 +56,7 @@ def verify(
     for _ in range(_ATTEMPTS):
         report = Report(
             index,
-            capture=_examine_capture(index),
+            capture=examine_capture(index),
             waiting=gauges.waiting,
             oldest=gauges.oldest,
             warnings=list(_warnings(index)),
@@ -105,17 +103,6 @@ def _few_collections() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _examine_capture(index: RankIndex) -> CaptureState:
-    using, mode = index.get_using(), get_settings().capture
-    try:
-        own = status(using, [index])
-    except CaptureError as error:
-        return CaptureState(mode, error=str(error))
-    return CaptureState(
-        mode, list(map(str, own.missing)), list(map(str, own.outdated)), list(map(str, own.unexpected))
-    )
 
 
 def _warnings(index: RankIndex) -> Iterator[str]:

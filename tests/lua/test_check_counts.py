@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import Layout
-from django_zrank.store import Change, Store
+from django_zrank.store import Change, Replaced, Store
 from tests.builds import load_rows, start
 from tests.keyspace import everything, expected, score_text
 
@@ -55,4 +55,5 @@ def test_every_wrong_count_is_told_and_mended(zrank: Redis, layout: Layout, tie:
     assert check(repair=True) == wrong
     assert check() == set()
     assert everything(zrank, live) == whole
-    assert store.check_counts("other", "", [b"1"]) is None
+    with pytest.raises(Replaced):
+        store.check_counts("other", "", [b"1"])

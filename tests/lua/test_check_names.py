@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import Layout
-from django_zrank.store import Change, Store
+from django_zrank.store import Change, Replaced, Store
 from tests.builds import load_rows, start
 
 
@@ -22,4 +23,5 @@ def test_the_registry_against_the_rankings(zrank: Redis) -> None:
     assert store.check_names("built", names, repair=True) == wrong
     assert store.check_names("built", names) == []
     assert zrank.zrange(rankings, 0, -1, withscores=True) == [(name, 0) for name in sorted([*names[:4]])]
-    assert store.check_names("other", names) is None
+    with pytest.raises(Replaced):
+        store.check_names("other", names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.requests.sharded import Shards, over_shards
 from django_zrank.requests.view import View
 from django_zrank.scripts import Script
-from django_zrank.store import Change, Epoch, Store
+from django_zrank.store import Change, Epoch, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
@@ -77,7 +78,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
-    "read_pending": lambda store: store.read_pending("a", [("1", 1), ("2", 2)]),
+    "read_pending": lambda store: store.read_pending("a", [(b"1", 1), (b"2", 2)]),
     "read_values": lambda store: ask_shards(
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
     ),
@@ -202,6 +203,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     with (
         mock.patch.multiple(executor, send=one, send_once=one),
         mock.patch.multiple(executor, send_all=several, send_spread=several),
+        suppress(Replaced),
     ):
         CALLS[script.name](store)
     keys, args = next((call.keys, call.arguments) for call in calls if call.command is script)

@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import Layout
-from django_zrank.store import Change, Store
+from django_zrank.store import Change, Replaced, Store
 from tests.builds import load_rows, start
 from tests.keyspace import everything, expected
 
@@ -68,4 +68,5 @@ def test_a_member_without_its_membership_stands_nowhere_rightly(zrank: Redis, st
 
 
 def test_another_generation(store: Store) -> None:
-    assert store.find_strays("other", [("", TIE + b"1")]) is None
+    with pytest.raises(Replaced):
+        store.find_strays("other", [("", TIE + b"1")])

@@ -145,15 +145,15 @@ def test_changes_in_former_shards_until_they_are_closed(
         increment()
         return done
 
-    scan = Store.scan_keys
+    unlink_all = Store.unlink_all
 
-    def change_before(store: Store, *args: Any) -> Any:
+    def change_before(store: Store) -> int:
         with pytest.raises(IndexUnavailable):
             increment()
-        return scan(store, *args)
+        return unlink_all(store)
 
     monkeypatch.setattr(other_shards, "flush", change_after)
-    monkeypatch.setattr(Store, "scan_keys", change_before)
+    monkeypatch.setattr(Store, "unlink_all", change_before)
     increment()
     split(counted, 2)
     sync(counted)

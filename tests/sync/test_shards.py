@@ -100,9 +100,7 @@ def members_of(part: RankIndex) -> list[int]:
 
 def lose(part: RankIndex) -> None:
     """Let the server lose all that it has of a part."""
-    store = Store(part.name)
-    for keys in store.scan_keys(100):
-        store.unlink(keys)
+    Store(part.name).unlink_all()
 
 
 def restart(part: RankIndex) -> None:
