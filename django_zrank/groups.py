@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from time import time
+from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from .engine import reader_of
 from .engine.steps import Steps
-from .requests.groups import add_to_group, clear_group, count_group, expiries, remove_from_group
+from .requests.groups import add_to_group, clear_group, count_group, remove_from_group
 from .requests.request import Request
 from .verbs import twin, verb
 
@@ -46,10 +46,9 @@ class Group:
         """
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
-        now = _now()
-        until = float("inf") if expires is None else now + expires // timedelta(microseconds=1)
+        lifetime = inf if expires is None else expires // timedelta(microseconds=1)
         texts = self._texts(members)
-        return (yield from self._sum(add_to_group, until, now, members=texts)) if texts else 0
+        return (yield from self._sum(add_to_group, lifetime, members=texts)) if texts else 0
 
     aadd = twin(add)
 
@@ -57,24 +56,21 @@ class Group:
     def remove(self, *members: Any) -> Steps[int]:
         """Remove members. Returns the number of those that were in the group."""
         texts = self._texts(members)
-        return (yield from self._sum(remove_from_group, _now(), members=texts)) if texts else 0
+        return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
 
     aremove = twin(remove)
 
     @verb
     def count(self) -> Steps[int]:
         """The number of members, ranked or not."""
-        return (yield from self._sum(count_group, _now()))
+        return (yield from self._sum(count_group))
 
     acount = twin(count)
 
     @verb
     def contains(self, member: Any) -> Steps[bool]:
         """Return true if ``member`` is in the group."""
-        (text,) = self._texts([member])
-        reader = reader_of(self.index.part_of(text))
-        (until,) = yield from reader.running(lambda keys: expiries(keys, self._key, [text]))
-        return until is not None and until > _now()
+        return (yield from self._sum(count_group, members=self._texts([member]))) > 0
 
     acontains = twin(contains)
 
@@ -99,7 +95,3 @@ class Group:
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]
-
-
-def _now() -> int:
-    return int(time() * 1_000_000)

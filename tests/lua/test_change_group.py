@@ -11,30 +11,43 @@ from redis import Redis
 from django_zrank.requests import groups
 from django_zrank.store import Store
 
-NOW = 10**15
+MINUTE = 60 * 10**6
 
 
-def change(store: Store, members: Sequence[Any], until: float | None = None) -> int:
+@pytest.fixture
+def now(zrank: Redis) -> int:
+    """The server's time, in microseconds: a clock of Python's is never asked."""
+    seconds, microseconds = zrank.time()
+    return seconds * 10**6 + microseconds
+
+
+def change(store: Store, members: Sequence[Any], lifetime: float | None = None) -> int:
     texts = [str(member) for member in members]
-    if until is None:
-        return store.run(lambda keys: groups.remove_from_group(keys, "live", texts, NOW))
-    return store.run(lambda keys: groups.add_to_group(keys, "live", texts, until, NOW))
+    if lifetime is None:
+        return store.run(lambda keys: groups.remove_from_group(keys, "live", texts))
+    return store.run(lambda keys: groups.add_to_group(keys, "live", texts, lifetime))
 
 
-def test_members_whose_time_is_over_are_new_and_are_not_removed(zrank: Redis, store: Store) -> None:
-    zrank.zadd(store.keys.group("live"), {"1": NOW, "2": NOW + 1, "3": "inf"})
-    assert change(store, [1, 2, 3, 4, 4], NOW + 5) == 2
-    zrank.zadd(store.keys.group("live"), {"1": NOW})
+def count(store: Store, *members: str) -> int:
+    return store.run(lambda keys: groups.count_group(keys, "live", members))
+
+
+def test_members_whose_time_is_over_are_new_and_are_not_removed(zrank: Redis, store: Store, now: int) -> None:
+    zrank.zadd(store.keys.group("live"), {"1": now, "2": now + MINUTE, "3": "inf"})
+    assert [count(store), count(store, "1"), count(store, "2", "3", "4")] == [2, 0, 2]
+    assert change(store, [1, 2, 3, 4, 4], 2 * MINUTE) == 2
+    assert zrank.zscore(store.keys.group("live"), "4") - now in range(2 * MINUTE, 3 * MINUTE)
+    zrank.zadd(store.keys.group("live"), {"1": now})
     assert change(store, [1, 2, 5]) == 1
     assert zrank.zrange(store.keys.group("live"), 0, -1) == [b"3", b"4"]
 
 
 def test_they_are_forgotten_some_at_a_time(
-    zrank: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
+    zrank: Redis, store: Store, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "_PART", 3)
-    zrank.zadd(store.keys.group("live"), {str(pk): NOW - pk for pk in range(10)})
-    assert change(store, [20], NOW + 1) == 1
+    zrank.zadd(store.keys.group("live"), {str(pk): now - pk for pk in range(10)})
+    assert change(store, [20], MINUTE) == 1
     assert zrank.zcard(store.keys.group("live")) == 8
-    assert change(store, [20, 21, 22, 23], NOW + 1) == 3
+    assert change(store, [20, 21, 22, 23], MINUTE) == 3
     assert {int(member) for member in zrank.zrange(store.keys.group("live"), 0, -1)} == {0, 20, 21, 22, 23}

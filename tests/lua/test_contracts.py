@@ -20,7 +20,7 @@ from django_zrank.engine import executor
 from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
 from django_zrank.requests.counts import CountFacet, Size
-from django_zrank.requests.groups import add_to_group
+from django_zrank.requests.groups import add_to_group, count_group
 from django_zrank.requests.pages import Bound, PageAt, PageBetween
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Call
@@ -50,7 +50,8 @@ def ask_shards(store: Store, question: Any, **how: Any) -> Any:
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
-    "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0, 1)),
+    "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0)),
+    "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
     "check_counts": lambda store: store.check_counts("a", "region:x", [b"1"]),
     "check_names": lambda store: store.check_names("a", [b"region:x"]),
     "deal_shard": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),

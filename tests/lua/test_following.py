@@ -59,9 +59,9 @@ class World:
         self.group: set[int] = set()
         self.join(*range(1, 40))
 
-    def join(self, *members: int, until: float = float("inf"), now: int = 0) -> None:
+    def join(self, *members: int, lifetime: float = float("inf")) -> None:
         texts = [str(member) for member in members]
-        self.store.run(lambda keys: groups.add_to_group(keys, "live", texts, until, now))
+        self.store.run(lambda keys: groups.add_to_group(keys, "live", texts, lifetime))
         self.group.update(members)
 
     def change(self) -> None:
@@ -72,12 +72,12 @@ class World:
             self.store.apply_changes(
                 self.store.begin_write(), [written(self.index, member, self.rows[member])]
             )
-        self.join(*rng.sample(range(1, 70), 2), until=rng.choice([9e15, 8e15, float("inf")]))
+        self.join(*rng.sample(range(1, 70), 2), lifetime=rng.choice([6e15, 5e15, float("inf")]))
         leaving = rng.sample(range(1, 70), 2)
-        self.store.run(lambda keys: groups.remove_from_group(keys, "live", [*map(str, leaving)], 0))
+        self.store.run(lambda keys: groups.remove_from_group(keys, "live", [*map(str, leaving)]))
         self.group.difference_update(leaving)
         expiring = rng.sample(sorted(self.group) or [1], 1)
-        self.join(*expiring, until=int(time() * 1e6) - 1000)
+        self.join(*expiring, lifetime=-1000)
         self.group.difference_update(expiring)
         if rng.random() < 0.05:
             self.store.run(lambda keys: groups.clear_group(keys, "live"))
@@ -149,7 +149,7 @@ def test_an_audience_that_changes_is_counted_in_one_round_trip_of_few_commands(z
         {pk: {"points": pk, "lost": 0, "region": "ab"[pk % 2], "platform": "pc"} for pk in range(1, 4001)},
     )
     members = [str(pk) for pk in range(1, 4001)]
-    store.run(lambda keys: groups.add_to_group(keys, "live", members, float("inf"), 0))
+    store.run(lambda keys: groups.add_to_group(keys, "live", members, float("inf")))
 
     def count() -> None:
         assert sum(ask(store, CountFacet(REGION), scope=SCOPES["a group"]).values()) == size
@@ -159,9 +159,7 @@ def test_an_audience_that_changes_is_counted_in_one_round_trip_of_few_commands(z
     assert trips > 8
     for at in range(0, 1000, 100):
         leaving = members[at : at + 100]
-        assert (
-            store.run(lambda keys, leaving=leaving: groups.remove_from_group(keys, "live", leaving, 0)) == 100
-        )  # type: ignore[misc]
+        assert store.run(lambda keys, leaving=leaving: groups.remove_from_group(keys, "live", leaving)) == 100  # type: ignore[misc]
         size -= 100
         look_again(zrank)
         trips, commands = calls_of(zrank, count)
@@ -174,7 +172,7 @@ def test_so_many_writes_that_to_make_it_anew_takes_less(
 ) -> None:
     store = fill(PlayerAscending, {pk: pk for pk in range(1, 1301)})
     scope = Scope((Clause(False, "g", ("live",)),))
-    store.run(lambda keys: groups.add_to_group(keys, "live", ["1", "2", "1300"], float("inf"), 0))
+    store.run(lambda keys: groups.add_to_group(keys, "live", ["1", "2", "1300"], float("inf")))
     assert ask(store, Size(), scope=scope) == 3
     store.apply_changes(store.begin_write(), [Change(str(pk), None) for pk in range(2, 1205)])
     look_again(zrank)

@@ -40,7 +40,7 @@ def test_a_clock_that_is_set_back_hides_no_change(zrank: Redis, world: World) ->
     scope = SCOPES["a group"]
     world.check(scope)
     set_back(zrank)
-    world.store.run(lambda keys: groups.remove_from_group(keys, "live", ["1", "2", "3"], 0))
+    world.store.run(lambda keys: groups.remove_from_group(keys, "live", ["1", "2", "3"]))
     world.group -= {1, 2, 3}
     expected = len(world.expected(scope))
     assert ask(world.store, Size(), scope=scope) == expected, "what is fresh for an hour is not believed"

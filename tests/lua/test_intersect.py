@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -35,7 +34,7 @@ BOTH = Scope((Clause(False, "g", ("a",)), Clause(False, "g", ("b",))))
 
 
 def add(store: Store, group: str, *members: str) -> None:
-    store.run(lambda keys: add_to_group(keys, group, members, float("inf"), 0))
+    store.run(lambda keys: add_to_group(keys, group, members, float("inf")))
 
 
 @pytest.fixture
@@ -291,14 +290,13 @@ def populate_again(index: type[RankIndex], rows: dict[int, Row]) -> None:
 def test_members_that_renew_meanwhile_are_not_missed(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(View, "PACE", Pace(20, 20))
     store = fill(PlayerAscending, {pk: pk for pk in range(1, 41)})
-    until = partial(add_to_group, now=0)
     for pk in range(1, 41):
-        store.run(lambda keys, pk=pk: until(keys, "a", [str(pk)], 4e15 + pk))  # type: ignore[misc]
+        store.run(lambda keys, pk=pk: add_to_group(keys, "a", [str(pk)], 4e15 + pk))  # type: ignore[misc]
     view = View(store.layout, Scope((Clause(False, "g", ("a",)),)))
     answer = None
     for at, answer in enumerate(steps(store, Size(), view), 1):  # noqa: B007
         if at <= 40:
-            store.run(lambda keys, at=at: until(keys, "a", [str(41 - at)], 5e15 + at))  # type: ignore[misc]
+            store.run(lambda keys, at=at: add_to_group(keys, "a", [str(41 - at)], 5e15 + at))  # type: ignore[misc]
     assert answer == 40
 
 
