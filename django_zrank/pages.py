@@ -41,7 +41,7 @@ class Pages(Narrowing[Member]):
         """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
         if isinstance(position, slice):
             return self._slice(position.start, position.stop, position.step)
-        if position < 0:
+        if _position(position) < 0:
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
         entries = self._slice(position, position + 1)
         if not entries:
@@ -51,7 +51,9 @@ class Pages(Narrowing[Member]):
     @verb
     def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Steps[Entries[Member]]:
         """``ranking[first:last]``: the members from the position ``first``, 0 is best, to before ``last``."""
-        first = first or 0
+        first = 0 if first is None else _position(first)
+        if last is not None:
+            _position(last)
         if step not in (None, 1) or first < 0 or (last is not None and last < 0):
             raise ValueError(f"a slice takes no step and no negative positions: {slice(first, last, step)}")
         if last is None:
@@ -149,6 +151,12 @@ class Pages(Narrowing[Member]):
             last = value
             ranked.append((stored, score, rank))
         return Entries(self.index, self.index.to_entries(ranked))
+
+
+def _position(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"a position is a whole number, not {given!r}")
+    return given
 
 
 def at_most(parameter: str, count: int, at_least: int = 1) -> int:

@@ -99,6 +99,8 @@ class Ranking(Board[Member]):
             reach=reach,
             place=place_of(index, member),
         )
+        if where is not None and not getattr(where, "conditional", False):
+            raise ValueError(f"where: expected a Q or another condition, not {where!r}")
         if where is not None and remember is not None:
             raise ValueError("remember: can't be combined with where")
         if not isinstance(exclude, (tuple, list)):

@@ -41,6 +41,8 @@ def parse_draw(
         raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
     if reach not in ("all", "few"):
         raise ValueError(f"reach: expected 'all' or 'few', not {reach!r}")
+    if seed is not None and not isinstance(seed, (int, str, bytes)):
+        raise ValueError(f"seed: expected an int, str or bytes, not {seed!r}")
     if ranks is not None and band is not None:
         raise ValueError("ranks: give a band of scores, or one of ranks, not both")
     if ranks is not None:

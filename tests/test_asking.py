@@ -24,6 +24,7 @@ from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.engine import executor, reader
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.ranking import Ranking
+from django_zrank.requests.request import Call, Request
 from tests.populations import fill, populate
 from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank, Oracle, Row, populations
 from tests.test_ranking_states import change
@@ -411,6 +412,26 @@ def test_uniform_among_those_that_pass(players: list[Player]) -> None:
     worse = tuple(p.pk for p in players if p.pk in passing and 71 <= p.level < 101)
     assert Side(better, 1).deviation(draw[:1] for draw in draws) < LIMIT
     assert Side(worse, 1).deviation(draw[1:] for draw in draws) < LIMIT
+
+
+@pytest.mark.parametrize("parameter", [{"where": "x"}, {"where": 5}, {"seed": [1]}, {"seed": 1.5}])
+def test_a_condition_and_a_seed_are_refused_by_name_before_anything_is_asked(
+    players: list[Player], parameter: dict[str, Any]
+) -> None:
+    nothing_sent = mock.patch.object(executor.Executor, "send", side_effect=AssertionError)
+    with nothing_sent, pytest.raises(ValueError, match=f"^{next(iter(parameter))}: "):
+        PlayerIndex.ranking.recommend(players[0], **parameter)
+
+
+@pytest.mark.parametrize("position", [True, "a", 1.5, slice("a", 3), slice(0, 1.5), slice(True, 3)])
+def test_a_position_is_a_whole_number(players: list[Player], position: Any) -> None:
+    with pytest.raises(TypeError, match="a position is a whole number, not "):
+        PlayerIndex.ranking[position]
+
+
+def test_an_argument_that_redis_py_refuses_is_no_outage(players: list[Player]) -> None:
+    with pytest.raises(TypeError, match="Index 'asked': .* must be str, int"):
+        PlayerIndex.ranking.store.run(lambda keys: Request((Call("GET", (keys.meta,), (True,)),), list))
 
 
 def test_where_and_remember_do_not_go_together(players: list[Player]) -> None:

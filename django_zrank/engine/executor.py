@@ -11,6 +11,7 @@ from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import (
     ConnectionError,
+    DataError,
     MovedError,
     ReadOnlyError,
     RedisClusterException,
@@ -159,6 +160,8 @@ class Executor:
 
     def translated(self, error: Exception) -> Exception:
         """Return one of the app's errors for an error of Redis."""
+        if isinstance(error, DataError):  # redis-py has sent nothing
+            return TypeError(f"Index {self.name!r}: {error}")
         if not isinstance(error, ResponseError):
             return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
         match str(error).split():

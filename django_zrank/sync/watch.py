@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from django.db import connections
+from django.template.defaultfilters import pluralize
 
 from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..index import RankIndex
@@ -55,8 +56,8 @@ class Synced(NamedTuple):
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
-        parts.append(f"{self.marks} marks worked off")
-        parts += [f"{self.flushed} scores flushed"] if self.flushed else []
+        parts += [f"{self.marks} mark{pluralize(self.marks)} worked off"] if self.marks or not parts else []
+        parts += [f"{self.flushed} score{pluralize(self.flushed)} flushed"] if self.flushed else []
         parts += [f"{self.asleep} fell asleep"] if self.asleep else []
         return ", ".join(parts)
 

@@ -48,7 +48,7 @@ def test_once() -> None:
 
 def test_an_emptied_server_is_built_anew(zrank: Any) -> None:
     zrank.flushall()
-    assert sync("nickname") == "nickname: rebuilt, 0 marks worked off\n"
+    assert sync("nickname") == "nickname: rebuilt\n"
     assert_mirrors(NicknameRank)
 
 
