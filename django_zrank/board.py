@@ -14,7 +14,7 @@ from .pages import Pages, at_most
 from .requests.counts import CountFacet, Size
 from .requests.pages import Bound, PageBetween
 from .requests.positions import BarePosition, BareScore, Locate, Location
-from .rows import place_of
+from .rows import sort_key_of
 from .verbs import listed, twin, verb
 
 __all__ = ["Board"]
@@ -43,7 +43,7 @@ class Board(Pages[Member]):
         """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare and self.view.method == "ordinal":
             position = yield from self._ask(
-                BarePosition(self.index.to_text(member), place_of(self.index, member))
+                BarePosition(self.index.to_text(member), sort_key_of(self.index, member))
             )
             if position is None:
                 raise self._not_ranked(member)
@@ -84,8 +84,8 @@ class Board(Pages[Member]):
     apercentile = twin(percentile)
 
     def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
-        place = place_of(self.index, member)
-        question = Locate([self.index.to_text(member)], [place] if place else [], checked=True)
+        sort_key = sort_key_of(self.index, member)
+        question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
         size, (location,) = yield from self._ask(question, method)
         if location is None:
             raise self._not_ranked(member)

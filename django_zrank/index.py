@@ -262,9 +262,9 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         criteria = self.ordering.criteria
         values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
         # A single criterion is stored in one way, whatever its direction.
-        places = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
+        flags = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
         facets = [facet.name for facet in self.faceting.all]
-        said = repr((self.model._meta.label, values, places, facets, self.layout))
+        said = repr((self.model._meta.label, values, flags, facets, self.layout))
         said += repr(self.awake[:2]) if self.awake else ""
         return sha256(said.encode()).hexdigest()[:8]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from .board import Board
-from .codec.entry import LateRanks, RankByPlace
+from .codec.entry import LateRanks, RankBySortKey
 from .engine import reader_of
 from .engine.steps import MAY_BLOCK, Blocking, Steps, drive
 from .entries import Recommendations
@@ -22,7 +22,7 @@ from .requests.groups import forget_seen
 from .requests.positions import Locate
 from .requests.request import Several
 from .requests.sampling import Draw, Sample
-from .rows import place_of
+from .rows import sort_key_of
 from .sieve import Sieve
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
@@ -97,7 +97,7 @@ class Ranking(Board[Member]):
             remember=remember,
             seed=seed,
             reach=reach,
-            place=place_of(index, member),
+            sort_key=sort_key_of(index, member),
         )
         if where is not None and not getattr(where, "conditional", False):
             raise ValueError(f"where: expected a Q or another condition, not {where!r}")
@@ -175,23 +175,23 @@ class Ranking(Board[Member]):
             for member, draw in zip(members, each, strict=True)
         ]
 
-    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankByPlace | None]:
+    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankBySortKey | None]:
         """The ranks of the members of several samples, counted over shards in one request for all: when the first of
         them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
-        # A member that moved between two round trips may be drawn at two places.
-        places = list(dict.fromkeys((score, who) for sample in samples for _, who, score in sample.drawn))
-        if not places or self.view.ranking is None:
+        # A member that moved between two round trips may be drawn with two sort keys.
+        sort_keys = list(dict.fromkeys((score, who) for sample in samples for _, who, score in sample.drawn))
+        if not sort_keys or self.view.ranking is None:
             return None
         if (yield MAY_BLOCK):
-            return LateRanks(lambda: drive(self._count(places), reader_of(self.index).send))
-        return (yield from self._count(places))
+            return LateRanks(lambda: drive(self._count(sort_keys), reader_of(self.index).send))
+        return (yield from self._count(sort_keys))
 
-    def _count(self, places: Sequence[tuple[float, bytes]]) -> Steps[RankByPlace]:
-        """The ranks of places, each the score of a member and its stored form."""
+    def _count(self, sort_keys: Sequence[tuple[float, bytes]]) -> Steps[RankBySortKey]:
+        """The ranks of sort keys, each the score of a member and its stored form."""
         split = self.index.layout.split
-        texts = [split(stored)[1].decode() for _, stored in places]
-        _, found = yield from self._ask(Locate(texts, places))
-        return {place: one and one.before + 1 for place, one in zip(places, found, strict=True)}
+        texts = [split(stored)[1].decode() for _, stored in sort_keys]
+        _, found = yield from self._ask(Locate(texts, sort_keys))
+        return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
 
     def _excluding(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
@@ -207,7 +207,7 @@ class Ranking(Board[Member]):
             text = index.to_text(member)
             given = {"exclude": excluded, "get_excluded()": own}
             barred = excluding(index, text, given)
-            draws.append(draw._replace(member=text, excluded=barred, place=place_of(index, member)))
+            draws.append(draw._replace(member=text, excluded=barred, sort_key=sort_key_of(index, member)))
         return draws
 
     @verb

@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from .codec.entry import Entry, LateEntry, LateRanks, RankByPlace, Ranked
+from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
@@ -32,7 +32,7 @@ def parse_draw(
     remember: timedelta | None = None,
     seed: int | str | bytes | None = None,
     reach: str = "all",
-    place: tuple[float, bytes] | None = None,
+    sort_key: tuple[float, bytes] | None = None,
 ) -> Draw:
     """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, without exclusions.
     Raises ``ValueError``, naming the parameter."""
@@ -73,7 +73,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, reach, place)
+    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, reach, sort_key)
 
 
 def recommended(
@@ -81,15 +81,15 @@ def recommended(
     view: View,
     draw: Draw,
     sample: Sample,
-    ranks: LateRanks | RankByPlace | None = None,
+    ranks: LateRanks | RankBySortKey | None = None,
 ) -> Recommendations:
     """The members of a sample, best first. ``ranks``: the ranks of its members, if the sample has none."""
     size, drawn, reverse = sample.size, sample.drawn, view.reverse
     ranked: list[Ranked]
     if size is None:
         # A condition on rows takes several draws, whose positions can't be compared.
-        places = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
-        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in places]
+        sort_keys = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
+        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in sort_keys]
     elif sample.before is not None:
         numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
         ranked = [(who, score, before + 1) for (_, who, score), before in numbered]

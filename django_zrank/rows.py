@@ -11,13 +11,13 @@ from .codec.fields import follow
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["place_of"]
+__all__ = ["sort_key_of"]
 
 
-def place_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
-    """The place that a member has in Redis, its score and its stored form, if its row is up to date.
+def sort_key_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
+    """The sort key that a member has in Redis, its score and its stored form, if its row is up to date.
 
-    None unless ``member`` is an instance with all criteria loaded. Also None where a place saves no round trip: without
+    None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
     shards, and if scores begin in Redis, so that rows are often behind.
     """
     if len(index.parts) == 1 or index.rule or not isinstance(member, models.Model):

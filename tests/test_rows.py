@@ -1,4 +1,4 @@
-"""The place that an instance tells, without a query."""
+"""The sort key that an instance tells, without a query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.requests.positions import Locate
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
-from django_zrank.rows import place_of
+from django_zrank.rows import sort_key_of
 from tests.populations import fill
 from tests.sharded import divide, sharded
 from tests.test_sharded_reads import START, Bare, Tied, Wide
@@ -30,8 +30,8 @@ class TeamRank(RankIndex):
     order = ("-club__is_open", "goals", "club_id")
 
 
-def place(index: type[RankIndex], row: Any) -> Any:
-    return place_of(sharded(index, 3).instance(), row)
+def sort_key(index: type[RankIndex], row: Any) -> Any:
+    return sort_key_of(sharded(index, 3).instance(), row)
 
 
 @pytest.mark.usefixtures("zrank")
@@ -50,7 +50,7 @@ def test_it_is_where_redis_has_the_member(index: type[RankIndex], row: Any) -> N
     paths = instance.ordering.paths + instance.faceting.paths
     both = divide(index, 3, {row.pk: {path: getattr(row, path) for path in paths}})
     (found,) = both.of_whole(Locate([str(row.pk)]), View(instance.layout)).found
-    assert place(index, row) == (found.score, found.stored)
+    assert sort_key(index, row) == (found.score, found.stored)
 
 
 @pytest.mark.django_db
@@ -62,22 +62,22 @@ def test_relations_count_if_they_are_loaded(django_assert_num_queries: DjangoAss
     lone = Team.objects.create(goals=3)
     with django_assert_num_queries(6):
         loaded = Account.objects.select_related("profile").get()
-        assert place(AccountRank, loaded) == (7.0, str(account.pk).encode())
-        assert place(AccountRank, Account.objects.get()) is None
-        assert place(EmployeeRank, Employee.objects.get()) == (9.0, str(employee.pk).encode())
-        assert place(EmployeeRank, Employee.objects.defer("points").get()) is None
-        score, _ = place(TeamRank, Team.objects.select_related("club").get(club__isnull=False))
+        assert sort_key(AccountRank, loaded) == (7.0, str(account.pk).encode())
+        assert sort_key(AccountRank, Account.objects.get()) is None
+        assert sort_key(EmployeeRank, Employee.objects.get()) == (9.0, str(employee.pk).encode())
+        assert sort_key(EmployeeRank, Employee.objects.defer("points").get()) is None
+        score, _ = sort_key(TeamRank, Team.objects.select_related("club").get(club__isnull=False))
         assert score == 1.0
-        assert place(TeamRank, Team.objects.select_related("club").get(pk=lone.pk)) is None
+        assert sort_key(TeamRank, Team.objects.select_related("club").get(pk=lone.pk)) is None
 
 
 def test_it_is_not_told() -> None:
     player = Player(pk=7, level=3)
-    assert place(PlayerRank, player) == (3.0, b"7")
-    assert place(PlayerRank, SimpleLazyObject(lambda: player)) == (3.0, b"7")  # as request.user is wrapped
-    assert place_of(PlayerRank.instance(), player) is None  # nobody needs it
+    assert sort_key(PlayerRank, player) == (3.0, b"7")
+    assert sort_key(PlayerRank, SimpleLazyObject(lambda: player)) == (3.0, b"7")  # as request.user is wrapped
+    assert sort_key_of(PlayerRank.instance(), player) is None  # nobody needs it
     behind = type("Behind", (Bare,), {"write_behind": "increment"})
-    assert place(behind, player) is None
+    assert sort_key(behind, player) is None
     for other in (
         7,
         "7",
@@ -85,7 +85,7 @@ def test_it_is_not_told() -> None:
         Player(pk=7, level="x"),
         Player(pk=7, level=F("level") + 1),
     ):
-        assert place(PlayerRank, other) is None
+        assert sort_key(PlayerRank, other) is None
 
 
 VERBS: dict[str, Callable[[Any, Any], Any]] = {

@@ -46,7 +46,7 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     (located,) = both.of_whole(Locate([str(me)]), View(ranking.view.layout, ALL)).found
     known = [None, (located.score, located.stored), (located.score + 1, located.stored)]
     reach = draw(st.sampled_from(["all", "few"]))
-    return both, ranking, question._replace(reach=reach, place=draw(st.sampled_from(known)))
+    return both, ranking, question._replace(reach=reach, sort_key=draw(st.sampled_from(known)))
 
 
 def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
@@ -56,8 +56,8 @@ def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> lis
     (me,) = both.of_whole(Locate([draw.member]), View(view.layout, ALL)).found
     order = [(score, stored) for stored, score in page.members]
     sides = [
-        [place for place in order if place < (me.score, me.stored)],
-        [place for place in order if place > (me.score, me.stored)],
+        [sort_key for sort_key in order if sort_key < (me.score, me.stored)],
+        [sort_key for sort_key in order if sort_key > (me.score, me.stored)],
     ]
     below, above = band
     if draw.measure == "ranks":
@@ -65,11 +65,11 @@ def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> lis
     else:
         mine = decode(me.score, view.layout.split(me.stored)[0])[0]
 
-        def distance(place: tuple[float, bytes]) -> int:
-            return abs(decode(place[0], view.layout.split(place[1])[0])[0] - mine)
+        def distance(sort_key: tuple[float, bytes]) -> int:
+            return abs(decode(sort_key[0], view.layout.split(sort_key[1])[0])[0] - mine)
 
         sides = [
-            [place for place in side if distance(place) <= most]
+            [sort_key for sort_key in side if distance(sort_key) <= most]
             for side, most in zip(sides, band, strict=True)
         ]
     return [[stored for _, stored in side] for side in sides]
@@ -110,8 +110,8 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
     locations = both.of_whole(Locate(members), view)
     assert sample.candidates == len(sides[0]) + len(sides[1])
     assert [score for *_, score in sample.drawn] == [one.score for one in locations.found]
-    places = [(score, stored) for _, stored, score in sample.drawn]
-    size, found = both.of_shards(Locate(members, places), view)
+    sort_keys = [(score, stored) for _, stored, score in sample.drawn]
+    size, found = both.of_shards(Locate(members, sort_keys), view)
     assert (size, [one.before for one in found]) == (
         locations.size,
         [one.before for one in locations.found],
@@ -139,15 +139,15 @@ def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
     question = Draw("1500", 10, [(1000, 1000)], seed=1)
     expected = both.of_shards(question, view)
     rounds = both.rounds
-    assert both.of_shards(question._replace(place=(1500.0, b"1500")), view) == expected
+    assert both.of_shards(question._replace(sort_key=(1500.0, b"1500")), view) == expected
     assert both.rounds == rounds - 1
-    assert both.of_shards(question._replace(place=(1400.0, b"1500")), view) == expected
+    assert both.of_shards(question._replace(sort_key=(1400.0, b"1500")), view) == expected
     assert both.rounds == rounds + 1
-    assert both.of_shards(question._replace(member="none", place=(1500.0, b"none")), view) is None
+    assert both.of_shards(question._replace(member="none", sort_key=(1500.0, b"none")), view) is None
     assert both.rounds == 2
     remembered = question._replace(remember=10**9)
-    first = drawn(both.of_shards(remembered._replace(place=(1500.0, b"1500")), view))
-    assert not {*first} & {*drawn(both.of_shards(remembered._replace(place=(1.0, b"1500")), view))}
+    first = drawn(both.of_shards(remembered._replace(sort_key=(1500.0, b"1500")), view))
+    assert not {*first} & {*drawn(both.of_shards(remembered._replace(sort_key=(1.0, b"1500")), view))}
 
 
 @pytest.mark.parametrize("small", [0, 16])
@@ -166,7 +166,7 @@ def test_few_shards_are_asked_where_there_are_many() -> None:
     both, view = divide(Bare, 32, levels(16_000, 20)), Bare.ranking.view.by("ordinal")
     asked = []
     for seed in range(8):
-        question = Draw("8000", 6, [(390, 390)], seed=seed, place=(400.0, b"8000"))
+        question = Draw("8000", 6, [(390, 390)], seed=seed, sort_key=(400.0, b"8000"))
         request: Any = over_shards(question._replace(reach="few"), view, both.shards)
         asked.append(len(request.calls))
         sample = both.run(request)

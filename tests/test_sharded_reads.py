@@ -16,7 +16,7 @@ from django_zrank.exceptions import FilterTooLarge
 from django_zrank.requests.pages import PageAround, PageAt, PageBetween
 from django_zrank.requests.positions import BarePosition, Locate
 from django_zrank.requests.request import Request
-from django_zrank.requests.sharded import over_shards, pages, places, runs
+from django_zrank.requests.sharded import over_shards, pages, runs, sort_keys
 from django_zrank.requests.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
 from tests.testapp.models import Competitor, Player, Ticket
@@ -151,10 +151,10 @@ def test_round_trips_are_counted() -> None:
     both.of_shards(BarePosition("7"), view)
     assert both.rounds == 2
     position = both.of_whole(BarePosition("7"), view)
-    for place, rounds in ((0.0, b"7"), 1), ((1.0, b"7"), 3):
-        assert both.of_shards(BarePosition("7", place), view) == position
+    for sort_key, rounds in ((0.0, b"7"), 1), ((1.0, b"7"), 3):
+        assert both.of_shards(BarePosition("7", sort_key), view) == position
         assert both.rounds == rounds
-        located = Locate(["7"], [place], checked=True)
+        located = Locate(["7"], [sort_key], checked=True)
         assert both.of_shards(located, view.by("dense")).found[0].before == 120
         assert both.rounds == rounds
     assert both.of_shards(BarePosition("none", (0.0, b"none")), view) is None
@@ -179,11 +179,11 @@ def test_distinct_values_are_read_in_pieces_up_to_a_number(reverse: bool) -> Non
     both = divide(Bare, 3, levels(300, 3))
     view, question = replace(Bare.ranking.view, reverse=reverse), Locate(["1", "150", "299"])
     expected = [one.before for one in both.of_whole(question, view).found]
-    with mock.patch.object(places, "_VALUES", 7):
+    with mock.patch.object(sort_keys, "_VALUES", 7):
         assert [one.before for one in both.of_shards(question, view).found] == expected
     assert both.rounds > 10
     with (
-        mock.patch.object(places, "_MOST_VALUES", 50),
+        mock.patch.object(sort_keys, "_MOST_VALUES", 50),
         pytest.raises(FilterTooLarge, match="up to 50 distinct values"),
     ):
         both.of_shards(question, view)
@@ -211,7 +211,7 @@ def test_members_leave_while_a_deep_page_is_looked_for(left: int) -> None:
 @pytest.mark.usefixtures("zrank")
 @pytest.mark.parametrize("moves", [1, 2])
 def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
-    """After the second time, what stands before the place that it has left is taken, itself included."""
+    """After the second time, what stands before the sort key that it has left is taken, itself included."""
     both, view = divide(Bare, 3, levels(30, 1)), Bare.ranking.view.by("ordinal")
     own, client = both.shards.own("7"), both.whole.client
 

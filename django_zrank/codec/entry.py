@@ -13,10 +13,10 @@ from django.utils.asyncio import async_unsafe
 from .layout import Layout
 from .order import Order
 
-__all__ = ["Entry", "LateEntry", "LateRanks", "RankByPlace", "Ranked", "decoder"]
+__all__ = ["Entry", "LateEntry", "LateRanks", "RankBySortKey", "Ranked", "decoder"]
 
-RankByPlace = Mapping[tuple[float, bytes], int | None]
-"""The rank of each place: the score of a member, and its stored form."""
+RankBySortKey = Mapping[tuple[float, bytes], int | None]
+"""Ranks by sort key: the score of a member, and its stored form."""
 
 Ranked = tuple[bytes, float, "int | LateRank | None"]
 """A stored member, its score and its rank."""
@@ -43,18 +43,18 @@ class Entry(NamedTuple):
 class LateRanks:
     """Ranks that are fetched together when the first one is used."""
 
-    def __init__(self, fetch: Callable[[], RankByPlace]) -> None:
+    def __init__(self, fetch: Callable[[], RankBySortKey]) -> None:
         self._fetch = async_unsafe(
             "An attribute can't wait for Redis in a coroutine: draw with arecommend(), which fetches ranks, or read "
             "them in a thread."
         )(fetch)
-        self._found: RankByPlace | None = None
+        self._found: RankBySortKey | None = None
         self._lock = Lock()
 
-    def __getitem__(self, place: tuple[float, bytes]) -> LateRank:
-        return LateRank(self, place)
+    def __getitem__(self, sort_key: tuple[float, bytes]) -> LateRank:
+        return LateRank(self, sort_key)
 
-    def fetched(self) -> RankByPlace:
+    def fetched(self) -> RankBySortKey:
         with self._lock:
             if self._found is None:
                 self._found = self._fetch()
@@ -67,13 +67,13 @@ class LateRank:
     comparisons, ``hash()``, ``%``. Compares, hashes and prints as the number, but isn't an ``int``: C code would read
     its value without fetching it."""
 
-    __slots__ = ("_place", "_ranks")
+    __slots__ = ("_ranks", "_sort_key")
 
-    def __init__(self, ranks: LateRanks, place: tuple[float, bytes]) -> None:
-        self._ranks, self._place = ranks, place
+    def __init__(self, ranks: LateRanks, sort_key: tuple[float, bytes]) -> None:
+        self._ranks, self._sort_key = ranks, sort_key
 
     def fetch(self) -> int | None:
-        return self._ranks.fetched()[self._place]
+        return self._ranks.fetched()[self._sort_key]
 
     def __eq__(self, other: object) -> bool:
         return bool(self.fetch() == _fetched(other))

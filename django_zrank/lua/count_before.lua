@@ -1,5 +1,5 @@
--- uses: built, places, positions
--- Count what is before places in a shard. The members at most of the places belong to other shards.
+-- uses: built, sort_keys, positions
+-- Count what is before sort keys in a shard. Most of them are of members of other shards.
 --
 -- KEYS  ranking  sorted set that is counted
 --       live     sorted set of the whole shard
@@ -24,7 +24,7 @@ local reply, here = {redis.call('ZCARD', ranking), 0}, 0
 for i = FIRST, #ARGV, 2 do
   local score, stored, own = ARGV[i], ARGV[i + 1]
   if method == 'ordinal' then
-    reply[#reply + 1], own = count_to_place(ranking, score, stored, order.reverse)
+    reply[#reply + 1], own = position_of(ranking, score, stored, order.reverse)
   else
     own = stands_at(ranking, stored, score) and 1 or 0
   end

@@ -1,10 +1,10 @@
--- uses: built, cards, places, clock, tests
+-- uses: built, cards, sort_keys, clock, tests
 -- Count the members of a band in a shard on either side of a member, and deal some of them at random. The client puts
 -- together what the shards deal.
 --
--- A side ends among the members with the score of the asking one. Finding that place takes a search, so the side is dealt
--- with all of these, and the client passes over those of the other side. The place is searched for only if they are more
--- than a quarter of the side.
+-- A side ends among the members with the score of the asking one. Finding that position takes a search, so the side is
+-- dealt with all of these, and the client passes over those of the other side. The position is searched for only if they
+-- are more than a quarter of the side.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole shard

@@ -11,13 +11,13 @@
 --       method   'ordinal', 'competition' or 'dense'
 --       count    members of the page
 --       most     the most members to read
---       from     start of the page: 'position', 'member', 'score' or 'place'
+--       from     start of the page: 'position', 'member', 'score' or 'sort key'
 --       …        then for a position: the number of members before the first one
 --                for a member: its primary key; the page has it in the middle, or reaches to an end of the ranking
 --                for scores: best and worst, each a score and its exact bytes, '' for no bound; and the number of members
 --                in between to leave out
---                for the place of a member of any shard: score, stored member, and the number of members to read before it;
---                'count' are read from there on
+--                for the sort key of a member of any shard: score, stored member, and the number of members to read
+--                before it; 'count' are read from there on
 -- Returns {'page', size of ranking, position of the first, number of members to the end or the worst score, rank of the
 --         first less 1, {stored member, score of each}}; {'not ranked'} if the member is not in the ranking; the errors
 --         of lib/built.lua.
@@ -43,11 +43,11 @@ elseif from == 'member' then
     return {'not ranked'}
   end
   first = math.max(0, math.min(position - math.floor(count / 2), size - count))
-elseif from == 'place' then
+elseif from == 'sort key' then
   local score, stored, back = unpack(ARGV, FIRST, FIRST + 2)
-  local place = count_to_place(ranking, score, stored, order.reverse)
-  first = math.max(0, place - back)
-  count = count + place - first
+  local position = position_of(ranking, score, stored, order.reverse)
+  first = math.max(0, position - back)
+  count = count + position - first
 else
   local best, best_bytes, worst, worst_bytes, offset = unpack(ARGV, FIRST, FIRST + 4)
   if best ~= '' then

@@ -42,12 +42,12 @@ class Locate(NamedTuple):
 
     members: Sequence[str]
 
-    places: Sequence[tuple[float, bytes]] = ()
-    """The place at which each was found: its score and stored form. Saves a round trip over shards, which count the
-    members before these places; otherwise the members are looked up anyway."""
+    sort_keys: Sequence[tuple[float, bytes]] = ()
+    """The sort key with which each was found: its score and stored form. Saves a round trip over shards, which count
+    the members before these sort keys; otherwise the members are looked up anyway."""
 
     checked: bool = False
-    """True to look the members up unless all of them are still at these places."""
+    """True to look the members up unless all of them are still have these sort keys."""
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _PART // 4 if view.searches_ties else _PART
@@ -65,8 +65,8 @@ class BarePosition(NamedTuple):
 
     member: str
 
-    place: tuple[float, bytes] | None = None
-    """Its place, if the caller knows it (see ``Locate``)."""
+    sort_key: tuple[float, bytes] | None = None
+    """Its sort key, if the caller knows it (see ``Locate``)."""
 
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"

@@ -70,7 +70,7 @@ class Draw(NamedTuple):
     reach: str = "all"
     """The shards that are asked: "all", or "few" if there are many. Without shards it changes nothing."""
 
-    place: tuple[float, bytes] | None = None
+    sort_key: tuple[float, bytes] | None = None
     """The score of the member and its stored form, if the caller knows them. Saves a round trip over shards."""
 
     def numbers(self) -> Callable[[int], bytes]:

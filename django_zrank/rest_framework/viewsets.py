@@ -165,15 +165,15 @@ class LeaderboardViewSet(IndexViewSet):
         return self.get_paginated_response(self.get_results(page))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The place of one member: rank and score. With a filter, the rank among those that pass it."""
+        """One member: rank and score. With a filter, the rank among those that pass it."""
         _, conditions = self.get_query().read(request.query_params)
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
         entry = narrow(self.get_ranking(), conditions).entry(member)
         return self._get_location(entry, {entry.pk: member})
 
-    @action(detail=False, name="My place")
+    @action(detail=False, name="My rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """My own place: rank and score. With a filter, my rank among those that pass it."""
+        """My own rank and score. With a filter, my rank among those that pass it."""
         _, conditions = self.get_query().read(request.query_params)
         member = self.get_own_member()
         return self._get_location(narrow(self.get_ranking(), conditions).entry(member))

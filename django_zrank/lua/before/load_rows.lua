@@ -20,7 +20,7 @@ do
   end
   if redis.call('EXISTS', unpack(hashes)) > 0 then
     local groups = {cmsgpack.unpack(ARGV[ROWS])}
-    local members, scores, at, places = {}, {}, {}, {}
+    local members, scores, at, slots = {}, {}, {}, {}
     for group = 2, #groups, 3 do
       local rows = {cmsgpack.unpack(groups[group])}
       groups[group] = rows
@@ -28,13 +28,13 @@ do
         -- A score that tie bytes make exact lies beyond what a change may lead to. No other member has tie bytes.
         if string.byte(rows[i + 1]) ~= 0 then
           local count = #members + 1
-          members[count], scores[count], at[count], places[count] = rows[i + 1], rows[i], count, {rows, i}
+          members[count], scores[count], at[count], slots[count] = rows[i + 1], rows[i], count, {rows, i}
         end
       end
     end
     if apply_pending(hashes, rule, members, scores, at) > 0 then
-      for count, place in ipairs(places) do
-        place[1][place[2]] = scores[count]
+      for count, slot in ipairs(slots) do
+        slot[1][slot[2]] = scores[count]
       end
       for group = 2, #groups, 3 do
         groups[group] = pack_all(groups[group])

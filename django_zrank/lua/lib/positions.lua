@@ -1,4 +1,4 @@
--- uses: keys, ties, places
+-- uses: keys, ties, sort_keys
 -- Positions in a ranking, a sorted set of stored members: tie bytes, then a primary key as text.
 
 -- The stored form of a member, and its score; nothing if it is not ranked.
@@ -27,9 +27,9 @@ local function count_lower(ranking, score, bytes, past)
   return search(ranking, low, redis.call('ZCOUNT', ranking, '-inf', score), bytes, past)
 end
 
--- The number of members before the place of a stored member that may belong to another shard, the best or the lowest first;
--- and 1 if it is here with that score, else 0.
-local function count_to_place(ranking, score, stored, reverse)
+-- The number of members before a sort key, which may be that of a member of another shard, the best or the lowest first;
+-- and 1 if the member is here with that score, else 0.
+local function position_of(ranking, score, stored, reverse)
   if stands_at(ranking, stored, score) then
     return redis.call(reverse and 'ZREVRANK' or 'ZRANK', ranking, stored), 1
   end

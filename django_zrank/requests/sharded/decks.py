@@ -22,7 +22,7 @@ from math import sqrt
 from random import Random
 from typing import Any, Final
 
-from .places import Place
+from .sort_keys import SortKey
 
 __all__ = ["Deck", "Walk"]
 
@@ -60,7 +60,7 @@ class Deck:
 
         self.is_known = False
         self.is_whole = False
-        self.cards: list[Place | None] = []
+        self.cards: list[SortKey | None] = []
         """Cards dealt but not taken yet, the next one last; None for one that fails the tests."""
 
     def lacks(self, wanted: int) -> int:
@@ -85,7 +85,7 @@ class Deck:
         taken = self.dealt - len(self.cards)
         self.dealt += count
         found = [
-            None if stored is None else Place(float(score), stored)
+            None if stored is None else SortKey(float(score), stored)
             for stored, score in zip(flat[::2], flat[1::2], strict=True)
         ]
         self.is_whole = bool(is_whole)
@@ -106,7 +106,7 @@ class Walk:
         wanted: int,
         shards: int,
         rng: Random,
-        is_offered: Callable[[Place, int], bool],
+        is_offered: Callable[[SortKey, int], bool],
         *,
         reverse: bool,
         patience: Callable[[int], int],
@@ -117,7 +117,7 @@ class Walk:
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
-        self.chosen: list[list[Place]] = [[] for _ in self.goals]
+        self.chosen: list[list[SortKey]] = [[] for _ in self.goals]
         self.inside: dict[int, int] = {}
         """The number of members in the band, by the number of the shard, for those asked."""
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ..pages import Page, PageAround, PageAt, PageBetween
 from ..request import Request
 from ..view import View
-from .places import Place, count_places, count_values
-from .positions import find_places
-from .runs import NEAR, Around, merged, places_of, read_around, read_at, share
+from .positions import find_sort_keys
+from .runs import NEAR, Around, merged, read_around, read_at, share, sort_keys_of
 from .shards import Shards
+from .sort_keys import SortKey, count_before, count_values
 
 __all__ = ["page_around", "page_at", "page_between"]
 
@@ -21,7 +21,7 @@ def page_at(question: PageAt, view: View, shards: Shards) -> Request[Page]:
     """A page by its position. One round trip near the top, 3 to 5 anywhere else."""
     first, limit = question
 
-    def page(read: tuple[int, list[Place]]) -> Page | Request[Page]:
+    def page(read: tuple[int, list[SortKey]]) -> Page | Request[Page]:
         size, members = read
         return _numbered(Page(size, first, max(0, size - first), first, []), members, view, shards)
 
@@ -37,7 +37,7 @@ def page_between(question: PageBetween, view: View, shards: Shards) -> Request[P
     best, worst, limit, offset = question
     is_near = offset + limit <= NEAR * len(shards.keys)
 
-    def page(read: tuple[Page, list[Place]]) -> Page | Request[Page]:
+    def page(read: tuple[Page, list[SortKey]]) -> Page | Request[Page]:
         summed, members = read
         first, following = summed.first + offset, max(0, summed.following - offset)
         found = Page(summed.size, first, following, first, [])
@@ -68,12 +68,12 @@ def page_around(
         first = max(0, min(position - limit // 2, size - limit))
         return position - first, min(size, first + limit) - position
 
-    def read(places: dict[str, Place]) -> Request[Page | None] | None:
-        if member not in places:
+    def read(sort_keys: dict[str, SortKey]) -> Request[Page | None] | None:
+        if member not in sort_keys:
             return None
-        me = places[member]
+        me = sort_keys[member]
 
-        def page(read: tuple[Around, list[Place]]) -> Request[Page | None] | Page | None:
+        def page(read: tuple[Around, list[SortKey]]) -> Request[Page | None] | Page | None:
             around, members = read
             if again and limit and me not in members:
                 return page_around(question, view, shards, again=False)
@@ -82,17 +82,17 @@ def page_around(
 
         return read_around(me, spans, share(limit, shards), view, shards).then(page)
 
-    return find_places([member], view, shards).then(read)
+    return find_sort_keys([member], view, shards).then(read)
 
 
 def _top(
     ask: Callable[[int], Top], count: int, view: View, shards: Shards, want: int | None = None
-) -> Request[tuple[Page, list[Place]]]:
+) -> Request[tuple[Page, list[SortKey]]]:
     """Return the first ``count`` members of the pages of all shards, and the sums of the pages' numbers."""
     want = share(count, shards) if want is None else want
 
-    def join(pages: list[Page]) -> tuple[Page, list[Place]] | Request[tuple[Page, list[Place]]]:
-        runs = [(places_of(page), len(page.members) >= page.following) for page in pages]
+    def join(pages: list[Page]) -> tuple[Page, list[SortKey]] | Request[tuple[Page, list[SortKey]]]:
+        runs = [(sort_keys_of(page), len(page.members) >= page.following) for page in pages]
         found = merged(runs, count, view.reverse)
         if found is None:
             return _top(ask, count, view, shards, min(count, 4 * want))
@@ -102,11 +102,11 @@ def _top(
     return shards.each(lambda keys: ask(want).request(view.by("ordinal"), keys)).then(join)
 
 
-def _numbered(page: Page, members: list[Place], view: View, shards: Shards) -> Page | Request[Page]:
+def _numbered(page: Page, members: list[SortKey], view: View, shards: Shards) -> Page | Request[Page]:
     """Return a page with its members. Counting what ranks before the first takes a round trip, but for ordinals."""
     page = page._replace(members=[(stored, score) for score, stored in members])
     if view.method == "ordinal" or not members:
         return page
-    return count_places(members[:1], view, shards).then(
+    return count_before(members[:1], view, shards).then(
         lambda counted: page._replace(before=counted.before[0])
     )

@@ -1,4 +1,4 @@
-"""Runs of members: each shard returns its members next to a place, and these are merged as far as all runs reach."""
+"""Runs of members: each shard returns those next to a sort key, and these are merged as far as all runs reach."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from ...keys import Keys
 from ..pages import Page, PageAt, parse_page
 from ..request import Request, merge
 from ..view import View
-from .places import Place
 from .shards import Shards
+from .sort_keys import SortKey
 
-__all__ = ["NEAR", "Around", "merged", "places_of", "read_around", "read_at", "share"]
+__all__ = ["NEAR", "Around", "merged", "read_around", "read_at", "share", "sort_keys_of"]
 
 NEAR: Final = 64
-"""The most members of a shard that are read to reach those wanted; for more, a nearer place is found first."""
+"""The most members of a shard that are read to reach those wanted; for more, a nearer one is found first."""
 
 Spans = Callable[[int, int], tuple[int, int]]
-"""A function from the size of the ranking and the number of members before a place to the numbers of members to take
-before the place, and from there on."""
+"""A function from the size of the ranking and the number of members before a sort key to the numbers of members to
+take before it, and from there on."""
 
 
 class Around(NamedTuple):
-    """Members of all shards around a place."""
+    """Members of all shards around a sort key."""
 
     size: int
     """Members in the ranking."""
 
     positions: list[int]
-    """For each shard, the number of its members before the place."""
+    """For each shard, the number of its members before the sort key."""
 
-    backs: list[tuple[list[Place], bool]]
-    """For each shard, members before the place, the nearest first, and true if these are all."""
+    backs: list[tuple[list[SortKey], bool]]
+    """For each shard, members before the sort key, the nearest first, and true if these are all."""
 
-    aheads: list[tuple[list[Place], bool]]
+    aheads: list[tuple[list[SortKey], bool]]
     """For each shard, members from there on, and true if these are all."""
 
     reverse: bool
 
     @property
     def position(self) -> int:
-        """The number of members before the place."""
+        """The number of members before the sort key."""
         return sum(self.positions)
 
-    def take(self, back: int, ahead: int) -> list[Place] | None:
+    def take(self, back: int, ahead: int) -> list[SortKey] | None:
         """Return members of all shards, best first; None if a shard may have more in this range than it returned."""
         before = merged(self.backs, back, not self.reverse)
         after = merged(self.aheads, ahead, self.reverse)
@@ -60,7 +60,7 @@ def share(count: int, shards: Shards) -> int:
     return min(count, ceil(mean + 3 * sqrt(mean) + 3))
 
 
-def merged(runs: Sequence[tuple[list[Place], bool]], count: int, descending: bool) -> list[Place] | None:
+def merged(runs: Sequence[tuple[list[SortKey], bool]], count: int, descending: bool) -> list[SortKey] | None:
     """Merge runs into their first ``count`` members; None if an incomplete run may have more of these."""
     if not count:
         return []
@@ -74,39 +74,39 @@ def merged(runs: Sequence[tuple[list[Place], bool]], count: int, descending: boo
     return found if (found[-1] >= max(known) if descending else found[-1] <= min(known)) else None
 
 
-def places_of(page: Page) -> list[Place]:
-    return [Place(score, stored) for stored, score in page.members]
+def sort_keys_of(page: Page) -> list[SortKey]:
+    return [SortKey(score, stored) for stored, score in page.members]
 
 
 def read_around(
-    place: Place, spans: Spans, want: int, view: View, shards: Shards
-) -> Request[tuple[Around, list[Place]]]:
-    """Read members around a place. ``want``: the number first asked of each shard on either side."""
+    sort_key: SortKey, spans: Spans, want: int, view: View, shards: Shards
+) -> Request[tuple[Around, list[SortKey]]]:
+    """Read members around a sort key. ``want``: the number first asked of each shard on either side."""
 
-    def take(around: Around) -> tuple[Around, list[Place]] | Request[tuple[Around, list[Place]]]:
+    def take(around: Around) -> tuple[Around, list[SortKey]] | Request[tuple[Around, list[SortKey]]]:
         back, ahead = spans(around.size, around.position)
         found = around.take(back, ahead)
         if found is not None:
             return around, found
         most = max(back, ahead)
-        return read_around(place, spans, min(most, max(4 * want, share(most, shards))), view, shards)
+        return read_around(sort_key, spans, min(most, max(4 * want, share(most, shards))), view, shards)
 
-    return _around(place, want, view, shards).then(take)
+    return _around(sort_key, want, view, shards).then(take)
 
 
-def _around(place: Place, want: int, view: View, shards: Shards) -> Request[Around]:
+def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request[Around]:
     by_position = view.by("ordinal")
 
     def ask(keys: Keys) -> Request[Page]:
-        start = ("place", repr(place.score), place.stored, want)
+        start = ("sort key", repr(sort_key.score), sort_key.stored, want)
         arguments = (keys.generation, *by_position.order, want, 2 * want, *start)
         return view.read(keys, scripts.READ_PAGE, arguments, parse_page)  # type: ignore[arg-type]
 
     def split(pages: list[Page]) -> Around:
         positions, backs, aheads = [], [], []
         for page in pages:
-            members = places_of(page)
-            at = sum(one > place if view.reverse else one < place for one in members)
+            members = sort_keys_of(page)
+            at = sum(one > sort_key if view.reverse else one < sort_key for one in members)
             positions.append(page.first + at)
             backs.append((members[:at][::-1], page.first == 0))
             aheads.append((members[at:], page.first + len(members) == page.size))
@@ -115,7 +115,7 @@ def _around(place: Place, want: int, view: View, shards: Shards) -> Request[Arou
     return shards.each(ask).then(split)
 
 
-def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple[int, list[Place]]]:
+def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple[int, list[SortKey]]]:
     """Read the size of the ranking, and the members from a position on, however deep.
 
     Each shard returns the member at the page's share of its positions; the median of these is a pivot near the page.
@@ -123,14 +123,14 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
     """
     plain = view.by("ordinal")
 
-    def begin() -> Request[tuple[int, list[Place]]]:
+    def begin() -> Request[tuple[int, list[SortKey]]]:
         return shards.each(lambda keys: PageAt(0, 0).request(plain, keys)).then(look_everywhere)
 
-    def look_everywhere(pages: list[Page]) -> tuple[int, list[Place]] | Request[tuple[int, list[Place]]]:
+    def look_everywhere(pages: list[Page]) -> tuple[int, list[SortKey]] | Request[tuple[int, list[SortKey]]]:
         sizes = [page.size for page in pages]
         return look([0] * len(sizes), sizes) if first < sum(sizes) else (sum(sizes), [])
 
-    def look(low: list[int], high: list[int]) -> Request[tuple[int, list[Place]]]:
+    def look(low: list[int], high: list[int]) -> Request[tuple[int, list[SortKey]]]:
         """From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums."""
         start, end = sum(low), sum(high)
         spread = [(i, a, b) for i, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
@@ -139,21 +139,23 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
             for i, a, b in spread
         ]
 
-        def choose(pages: list[Page]) -> Request[tuple[int, list[Place]]]:
+        def choose(pages: list[Page]) -> Request[tuple[int, list[SortKey]]]:
             weights = {
-                place: b - a
+                sort_key: b - a
                 for (_, a, b), page in zip(spread, pages, strict=True)
-                for place in places_of(page)
+                for sort_key in sort_keys_of(page)
             }
             if not weights:
                 return begin()
             ordered = sorted(weights, reverse=view.reverse)
             half = sum(weights.values()) / 2
-            sums = accumulate(weights[place] for place in ordered)
-            return measure(next(place for place, so_far in zip(ordered, sums, strict=True) if so_far >= half))
+            sums = accumulate(weights[sort_key] for sort_key in ordered)
+            return measure(
+                next(sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half)
+            )
 
-        def measure(pivot: Place) -> Request[tuple[int, list[Place]]]:
-            def go_on(around: Around) -> tuple[int, list[Place]] | Request[tuple[int, list[Place]]]:
+        def measure(pivot: SortKey) -> Request[tuple[int, list[SortKey]]]:
+            def go_on(around: Around) -> tuple[int, list[SortKey]] | Request[tuple[int, list[SortKey]]]:
                 away = first - around.position
                 if abs(away) > 8 * limit + NEAR * len(shards.keys):
                     return look(around.positions, high) if away > 0 else look(low, around.positions)
@@ -171,7 +173,7 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
         end = min(size, first + limit)
         return max(0, position - first), max(0, end - position)
 
-    def finish(read: tuple[Around, list[Place]]) -> tuple[int, list[Place]]:
+    def finish(read: tuple[Around, list[SortKey]]) -> tuple[int, list[SortKey]]:
         around, found = read
         skipped = max(0, first - around.position)
         return around.size, found[skipped : skipped + limit]

@@ -15,10 +15,10 @@ from ..samples import Sample
 from ..sampling import Draw
 from ..view import ALL, View
 from .decks import Walk
-from .places import Counted, Place, count_places
-from .positions import find_places
+from .positions import find_sort_keys
 from .runs import NEAR, Around, read_around, read_at, share
 from .shards import Shards
+from .sort_keys import Counted, SortKey, count_before
 
 __all__ = ["draw"]
 
@@ -38,17 +38,17 @@ Answer = Sample | Request[Sample | None] | None
 def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
     """Draw random distinct members near a member.
 
-    Two round trips: the member's own shard returns its place, then all or some shards deal. One if the caller knows the
-    place and the member is still there. One more for a band of ranks; rarely more for a band of scores.
+    Two round trips: the member's own shard returns its sort key, then all or some shards deal. One if the caller
+    knows the sort key, and that is still the member's. One more for a band of ranks; rarely more for a band of scores.
 
-    ``again``: begin again if the member has another place by the time of the deal.
+    ``again``: begin again if the member has another sort key by the time of the deal.
     """
     drawing = _Drawing(question, view, shards, again=again)
-    if question.place:
-        drawn: Request[Any] = drawing.near(Place(*question.place))  # type: ignore[assignment]
+    if question.sort_key:
+        drawn: Request[Any] = drawing.near(SortKey(*question.sort_key))  # type: ignore[assignment]
     else:
-        found = find_places([question.member], replace(view, scope=ALL), shards)
-        drawn = found.then(lambda places: drawing.near(places.get(question.member)))
+        found = find_sort_keys([question.member], replace(view, scope=ALL), shards)
+        drawn = found.then(lambda sort_keys: drawing.near(sort_keys.get(question.member)))
     if not question.remember:
         return drawn
     shown = _remember(question, shards, ()).then(drawing.note_shown)
@@ -75,7 +75,7 @@ class _Band(NamedTuple):
 class _Drawing:
     """A draw that is under way."""
 
-    me: Place
+    me: SortKey
 
     def __init__(self, question: Draw, view: View, shards: Shards, *, again: bool) -> None:
         self.question, self.view, self.shards = question, view, shards
@@ -84,7 +84,7 @@ class _Drawing:
         self.tests = view.ranking is None and question.measure != "ranks"
         self._again = again
         self._shown: dict[bytes, int] = {}
-        self._passed_over: list[tuple[int, Place]] = []
+        self._passed_over: list[tuple[int, SortKey]] = []
         self._dealt: set[bytes] = set()
         """Members offered or passed over: one that moves between two round trips may be dealt twice."""
 
@@ -96,8 +96,8 @@ class _Drawing:
         """Note members that were shown before, in order."""
         self._shown = {who: at for at, who in enumerate(shown)}
 
-    def near(self, me: Place | None) -> Request[Sample | None] | None:
-        """Draw around ``me``, the place of the member; None if it is not ranked."""
+    def near(self, me: SortKey | None) -> Request[Sample | None] | None:
+        """Draw around ``me``, the sort key of the member; None if it is not ranked."""
         if me is None:
             return None
         self.me = me
@@ -115,7 +115,7 @@ class _Drawing:
             _Band(at, (f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b""))
         )
 
-    def _is_offered(self, card: Place, side: int) -> bool:
+    def _is_offered(self, card: SortKey, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
         if (card > self.me) != bool(side) or who in self._dealt or self._to_key(who) in self._excluded:
             return False
@@ -153,18 +153,18 @@ class _Drawing:
         if walk.gave_up:
             self.tests = False
             return self._deal(band)
-        drawn = [place for side in walk.chosen for place in side]
+        drawn = [sort_key for side in walk.chosen for sort_key in side]
         if len(drawn) < self.question.wanted and band.at + 1 < len(self.question.bands):
             return self.of_band(band.at + 1)
-        again = [place for _, place in sorted(self._passed_over)]
+        again = [sort_key for _, sort_key in sorted(self._passed_over)]
         drawn += again[: self.question.wanted - len(drawn)]
         sample = Sample(None, 0, band.at, walk.candidates, [], None, walk.is_estimate)
         return self._finish(sample, drawn)
 
     def _hear(self, band: _Band, walk: Walk, picks: list[list[int]], moved: list[bool]) -> Answer:
         if any(moved):
-            question = self.question._replace(place=None)
-            return draw(question, self.view, self.shards, again=bool(self.question.place))
+            question = self.question._replace(sort_key=None)
+            return draw(question, self.view, self.shards, again=bool(self.question.sort_key))
         return self._take(band, walk, picks)
 
     def _ask(self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]) -> Request[list[bool]]:
@@ -199,15 +199,15 @@ class _Drawing:
             return Request((Call(scripts.DEAL_SHARD, where, arguments),), lambda replies: parse(replies[0]))
         return view.read(keys, scripts.DEAL_SHARD, arguments, parse)
 
-    def _finish(self, sample: Sample, drawn: list[Place]) -> Answer:
+    def _finish(self, sample: Sample, drawn: list[SortKey]) -> Answer:
         """Remember the members drawn, and return them. Positions only order these members: ranks, which aren't always
         used, cost more to count than the draw."""
-        order = {place: at for at, place in enumerate(sorted([self.me, *drawn]))}
-        cards = [(order[place], place.stored, place.score) for place in drawn]
+        order = {sort_key: at for at, sort_key in enumerate(sorted([self.me, *drawn]))}
+        cards = [(order[sort_key], sort_key.stored, sort_key.score) for sort_key in drawn]
         sample = sample._replace(position=order[self.me], drawn=cards)
         if not (self.question.remember and drawn):
             return sample
-        members = [self.view.layout.split(place.stored)[1] for place in drawn]
+        members = [self.view.layout.split(sort_key.stored)[1] for sort_key in drawn]
         return _remember(self.question, self.shards, members).then(lambda shown: sample)
 
     def _exact_ends(self, below: int, above: int) -> tuple[str, bytes, str, bytes]:
@@ -230,7 +230,7 @@ class _Drawing:
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
 
-        def ends(found: list[Place]) -> tuple[str, bytes, str, bytes]:
+        def ends(found: list[SortKey]) -> tuple[str, bytes, str, bytes]:
             first, last = (found[0], found[-1]) if found else (self.me, self.me)
             low, high = (last, first) if view.reverse else (first, last)
             return repr(low.score), low.stored, repr(high.score), high.stored + NUL
@@ -238,7 +238,7 @@ class _Drawing:
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
 
-        def near(read: tuple[Around, list[Place]]) -> tuple[str, bytes, str, bytes]:
+        def near(read: tuple[Around, list[SortKey]]) -> tuple[str, bytes, str, bytes]:
             around, found = read
             last = min(back, around.position) + ahead + (self.me in found)
             return ends(found[:last])
@@ -250,10 +250,10 @@ class _Drawing:
                 return ends([])
             reads = [read_at(at, 1, view, self.shards) for at in (first, last)]
             return merge(reads, spread=True).then(
-                lambda both: ends([place for _, found in both for place in found])
+                lambda both: ends([sort_key for _, found in both for sort_key in found])
             )
 
         most = max(back, ahead) + 1
         if most <= NEAR * len(self.shards.keys):
             return read_around(self.me, spans, share(most, self.shards), view, self.shards).then(near)
-        return count_places([self.me], view, self.shards).then(far)
+        return count_before([self.me], view, self.shards).then(far)

@@ -1,4 +1,4 @@
-"""Places in the order of all shards' members, and counts of what is before them."""
+"""Sort keys, which order the members of all shards, and counts of what is before them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..request import Request, in_turn, merge
 from ..view import View
 from .shards import Shards
 
-__all__ = ["Counted", "Place", "count_places", "count_values"]
+__all__ = ["Counted", "SortKey", "count_before", "count_values"]
 
 _PART: Final = 100
-"""Places per round trip; a quarter of them if each takes a search among ties."""
+"""Sort keys per round trip; a quarter of them if each takes a search among ties."""
 
 _VALUES: Final = 1000
 """Distinct values that a shard returns in one round trip."""
@@ -25,40 +25,40 @@ _MOST_VALUES: Final = 100_000
 """The most distinct values read for dense ranks. Shards share values, so counts can't be added up."""
 
 
-class Place(NamedTuple):
-    """The place of a member in the order of all shards' members."""
+class SortKey(NamedTuple):
+    """The sort key of a member: orders the members of all shards."""
 
     score: float
     stored: bytes
 
 
 class Counted(NamedTuple):
-    """Counts of what is before some places."""
+    """Counts of what is before some sort keys."""
 
     size: int
     """Members in the ranking."""
 
     here: int
-    """The number of places that a member is at."""
+    """The number of sort keys that are a member's."""
 
     before: list[int]
-    """For each place, the number of members or values that rank better."""
+    """For each sort key, the number of members or values that rank better."""
 
 
-def count_places(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    """Count what is before places. One round trip for 25 of them, or 100 if no ties are searched."""
+def count_before(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[Counted]:
+    """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
     size = _PART // 4 if view.method == "ordinal" or view.searches_ties else _PART
-    parts = [places[at : at + size] for at in range(0, len(places) or 1, size)]
+    parts = [sort_keys[at : at + size] for at in range(0, len(sort_keys) or 1, size)]
     counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)
-    if view.method != "dense" or not places:
+    if view.method != "dense" or not sort_keys:
         return counting
-    ties = [(place.score, view.layout.split(place.stored)[0]) for place in places]
+    ties = [(sort_key.score, view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
     both: list[Request[Any]] = [counting, count_values(ties, view, shards)]
     return merge(both, spread=True).then(lambda found: found[0]._replace(before=found[1]))
 
 
-def _count(places: Sequence[Place], view: View, shards: Shards) -> Request[Counted]:
-    words = [word for place in places for word in (repr(place.score), place.stored)]
+def _count(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[Counted]:
+    words = [word for sort_key in sort_keys for word in (repr(sort_key.score), sort_key.stored)]
 
     def ask(keys: Keys) -> Request[list[int]]:
         return view.read(keys, scripts.COUNT_BEFORE, (keys.generation, *view.order, *words), list)

@@ -1,4 +1,4 @@
--- Places in the order of all members: a score, and the bytes that order members with equal scores.
+-- Sort keys, which order members: a score, and the stored member, whose bytes order those with equal scores.
 
 -- True if one text sorts before another by its bytes: Lua's own comparison depends on the server's locale. Compares six
 -- bytes at a time, which a double holds exactly.
