@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.utils.module_loading import import_string
+from django_redis.cache import RedisCache
 
 from .conf import Settings, get_settings, raw_settings
 from .declaration import check_declaration
@@ -82,8 +83,6 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if config is None:
         hint = "Add it with BACKEND 'django_redis.cache.RedisCache', or name another in ZRANK['REDIS_ALIAS']."
         return [Error(f"CACHES has no alias {alias!r}.", hint=hint, id="zrank.E004")]
-    from django_redis.cache import RedisCache
-
     try:
         backend = import_string(config.get("BACKEND", ""))
     except ImportError:

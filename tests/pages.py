@@ -7,7 +7,7 @@ them from top to bottom, as a reader does who copies one after the other. Conven
 - A block whose first line is ``# settings.py`` consists of settings: the system checks must accept them.
 - One whose first line names another file is a whole module. ``players/zrank.py`` is the project's own. Tests
   (``TESTS``) are run by ``tests/test_projects.py``, by the runners that they are written for.
-- A block that imports a package of ``OTHERS`` is compiled only.
+- A block of Celery's is run where Celery is installed, and its tasks are called; elsewhere it is compiled.
 - Any other block may use what blocks before it have defined, and the names that a page takes for granted (``GRANTED``).
 """
 
@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +25,6 @@ __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
-
-OTHERS: Final = {"celery"}
-"""Packages that some readers have, and this suite hasn't. Blocks that import them are compiled, not run."""
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
 
@@ -105,10 +103,12 @@ def run(block: Block, names: dict[str, Any]) -> None:
         check_settings(code)
     elif block.file == "players/zrank.py":
         names |= vars(import_module("players.zrank"))  # the project has it
-    elif block.imports & OTHERS:
-        pass  # it compiles
-    else:
+    elif "celery" not in block.imports:
         exec(code, names)
+    elif find_spec("celery"):
+        exec(code, names)
+        for task in re.findall(r"@shared_task.*\ndef (\w+)", block.text):
+            names[task]()
 
 
 def check_settings(code: Any) -> None:

@@ -430,7 +430,7 @@ def test_a_position_is_a_whole_number(players: list[Player], position: Any) -> N
 
 
 def test_an_argument_that_redis_py_refuses_is_no_outage(players: list[Player]) -> None:
-    with pytest.raises(TypeError, match="Index 'asked': .* must be str, int"):
+    with pytest.raises(TypeError, match=r"Index 'asked': .* must be str, int"):
         PlayerIndex.ranking.store.run(lambda keys: Request((Call("GET", (keys.meta,), (True,)),), list))
 
 
