@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -164,6 +165,25 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
                 texts[f"{path.name}: {line}"] = line.removeprefix("-- ")
     assert len(texts) > 900
     assert {place: text for place, text in texts.items() if QUESTION.match(text.lstrip())} == {}
+
+
+NAMESAKES = {
+    "Command": "Django's name of a management command",
+    "Meta": "Django's name of a model's options",
+    "Kind": "a kind of values; of jobs, within their model as Django names choices",
+    "Ranking": "members, best first; the admin's proxy model gives permissions and pages their names",
+}
+"""Names of several classes, with the reason."""
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    classes = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in classes.items() if count > 1} == {*NAMESAKES}
 
 
 def test_every_room_is_on_the_map() -> None:

@@ -22,7 +22,7 @@ from ..sync.jobs import LEASE, jobs_of, request_job
 from ..sync.report import examine_capture
 from .histograms import draw_histogram
 from .states import read_servers, read_state, read_states
-from .trying import Draw, TryForm
+from .trying import Trial, TryForm
 
 __all__ = ["RankingAdmin"]
 
@@ -156,14 +156,14 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "may_request": self.has_rebuild_permission(request),
         }
 
-    def _rows(self, request: HttpRequest, index: RankIndex, draw: Draw) -> list[tuple[Any, Any, str]]:
+    def _rows(self, request: HttpRequest, index: RankIndex, trial: Trial) -> list[tuple[Any, Any, str]]:
         """Each member drawn, with its row and the row's page if the user may view rows of the model."""
         model_admin = self.admin_site._registry.get(index.model)
         if model_admin is None or not model_admin.has_view_permission(request):
-            return [(entry, None, "") for entry in draw.drawn]
-        rows = {row.pk: row for row in draw.drawn.objects()}
+            return [(entry, None, "") for entry in trial.drawn]
+        rows = {row.pk: row for row in trial.drawn.objects()}
         name = f"{self.admin_site.name}:{index.model._meta.app_label}_{index.model._meta.model_name}_change"
-        return [(entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)])) for entry in draw.drawn]
+        return [(entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)])) for entry in trial.drawn]
 
     def _render(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
         request.current_app = self.admin_site.name

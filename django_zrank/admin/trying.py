@@ -14,14 +14,14 @@ from ..index import RankIndex
 from ..recommendations import sides
 from .histograms import Histogram, draw_histogram
 
-__all__ = ["Draw", "TryForm"]
+__all__ = ["Trial", "TryForm"]
 
 _MOST: Final = 50
 _CHOICES: Final = 100
 
 
 @dataclass(frozen=True)
-class Draw:
+class Trial:
     """A draw, and the histograms that show it."""
 
     me: Entry
@@ -82,7 +82,7 @@ class TryForm(forms.Form):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
 
-    def draw(self) -> Draw | None:
+    def draw(self) -> Trial | None:
         """Draw, or add an error to the form."""
         asked = self.cleaned_data
         try:
@@ -97,7 +97,7 @@ class TryForm(forms.Form):
             # Ranks of shards are fetched when they are used: here, so that an error is shown on the form.
             list(map(tuple, drawn))
             took = 1000 * (perf_counter() - began)
-            return Draw(me, drawn, took, *self._histograms(me, drawn))
+            return Trial(me, drawn, took, *self._histograms(me, drawn))
         except (FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
             self.add_error(None, str(error))
             return None

@@ -77,7 +77,7 @@ class ScoreExtension(KeyExtension):
 class ChangeExtension(OpenApiSerializerExtension):
     """The body of a change of scores, which has no other fields."""
 
-    target_class = "django_zrank.rest_framework.scores.Change"
+    target_class = "django_zrank.rest_framework.scores.ChangeSerializer"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> Schema:

@@ -20,10 +20,10 @@ from .parameters import FlagParameter, Parameter, RefusedParameter
 from .schemas import Schema, choices_of, enumeration, facet_schema
 
 __all__ = [
-    "Condition",
     "FacetParameter",
     "GroupParameter",
     "NullParameter",
+    "ParsedFilter",
     "ValuesParameter",
     "filter_parameters",
     "narrow",
@@ -33,7 +33,7 @@ _COMMA: Final = re.compile(r"(?<!\\),")
 """A comma between two values; one within a value has a backslash before it."""
 
 
-class Condition(NamedTuple):
+class ParsedFilter(NamedTuple):
     """A filter: the members that have one of ``values`` at ``path``, or none of them."""
 
     path: str
@@ -62,12 +62,12 @@ class ValuesParameter(Parameter):
         self.facet = index.faceting.reading(path)
         self.field = value_field(self.facet.field(path))
 
-    def read(self, texts: Sequence[str]) -> Condition:
+    def read(self, texts: Sequence[str]) -> ParsedFilter:
         parts = [part.replace("\\,", ",") for text in texts for part in _COMMA.split(text)]
         if len(parts) > self.limit:
             message = _("At most {limit} values can be given, not {count}.")
             raise ValidationError([message.format(limit=self.limit, count=len(parts))], code="too_many")
-        return Condition(self.path, list(dict.fromkeys(map(self.read_one, parts))), self.negated)
+        return ParsedFilter(self.path, list(dict.fromkeys(map(self.read_one, parts))), self.negated)
 
     def read_one(self, text: str) -> Any:
         try:
@@ -132,8 +132,8 @@ class NullParameter(FlagParameter):
         super().__init__(_("Only members without a value (true), or with one (false)."))
         self.path = path
 
-    def read(self, texts: Sequence[str]) -> Condition:
-        return Condition(self.path, [None], not self.read_one(texts[0]))
+    def read(self, texts: Sequence[str]) -> ParsedFilter:
+        return ParsedFilter(self.path, [None], not self.read_one(texts[0]))
 
 
 class FacetParameter(Parameter):
@@ -176,7 +176,7 @@ def filter_parameters(
         )
 
 
-def narrow(ranking: Ranking, conditions: Mapping[str, Condition]) -> Ranking:
+def narrow(ranking: Ranking, conditions: Mapping[str, ParsedFilter]) -> Ranking:
     """The members of ``ranking`` that meet all ``conditions``, each by the name of its parameter.
 
     Raises ``ValidationError`` if no declared facets can answer that.

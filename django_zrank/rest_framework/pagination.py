@@ -14,7 +14,7 @@ from ..conf import get_settings
 from ..entries import Entry
 from ..ranking import Ranking
 
-__all__ = ["Board", "LeaderboardPagination", "get_page_parameters", "get_pagination_class"]
+__all__ = ["LeaderboardPagination", "RankingList", "get_page_parameters", "get_pagination_class"]
 
 
 class LeaderboardPagination(PageNumberPagination):
@@ -45,7 +45,7 @@ def get_page_parameters(paginator: BasePagination | None) -> dict[str, int | Non
     return {name: number for name, number in found.items() if name}
 
 
-class Board:
+class RankingList:
     """A ranking as the list that a paginator slices: one round trip to count it, one for a page."""
 
     def __init__(self, ranking: Ranking, paginator: BasePagination | None) -> None:

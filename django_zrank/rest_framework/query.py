@@ -19,7 +19,7 @@ from rest_framework.serializers import ValidationError
 
 from ..index import Band, RankIndex
 from .bands import BandParameter, RanksParameter, StepsParameter
-from .filters import Condition, FacetParameter, filter_parameters
+from .filters import FacetParameter, ParsedFilter, filter_parameters
 from .parameters import (
     MemberParameter,
     MembersParameter,
@@ -84,13 +84,13 @@ class Query:
         """Return the parameters other than filters, by name."""
         return {}
 
-    def read(self, data: QueryDict) -> tuple[dict[str, Any], dict[str, Condition]]:
+    def read(self, data: QueryDict) -> tuple[dict[str, Any], dict[str, ParsedFilter]]:
         """Parse a query string. Returns the values given, by name, and the filters.
 
         Raises ``ValidationError`` with all that is wrong.
         """
         arguments: dict[str, Any] = {}
-        conditions: dict[str, Condition] = {}
+        conditions: dict[str, ParsedFilter] = {}
         wrong: dict[str, Any] = {}
         for name in data:
             parameter = self.get_parameter(name, data)
@@ -103,7 +103,7 @@ class Query:
                     # Proxies and frameworks differ in which of them counts.
                     raise ValidationError([_("Give this parameter once.")], code="repeated")
                 value = parameter.read(texts)
-                if isinstance(value, Condition):
+                if isinstance(value, ParsedFilter):
                     conditions[name] = value
                 else:
                     arguments[name] = value

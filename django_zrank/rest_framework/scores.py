@@ -22,13 +22,13 @@ from .base import IndexViewSet
 from .exceptions import KeyReused
 from .schemas import component_name
 
-__all__ = ["IDEMPOTENCY_KEY", "LONGEST_KEY", "Change", "ScoreViewSet", "get_change_serializer"]
+__all__ = ["IDEMPOTENCY_KEY", "LONGEST_KEY", "ChangeSerializer", "ScoreViewSet", "get_change_serializer"]
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
 
 
-class Change(serializers.Serializer[Any]):
+class ChangeSerializer(serializers.Serializer[Any]):
     """The body of a request. A misspelt field is refused, as it would be taken for the default."""
 
     def to_internal_value(self, data: Any) -> Any:
@@ -56,7 +56,9 @@ def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]
         name, help_text = "by", _("What to add to the score.")
         options["default"] = 1
     return type(
-        f"{component_name(index.name)}Change", (Change,), {name: kind(help_text=help_text, **options)}
+        f"{component_name(index.name)}Change",
+        (ChangeSerializer,),
+        {name: kind(help_text=help_text, **options)},
     )
 
 

@@ -20,7 +20,7 @@ from ..index import Band
 from .base import IndexViewSet
 from .exceptions import MemberNotRanked
 from .filters import narrow
-from .pagination import Board, get_page_parameters, get_pagination_class
+from .pagination import RankingList, get_page_parameters, get_pagination_class
 from .permissions import IsOwner
 from .query import AroundQuery, CountsQuery, Limits, ListQuery, RecommendationQuery
 
@@ -159,7 +159,7 @@ class LeaderboardViewSet(IndexViewSet):
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         _, conditions = self.get_query().read(request.query_params)
         ranking = narrow(self.get_ranking(), conditions)
-        page: list[Entry] | None = self.paginate_queryset(Board(ranking, self.paginator))  # type: ignore[arg-type]
+        page: list[Entry] | None = self.paginate_queryset(RankingList(ranking, self.paginator))  # type: ignore[arg-type]
         if page is None:
             return Response(self.get_results(ranking.top(get_settings().max_n)))
         return self.get_paginated_response(self.get_results(page))

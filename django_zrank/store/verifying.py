@@ -133,13 +133,13 @@ class Verifying(Base):
         return [(int(float(score)), bool(has_it)) for score, has_it in found]
 
     def find_strays(
-        self, generation: str, locations: Iterable[tuple[str, bytes]], *, repair: bool = False
+        self, generation: str, occurrences: Iterable[tuple[str, bytes]], *, repair: bool = False
     ) -> list[float | None]:
-        """Return for each location, the name of a facet ranking ('' for the whole index) and a stored member, its score
-        if its membership doesn't name that ranking; None if it isn't there. ``repair``: remove it."""
+        """Return for each occurrence, the name of a facet ranking ('' for the whole index) and a stored member, its
+        score if its membership doesn't name that ranking; None if it isn't there. ``repair``: remove it."""
         keys, layout = (self.keys.at(generation).root, self.keys.meta, self.keys.pending), self.layout
         args = generation, layout.width, int(layout.dense), int(repair)
-        found = self._examine(scripts.FIND_STRAYS, keys, args, list(locations))
+        found = self._examine(scripts.FIND_STRAYS, keys, args, list(occurrences))
         return list(map(_number, found))
 
     def check_names(self, generation: str, names: Sequence[bytes], *, repair: bool = False) -> list[bytes]:

@@ -11,7 +11,7 @@ from ..store import Number, Replaced
 from .rankings import Rankings
 from .report import Report
 from .rows import Row, encode, note_flush, select
-from .sides import Side, Sides, pieces
+from .sides import ComparedPart, Sides, pieces
 from .strangers import Strangers
 from .suspects import Suspects
 from .watched_tables import every_row
@@ -94,7 +94,7 @@ class Comparison:
         for rankings in self.rankings.values():
             rankings.add_counts()
 
-    def scan(self, *names: str) -> Iterator[tuple[Side, str, Sequence[tuple[bytes, float]]]]:
+    def scan(self, *names: str) -> Iterator[tuple[ComparedPart, str, Sequence[tuple[bytes, float]]]]:
         """The stored members of the rankings of all parts, by default of all rankings."""
         for side, rankings in self.rankings.items():
             for name, members in pieces(side.store.scan(side.generation, names or ("", *rankings.names))):
@@ -159,7 +159,7 @@ class Comparison:
         for _, stored in self.differing(""):
             members = ((self.member_of(each), ("", each)) for each in stored)
             self.suspect_rowless(
-                member for member, location in members if location not in strays.get(member, ())
+                member for member, occurrence in members if occurrence not in strays.get(member, ())
             )
         for memberships in self.scan_memberships():
             found = [member for member in memberships if self.sketch.is_uneven(member)]
@@ -178,10 +178,10 @@ class Comparison:
 
     def note_strays(self, name: str, stored: list[bytes]) -> None:
         """Find the members that are in rankings which their membership doesn't name."""
-        locations, strays = [(name, each) for each in stored], self.suspects.strays
-        for location, score in zip(locations, self.sides.find_strays(locations), strict=True):
+        occurrences, strays = [(name, each) for each in stored], self.suspects.strays
+        for occurrence, score in zip(occurrences, self.sides.find_strays(occurrences), strict=True):
             if score is not None:
-                strays.setdefault(self.member_of(location[1]), set()).add(location)
+                strays.setdefault(self.member_of(occurrence[1]), set()).add(occurrence)
         if len(strays) > _MANY:
             self.suspect_strays()
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from .report import Example, Report
-from .sides import Side, pieces
+from .sides import ComparedPart, pieces
 from .weights import Values, Weights, group_of
 
 __all__ = ["Rankings"]
@@ -22,7 +22,7 @@ class Rankings:
     A script decides about each difference, in one step.
     """
 
-    def __init__(self, side: Side, weights: Weights, report: Report, *, repair: bool) -> None:
+    def __init__(self, side: ComparedPart, weights: Weights, report: Report, *, repair: bool) -> None:
         self.store, self.generation = side.store, side.generation
         self.values = Values(weights) if side.store.layout.dense else None
         self.report = report

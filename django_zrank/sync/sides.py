@@ -19,19 +19,19 @@ from .prefetch import ahead
 from .push import read
 from .weights import member_getter
 
-__all__ = ["Location", "Side", "Sides", "pieces", "stands"]
+__all__ = ["ComparedPart", "Occurrence", "Sides", "pieces", "stands"]
 
 _FEW: Final = 1000
 """The most waiting marks that are matched with suspects."""
 
-Location = tuple[str, bytes]
+Occurrence = tuple[str, bytes]
 """The name of a facet ranking, '' for the whole index, and a stored member."""
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
 
 
-class Side:
+class ComparedPart:
     """A part in Redis, while that holds the same generation as at the beginning."""
 
     def __init__(self, part: RankIndex) -> None:
@@ -53,7 +53,7 @@ class Sides:
         self.index = index
         self.size = size
         self.using = index.get_using()
-        self.parts = {part: Side(part) for part in index.parts}
+        self.parts = {part: ComparedPart(part) for part in index.parts}
         self.layout = index.layout
         self._member_of = member_getter(index.layout)
 
@@ -68,7 +68,7 @@ class Sides:
         self,
         items: Iterable[Item],
         member: Callable[[Item], bytes],
-        ask: Callable[[Side, list[Item]], list[Found]],
+        ask: Callable[[ComparedPart, list[Item]], list[Found]],
     ) -> list[Found]:
         """Return the answers about items, each from the part of its member."""
         asked = list(items)
@@ -123,10 +123,10 @@ class Sides:
             members, lambda member: member, lambda side, own: side.store.read_members(side.generation, own)
         )
 
-    def find_strays(self, locations: Sequence[Location], repair: bool = False) -> list[float | None]:
+    def find_strays(self, occurrences: Sequence[Occurrence], repair: bool = False) -> list[float | None]:
         return self.ask(
-            locations,
-            lambda location: self._member_of(location[1]),
+            occurrences,
+            lambda occurrence: self._member_of(occurrence[1]),
             lambda side, own: side.store.find_strays(side.generation, own, repair=repair),
         )
 

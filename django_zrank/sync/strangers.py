@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from .report import Example, Report
-from .sides import Location, Side, Sides
+from .sides import ComparedPart, Occurrence, Sides
 from .suspects import remove
 from .weights import member_getter
 
@@ -24,11 +24,11 @@ class Strangers:
         self.index, self.is_sharded = sides.index, len(sides.parts) > 1
         self._member_of = member_getter(sides.layout)
 
-        self.found: dict[tuple[Side, bytes], set[Location]] = {}
-        """Their locations, by their part and member."""
+        self.found: dict[tuple[ComparedPart, bytes], set[Occurrence]] = {}
+        """Their occurrences, by their part and member."""
 
     def leave_out(
-        self, side: Side, name: str, members: Sequence[tuple[bytes, float]]
+        self, side: ComparedPart, name: str, members: Sequence[tuple[bytes, float]]
     ) -> Sequence[tuple[bytes, float]]:
         """Note the strangers among the stored members of a ranking, and return the others."""
         if not self.is_sharded:
@@ -39,7 +39,9 @@ class Strangers:
             self.note(side, self._member_of(stored)).add((name, stored))
         return kept
 
-    def leave_out_memberships(self, side: Side, memberships: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    def leave_out_memberships(
+        self, side: ComparedPart, memberships: Mapping[bytes, bytes]
+    ) -> Mapping[bytes, bytes]:
         """Note the strangers among members with memberships, and return the others."""
         if not self.is_sharded:
             return memberships
@@ -49,14 +51,14 @@ class Strangers:
             self.note(side, member)
         return {member: memberships[member] for member in kept}
 
-    def note(self, side: Side, member: bytes) -> set[Location]:
+    def note(self, side: ComparedPart, member: bytes) -> set[Occurrence]:
         if len(self.found) >= _MANY:
             return self.found.get((side, member), set())
         return self.found.setdefault((side, member), set())
 
     def settle(self, report: Report, *, repair: bool) -> None:
         """Report strangers, and remove them with ``repair``."""
-        by_side: dict[Side, dict[bytes, set[Location]]] = {}
+        by_side: dict[ComparedPart, dict[bytes, set[Occurrence]]] = {}
         for (side, member), where in self.found.items():
             by_side.setdefault(side, {})[member] = where
         for side, members in by_side.items():
@@ -67,7 +69,7 @@ class Strangers:
             if repair:
                 remove(side, list(members))
                 # Also from facet rankings that no membership names.
-                locations = list(chain.from_iterable(members.values()))
-                side.store.find_strays(side.generation, locations, repair=True)
+                occurrences = list(chain.from_iterable(members.values()))
+                side.store.find_strays(side.generation, occurrences, repair=True)
                 after = side.store.read_members(side.generation, members)
                 report.repaired += sum(one.score is None and not one.membership for one in after)

@@ -14,7 +14,7 @@ from .drain import drain
 from .idle import sweep
 from .push import begin
 from .report import Example, Report
-from .sides import Location, Side, Sides, stands
+from .sides import ComparedPart, Occurrence, Sides, stands
 
 __all__ = ["Suspects", "remove"]
 
@@ -39,7 +39,7 @@ class Suspects:
         self.members: dict[bytes, Any] = {}
         """Member as Redis stores it -> its primary key, None if no row can have it."""
 
-        self.strays: dict[bytes, set[Location]] = {}
+        self.strays: dict[bytes, set[Occurrence]] = {}
         """Member -> rankings that it is in, but that its membership doesn't name."""
 
     def add(self, member: bytes, pk: Any) -> None:
@@ -83,16 +83,18 @@ class Suspects:
         rows = self.sides.read_database(suspects)
         in_flight = self.sides.in_flight(suspects)
         after = self.sides.read_redis(suspects)
-        locations = [location for member in suspects for location in self.strays.get(member, ())]
-        stray = dict(zip(locations, self.sides.find_strays(locations), strict=True)) if locations else {}
+        occurrences = [occurrence for member in suspects for occurrence in self.strays.get(member, ())]
+        stray = (
+            dict(zip(occurrences, self.sides.find_strays(occurrences), strict=True)) if occurrences else {}
+        )
         wrong: dict[bytes, Example] = {}
         moving: set[bytes] = set()
         for member, first, second in zip(suspects, before, after, strict=True):
             expected = rows.get(member)
             astray = {
                 name: score
-                for location in self.strays.get(member, ())
-                for name, score in [(location[0], stray[location])]
+                for occurrence in self.strays.get(member, ())
+                for name, score in [(occurrence[0], stray[occurrence])]
                 if score is not None
             }
             if expected and member in self.sides.agreed and second.score is not None:
@@ -127,13 +129,13 @@ class Suspects:
         impossible = [member for member, pk in confirmed.items() if pk is None]
         for part, members in self.index.split(impossible).items():
             remove(self.sides.parts[part], members)
-        locations = [location for member in confirmed for location in self.strays.get(member, ())]
-        if locations:
+        occurrences = [occurrence for member in confirmed for occurrence in self.strays.get(member, ())]
+        if occurrences:
             drain(self.index)
-            self.sides.find_strays(locations, repair=True)
+            self.sides.find_strays(occurrences, repair=True)
 
 
-def remove(side: Side, members: Sequence[bytes]) -> None:
+def remove(side: ComparedPart, members: Sequence[bytes]) -> None:
     """Remove members from a part."""
     for piece in batched(members, _REMOVED):
         changes = [(member, None, b"") for member in piece]
