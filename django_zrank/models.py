@@ -38,8 +38,8 @@ class Clock(Now):
 
 
 class Mark(models.Model):
-    """A note that a member has changed, added in the transaction that changed it, whichever program wrote. It waits
-    until it is worked off, and then becomes part of a :class:`Batch`.
+    """A row of the transactional outbox: a note that a member has changed, added in the transaction that changed it,
+    whichever program wrote. It waits until it is worked off, and then becomes part of a :class:`Batch`.
 
     The table is needed in every database that holds a ranked model: ``migrate --database`` creates it there unless a
     router's ``allow_migrate()`` returns False, which fails ``manage.py check``. Rows are written by triggers, so each

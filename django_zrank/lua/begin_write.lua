@@ -6,7 +6,8 @@
 -- ARGV  lease   seconds after which a silent rebuild counts as dead, and is given up here
 -- Returns {generation, building, token, term}, each '' if missing; the error NOTBUILT if the index was never built; the
 --         error UNHEALTHY if the server, or its history, is not the one that was accepted, and may have lost writes; the
---         error READONLY on a replica. The token is the version of the newest write.
+--         error READONLY on a replica. The token is a fencing token, the version of the newest write:
+--         apply_changes.lua refuses members that were written since.
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]

@@ -58,8 +58,8 @@ class Pushed(NamedTuple):
 def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     """Write the members ``pks`` as the database has them; those that aren't ranked are removed.
 
-    A token, the version of the newest write, is taken before the rows are read. Redis refuses a member that was written
-    since (compare and set), and its row is read once more.
+    Optimistic concurrency: a fencing token, the version of the newest write, is taken before the rows are read. Redis
+    refuses a member that was written since, and its row is read once more.
 
     Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
     :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis; and

@@ -58,11 +58,11 @@ def rebuild(
 ) -> int:
     """Rebuild ``index`` beside the live one and swap the two (blue-green). Return the number of members.
 
-    Rows come from one query, sorted by rank, which a sorted set takes fastest, and in batches, so that memory doesn't
-    grow with their number. ``progress`` is called with the number of rows of each batch. Members pushed meanwhile stay
-    as pushed. If all parts were built, marks that waited at the beginning are deleted. Of two rebuilds the older gives
-    way, unless the newer one is ``polite``. ``parts``: the parts to build, by default all. A part that can't be reached
-    doesn't stop the others.
+    Rows come from one query, a snapshot read, sorted by rank, which a sorted set takes fastest, and in batches, so
+    that memory doesn't grow with their number. ``progress`` is called with the number of rows of each batch.
+    Members pushed meanwhile stay as pushed. If all parts were built, marks that waited at the beginning are
+    deleted. Of two rebuilds the older gives way, unless the newer one is ``polite``. ``parts``: the parts to build,
+    by default all. A part that can't be reached doesn't stop the others.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may be rolled back (tests set ``uncommitted``). If
