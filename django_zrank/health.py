@@ -33,11 +33,10 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def _state(index: RankIndex) -> str:
-    unhealthy = get_settings().unhealthy
     reader = reader_of(index)
     try:
-        reader.require_health(stale_will_do=unhealthy == "serve_stale")
+        reader.require_health()
         reader.answer(Size(), index.ranking.view)
     except IndexUnavailable as error:
-        return "by SQL" if unhealthy == "database" else type(error).__name__
+        return "by SQL" if get_settings().unhealthy == "database" else type(error).__name__
     return "ok"

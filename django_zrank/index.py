@@ -40,12 +40,12 @@ class _RankingAccessor:
     """Return the ranking of an index: ``PlayerRank.ranking``, as ``Player.objects`` returns a manager."""
 
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
-        ranking = _rankings.get(owner)
-        return _rankings.setdefault(owner, Ranking(owner.instance())) if ranking is None else ranking
+        kept: dict[str, Ranking[Member]] = vars(owner.instance())  # where ``index.ranking`` is found from now on
+        ranking = kept.get("ranking")
+        return kept.setdefault("ranking", Ranking(owner.instance())) if ranking is None else ranking
 
 
 _instances: dict[type[RankIndex], Any] = {}
-_rankings: dict[type[RankIndex], Ranking] = {}
 
 
 class RankIndex(Sharded, MemberCodec, Generic[Member]):

@@ -128,22 +128,15 @@ class Narrowing(Generic[Member]):
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
         method other than that of this ranking."""
         view = self.view if method is None else self.view.by(method)
-        settings = get_settings()
-        replica = (self.server or settings.reads) == "replica"
-        stale_will_do = settings.unhealthy == "serve_stale"
         try:
-            return (
-                yield from reader_of(self.index).asking(
-                    question, view, stale_will_do=stale_will_do, replica=replica
-                )
-            )
+            return (yield from reader_of(self.index).asking(question, view, self.server))
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
             declare = uncovered(self.conditions, counted)
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
-            if settings.unhealthy != "database":
+            if get_settings().unhealthy != "database":
                 raise
             # As one step, so that coroutines run all of it in one thread: connections belong to threads.
             answer: Answer = yield Blocking(

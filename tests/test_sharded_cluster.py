@@ -93,7 +93,7 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
         for pk in REGIONS:
             part = index.instance().part_of(str(pk))
             if part not in own:
-                reader_of(part).require_health(stale_will_do=False)
+                reader_of(part).require_health()
                 assert index.ranking.score(pk) == pk
     finally:
         node.thaw()

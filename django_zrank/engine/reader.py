@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..keys import Keys
 from ..notes import may_be_believed, may_be_written
@@ -60,6 +61,9 @@ class Reader(Executor):
 
         self.trust, self._acceptance_trust = Trust(), Trust()
 
+        self.health = Once(self.trust, self.requiring_health, self.trust.is_over)
+        """The step that ensures, once a second, that the server may be read."""
+
         self.acceptance = Once(
             self._acceptance_trust, self._requiring_acceptance, self._acceptance_trust.is_over
         )
@@ -67,27 +71,17 @@ class Reader(Executor):
 
         self.replicas = Replicas()
 
-        self._health = {
-            stale_will_do: Once(
-                (self, stale_will_do),
-                partial(self.requiring_health, stale_will_do=stale_will_do),
-                self.trust.is_over,
-            )
-            for stale_will_do in (False, True)
-        }
-
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """Return the answer to a question, without checking the server's health."""
         return self.run(partial(self._request, question, view))
 
-    def asking(
-        self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
-    ) -> Steps[Answer]:
-        """The steps to the answer to a question, if the server is healthy."""
-        ask, health = partial(self._request, question, view), self._health[stale_will_do]
-        if replica and self._may_ask_replica(view):
-            return self._asking_replica(ask, health)
-        return self.running(ask, health)
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
+        """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or "replica", None for
+        what ``ZRANK["READS"]`` says."""
+        ask = partial(self._request, question, view)
+        if (server or get_settings().reads) == "replica" and self._may_ask_replica(view):
+            return self._asking_replica(ask)
+        return self.running(ask, self.health)
 
     def gathering(
         self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
@@ -108,7 +102,7 @@ class Reader(Executor):
         """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
-    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]], health: Once) -> Steps[Answer]:
+    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]]) -> Steps[Answer]:
         """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
         was away a moment ago: asking it again could take another timeout."""
         away = None
@@ -117,7 +111,7 @@ class Reader(Executor):
             if self.replicas.is_due(now):
                 self.replicas.looked = now
                 try:
-                    yield replace(health, is_due=lambda _: True)
+                    yield replace(self.health, is_due=lambda _: True)
                 except IndexUnavailable as error:
                     if isinstance(error, (IndexUnhealthy, NotBuilt)):
                         raise
@@ -125,24 +119,24 @@ class Reader(Executor):
             return (yield from self.replicas.asking(ask, self.believed))
         if away:
             raise away
-        return (yield from self.running(ask, health))
+        return (yield from self.running(ask, self.health))
 
-    def require_health(self, *, stale_will_do: bool) -> None:
+    def require_health(self) -> None:
         """Take the steps of :meth:`requiring_health`, at most once a second."""
         if self.trust.is_over(None):
-            drive(self.requiring_health(stale_will_do=stale_will_do), self.send)
+            drive(self.requiring_health(), self.send)
 
-    def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
+    def requiring_health(self, loop: Loop | None = None) -> Steps[None]:
         """The steps that check the server of a loop, or of blocking code, and trust it for a second.
 
-        Raises ``IndexUnhealthy`` if it may have lost writes, ``NotBuilt`` if it holds a build of another declaration
-        of the index.
+        Raises ``IndexUnhealthy`` if it may have lost writes, unless ``ZRANK["UNHEALTHY"]`` says to serve these;
+        ``NotBuilt`` if it holds a build of another declaration of the index.
         """
         now = monotonic()
         health = yield from self.store.checking_health()
         if not self.index.declares(health.generation):
             raise self.declared_otherwise()
-        if not stale_will_do and health.generation:
+        if health.generation and get_settings().unhealthy != "serve_stale":
             # Twice, as a rebuild may be swapped in between the reply of Redis and the database's.
             is_believed = yield Blocking(partial(may_be_believed, self.index, health))
             if not is_believed:

@@ -44,14 +44,11 @@ class ShardedReader(Reader):
     def learning(self) -> Steps[Shards]:  # type: ignore[override]
         return Shards(tuple((yield from together([part.learning() for part in self.parts]))))
 
-    def asking(
-        self, question: Question[Answer], view: View, *, stale_will_do: bool, replica: bool = False
-    ) -> Steps[Answer]:
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
         """The steps to the answer, from one shard if that is enough."""
         if isinstance(question, BareScore):
-            own = reader_of(self.index.part_of(question.member))
-            return own.asking(question, view, stale_will_do=stale_will_do, replica=replica)
-        return super().asking(question, view, stale_will_do=stale_will_do, replica=replica)
+            return reader_of(self.index.part_of(question.member)).asking(question, view, server)
+        return super().asking(question, view, server)
 
     def _request(  # type: ignore[override]
         self, question: Question[Answer], view: View, live: Shards
@@ -65,9 +62,9 @@ class ShardedReader(Reader):
     ) -> Steps[list[Answer]]:
         return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
 
-    def requiring_health(self, loop: Loop | None = None, *, stale_will_do: bool) -> Steps[None]:
+    def requiring_health(self, loop: Loop | None = None) -> Steps[None]:
         """The steps that check the servers of all shards in one round trip, and trust them for a second."""
         now = monotonic()
-        yield from together([part.requiring_health(loop, stale_will_do=stale_will_do) for part in self.parts])
+        yield from together([part.requiring_health(loop) for part in self.parts])
         self.trust.begin(loop, now)
         self.replicas.looked = now
