@@ -40,7 +40,7 @@ class _RankingAccessor:
     """Return the ranking of an index: ``PlayerRank.ranking``, as ``Player.objects`` returns a manager."""
 
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
-        kept: dict[str, Ranking[Member]] = vars(owner.instance())  # where ``index.ranking`` is found from now on
+        kept: dict[str, Ranking[Member]] = vars(owner.instance())  # Python looks there first
         ranking = kept.get("ranking")
         return kept.setdefault("ranking", Ranking(owner.instance())) if ranking is None else ranking
 
