@@ -8,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from .conf import get_settings
 from .engine import reader_of
+from .engine.steps import drive
 from .exceptions import IndexUnavailable
 from .index import RankIndex
 from .registry import registry
@@ -35,8 +36,7 @@ def health(request: HttpRequest) -> JsonResponse:
 def _state(index: RankIndex) -> str:
     reader = reader_of(index)
     try:
-        reader.require_health()
-        reader.answer(Size(), index.ranking.view)
+        drive(reader.asking(Size(), index.ranking.view, "primary"), reader.send)
     except IndexUnavailable as error:
         return "by SQL" if get_settings().unhealthy == "database" else type(error).__name__
     return "ok"

@@ -106,10 +106,10 @@ class Ranking(Board[Member]):
         if not isinstance(exclude, (tuple, list)):
             exclude = yield from listed("exclude", exclude)
         if exclude or index.has_excluded:
-            (found,) = yield from self._excluding([member], draw, exclude)
-            if found is None:
+            (own,) = yield from excluded_by_index(index, [member])
+            if own is None:
                 raise self._not_ranked(member)
-            draw = found
+            draw = excluding(index, draw, {"exclude": exclude, "get_excluded()": own})
         if where is None:
             sample = yield from self._ask(draw)
         else:
@@ -160,19 +160,28 @@ class Ranking(Board[Member]):
     def _recommend_each(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
     ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
-        each = yield from self._excluding(members, draw, excluded)
-        draws = [draw for draw in each if draw is not None]
+        index = self.index
+        hidden = yield from excluded_by_index(index, members)
+        draws = [
+            excluding(
+                index,
+                draw._replace(member=index.to_text(member), sort_key=sort_key_of(index, member)),
+                {"exclude": excluded, "get_excluded()": own},
+            )
+            for member, own in zip(members, hidden, strict=True)
+            if own is not None
+        ]
         at_once = max(1, _AT_ONCE // draw.wanted)
         samples = (yield from self._ask(Several(draws, at_once))) if draws else []
         found: list[Recommendations[Member] | None] = []
         for at in range(0, len(samples), at_once):
             some = samples[at : at + at_once]
             ranks = yield from self._ranks_of([one for one in some if one and one.size is None])
-            found += [one and recommended(self.index, self.view, draw, one, ranks) for one in some]
+            found += [one and recommended(index, self.view, draw, one, ranks) for one in some]
         results = iter(found)
         return [
-            (member, None if draw is None else next(results))
-            for member, draw in zip(members, each, strict=True)
+            (member, None if own is None else next(results))
+            for member, own in zip(members, hidden, strict=True)
         ]
 
     def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankBySortKey | None]:
@@ -192,23 +201,6 @@ class Ranking(Board[Member]):
         texts = [split(stored)[1].decode() for _, stored in sort_keys]
         _, found = yield from self._ask(Locate(texts, sort_keys))
         return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
-
-    def _excluding(
-        self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
-    ) -> Steps[list[Draw | None]]:
-        """The steps to the draw for each of ``members``; None for one without a row, which ``get_excluded()`` needs."""
-        index = self.index
-        draws: list[Draw | None] = []
-        found = yield from excluded_by_index(index, members)
-        for member, own in zip(members, found, strict=True):
-            if own is None:
-                draws.append(None)
-                continue
-            text = index.to_text(member)
-            given = {"exclude": excluded, "get_excluded()": own}
-            barred = excluding(index, text, given)
-            draws.append(draw._replace(member=text, excluded=barred, sort_key=sort_key_of(index, member)))
-        return draws
 
     @verb
     def forget(self, member: Any) -> Steps[None]:

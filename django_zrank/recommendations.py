@@ -11,7 +11,7 @@ from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
-from .requests.sampling import Draw, Excluded, Sample
+from .requests.sampling import Draw, Sample
 from .requests.view import View
 
 if TYPE_CHECKING:
@@ -102,18 +102,17 @@ def recommended(
     return Recommendations(index, entries, band, sample.candidates, sample.is_estimate)
 
 
-def excluding(index: RankIndex, member: str, given: Mapping[str, Sequence[Any]]) -> Excluded:
-    """Join the exclusions for ``member``, in the form that is cheapest to send; ``given``: members, by the parameter
-    that excludes them."""
+def excluding(index: RankIndex, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:
+    """The draw with its exclusions, in the form that is cheapest to send; ``given``: members, by the parameter that
+    excludes them."""
     excluded = list(chain.from_iterable(given.values()))
-    if not excluded:
-        return ()
     if index.has_integer_pk and set(map(type, excluded)) == {int}:
         # In an intersection, the member itself may still be at the position of some seconds ago.
-        excluded.append(int(member))
+        excluded.append(int(draw.member))
         if min(excluded) > -EXACT and max(excluded) < EXACT:
-            return excluded
-    return [index.to_text(one, name) for name, members in given.items() for one in members]
+            return draw._replace(excluded=excluded)
+    texts = [index.to_text(one, name) for name, members in given.items() for one in members]
+    return draw._replace(excluded=texts)
 
 
 def _microseconds(span: timedelta) -> int:

@@ -59,10 +59,10 @@ class Sieve:
         wants = (n + 1) // 2, n // 2
         while True:
             size = min(size, get_settings().max_n)
-            excluded = excluding(index, draw.member, {"where": [*draw.excluded, *tried]})
             # Every draw has a seed of its own: one that is repeated, after a swap, leaves the next as they were.
             seed = None if draw.seed is None else f"{draw.seed!r} {band} {len(tried)}"
-            sample = yield from ask(draw._replace(wanted=size, excluded=excluded, seed=seed))
+            next_draw = draw._replace(wanted=size, seed=seed)
+            sample = yield from ask(excluding(index, next_draw, {"where": [*draw.excluded, *tried]}))
             if sample is None:
                 return None
             ranked = ranked and sample.size is not None

@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex
 from django_zrank.engine import reader_of
+from django_zrank.engine.steps import drive
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.registry import registry
@@ -93,7 +94,7 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
         for pk in REGIONS:
             part = index.instance().part_of(str(pk))
             if part not in own:
-                reader_of(part).require_health()
+                drive(reader_of(part).requiring_health(), reader_of(part).send)
                 assert index.ranking.score(pk) == pk
     finally:
         node.thaw()

@@ -19,7 +19,7 @@ from ..store import Store
 from .asynchronous import adrive
 from .executor import Executor
 from .replicas import Elsewhere, Replicas
-from .steps import Blocking, Once, Steps, drive
+from .steps import Blocking, Once, Steps
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -120,11 +120,6 @@ class Reader(Executor):
         if away:
             raise away
         return (yield from self.running(ask, self.health))
-
-    def require_health(self) -> None:
-        """Take the steps of :meth:`requiring_health`, at most once a second."""
-        if self.trust.is_over(None):
-            drive(self.requiring_health(), self.send)
 
     def requiring_health(self, loop: Loop | None = None) -> Steps[None]:
         """The steps that check the server of a loop, or of blocking code, and trust it for a second.
