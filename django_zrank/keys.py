@@ -80,6 +80,11 @@ class Keys(_Keys):
         """Sorted set: members of a group -> until when they belong to it, in microseconds."""
         return f"{self.tag}:group:{name}"
 
+    @staticmethod
+    def excluded(token: str) -> str:
+        """The name of a group that holds for a moment what one draw excludes. No other group's has a colon."""
+        return f"excluded:{token}"
+
     def changes(self, key: str) -> str:
         """Sorted set: members of a group, or of ``pending`` -> version of their newest change there; kept while
         intersections follow the changes (``lua/lib/logs.lua``)."""
@@ -104,17 +109,37 @@ class Keys(_Keys):
         """Sorted set: the ranking of a facet's value, by its name such as ``region:kantou``; '' for all members."""
         return f"{self.root}:{name}" if name else self.root
 
-    def part(self, name: str, ranking: str = "") -> str:
-        """Return the key of ``memberships``, ``rankings``, ``values`` or ``counts`` of a ranking (see ``root``)."""
-        return f"{self.ranking(ranking)}:{name}"
+    @property
+    def below(self) -> str:
+        """The beginning of all other keys of the generation (see ``root``)."""
+        return f"{self.root}:"
+
+    @property
+    def memberships(self) -> str:
+        return f"{self.root}:memberships"
+
+    @property
+    def rankings(self) -> str:
+        return f"{self.root}:rankings"
+
+    def values(self, ranking: str = "") -> str:
+        return f"{self.ranking(ranking)}:values"
+
+    def counts(self, ranking: str = "") -> str:
+        return f"{self.ranking(ranking)}:counts"
 
     def intersection(self, *what: str) -> str:
         """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
         by a facet. ``<intersection>:making`` holds how far it is; ``<intersection>:noted`` which members are stored
-        with tie bytes, and how, or what each is counted by; ``<intersection>:part`` and ``…:part:noted`` what there
-        is of it while it is made."""
+        with tie bytes, and how, or what each is counted by; ``<intersection>:unfinished`` and ``…:unfinished:noted``
+        what there is of it while it is made."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
+
+    @staticmethod
+    def making(intersection: str) -> str:
+        """Hash: how far an intersection is (see above)."""
+        return f"{intersection}:making"
 
     @property
     def intersections(self) -> str:

@@ -109,8 +109,8 @@ def test_no_round_trip_costs_much(
 @pytest.mark.parametrize(
     ("module", "constant", "name"),
     [
-        (positions, "_PART", "ranks"),
-        (pages, "_PART", "top"),
+        (positions, "_CHUNK", "ranks"),
+        (pages, "_CHUNK", "top"),
         (sampling, "_LOOK_UPS", "few pass"),
     ],
 )

@@ -107,7 +107,7 @@ if change_rankings(live, {}, entering, 0, dense) then
 end
 write_all('HSET', pending, new)
 if building then
-  local shadow, shadowed = string.sub(live, 1, -#generation - 1) .. building, {}
+  local shadow, shadowed = root_of(building, live, generation), {}
   for n, member in ipairs(members) do
     local membership = memberships and redis.call('HGET', memberships_key(shadow), member) or ''
     change_everywhere(shadowed, shadow, member, membership, rule, tonumber(changes[n]))

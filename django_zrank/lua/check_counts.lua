@@ -21,7 +21,7 @@ width = tonumber(width)
 if not holds(meta, 'generation', generation) then
   return {'superseded'}
 end
-local ranking = name == '' and live or live .. ':' .. name
+local ranking = ranking_key(live, name)
 
 -- The number of members that have a value; 0 if its score is not spelled as the app spells it.
 local function count(value, tie, score)

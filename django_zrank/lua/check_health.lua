@@ -27,7 +27,7 @@ if live ~= '' and live == generation then
   intact = state[9] and not is_evicted(root, state[9]) and '1' or '0'
   -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
-    if redis.call('EXISTS', root .. ':' .. name) == 0 then
+    if redis.call('EXISTS', ranking_key(root, name)) == 0 then
       intact = '0'
     end
   end

@@ -21,7 +21,7 @@ local was_evicted = is_evicted(live, redis.call('HGET', meta, 'present'))
 local reply = {'checked'}
 for i = FIRST, #ARGV do
   local name = ARGV[i]
-  local there = redis.call('EXISTS', live .. ':' .. name) == 1
+  local there = redis.call('EXISTS', ranking_key(live, name)) == 1
   local wrong = redis.call('ZSCORE', names_key(live), name) ~= (there and '0')
   if wrong and repair == '1' then
     if there then

@@ -18,6 +18,6 @@ require_live(meta, generation)
 local reply, from = {}, after == '' and '[' .. facet or '(' .. after
 for _, name in ipairs(call('ZRANGEBYLEX', names_key(live), from, '(' .. facet .. '\255', 'LIMIT', 0, limit)) do
   reply[#reply + 1] = name
-  reply[#reply + 1] = call('ZCARD', live .. ':' .. name)
+  reply[#reply + 1] = call('ZCARD', ranking_key(live, name))
 end
 return reply

@@ -30,7 +30,7 @@ while i <= #ARGV and spent < BUDGET do
   local said, names = read_membership(redis.call('HGET', memberships_key(live), member) or '', width)
   local belongs = said == tie
     and (name == '' or string.find('\0' .. names .. '\0', '\0' .. name .. '\0', 1, true))
-  local score = not belongs and redis.call('ZSCORE', name == '' and live or live .. ':' .. name, stored)
+  local score = not belongs and redis.call('ZSCORE', ranking_key(live, name), stored)
   spent = spent + 2
   if score and repair == '1' then
     spent = spent + 6

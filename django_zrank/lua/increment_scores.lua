@@ -64,7 +64,7 @@ local score = is_one and add()
 if score then
   note_rescored(meta, pending, followed, {member})
   if building then
-    redis.call('ZADD', string.sub(live, 1, -#generation - 1) .. building, 'XX', 'INCR', change, member)
+    redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
   end
   return {'done', score}
 end
@@ -103,7 +103,7 @@ redis.call('ZADD', live, unpack(entering))
 note_rescored(meta, pending, followed, members)
 add_pending(pending, members, changes)
 if building then
-  local root = string.sub(live, 1, -#generation - 1) .. building
+  local root = root_of(building, live, generation)
   for n, one in ipairs(members) do
     redis.call('ZADD', root, 'XX', 'INCR', changes[n], one)
   end

@@ -47,7 +47,7 @@ local fresh, lease, at, size, kept, noted =
 fresh, lease = till(fresh, seconds), till(lease, LEASE)
 local is_there = kept and call('EXISTS', intersection) == tonumber(kept)
   and call('EXISTS', intersection .. ':noted') == tonumber(noted)
--- Most calls find it made, and fresh: they end before libraries are defined.
+-- Most calls find it made, and fresh: they end before libraries are defined, such as noted_key().
 if is_there and now < fresh and call('HGET', meta, 'generation') == generation then
   return {'made', tonumber(size)}
 end

@@ -34,7 +34,7 @@ while i <= #ARGV and spent < BUDGET do
     spent = spent + 3
     for name in string.gmatch(names, '%Z+') do
       spent = spent + 1
-      if redis.call('ZSCORE', live .. ':' .. name, stored) ~= score then
+      if redis.call('ZSCORE', ranking_key(live, name), stored) ~= score then
         absent[#absent + 1] = name
       end
     end

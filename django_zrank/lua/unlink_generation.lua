@@ -19,7 +19,7 @@ if state[1] == generation or state[2] == generation then
 end
 local names = redis.call('ZPOPMIN', names_key(root), limit)
 for i = 1, #names, 2 do
-  local key = root .. ':' .. names[i]
+  local key = ranking_key(root, names[i])
   redis.call('UNLINK', key, values_key(key), counts_key(key))
 end
 if redis.call('EXISTS', names_key(root)) == 1 then

@@ -11,7 +11,7 @@ from .view import View
 
 __all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
 
-_PART: Final = 1000
+_CHUNK: Final = 1000
 """Members that are read in one round trip."""
 
 
@@ -81,7 +81,7 @@ class PageBetween(NamedTuple):
 
 
 def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
-    arguments = (keys.generation, *view.order, count, _PART, *start)
+    arguments = (keys.generation, *view.order, count, _CHUNK, *start)
 
     def go_on(page: Page | None) -> Page | Request[Page] | None:
         left = page and min(count, page.following) - len(page.members)

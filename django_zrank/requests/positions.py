@@ -12,7 +12,7 @@ from .view import View
 
 __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
 
-_PART: Final = 100
+_CHUNK: Final = 100
 """Members that are looked up in one round trip."""
 
 
@@ -50,14 +50,14 @@ class Locate(NamedTuple):
     """True to look the members up unless all of them are still have these sort keys."""
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
-        size = _PART // 4 if view.searches_ties else _PART
+        size = _CHUNK // 4 if view.searches_ties else _CHUNK
 
-        def part(first: int) -> Request[Locations]:
+        def chunk(first: int) -> Request[Locations]:
             members = self.members[first : first + size]
             located = view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *members), _parse)
             return located._replace(light=len(members) <= FEW and not view.searches_ties)
 
-        return in_turn([part(first) for first in range(0, len(self.members) or 1, size)]).then(_joined)
+        return in_turn([chunk(first) for first in range(0, len(self.members) or 1, size)]).then(_joined)
 
 
 class BarePosition(NamedTuple):
@@ -83,8 +83,8 @@ class BareScore(NamedTuple):
         return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_score)
 
 
-def _joined(parts: list[Locations]) -> Locations:
-    return Locations(parts[-1].size, [one for part in parts for one in part.found])
+def _joined(chunks: list[Locations]) -> Locations:
+    return Locations(chunks[-1].size, [one for chunk in chunks for one in chunk.found])
 
 
 def _parse(reply: Any) -> Locations:

@@ -137,5 +137,5 @@ class Several(Generic[Answer]):
 
     def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
         """Merge the requests of the questions."""
-        parts = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
-        return in_turn(parts).then(lambda answers: list(chain.from_iterable(answers)))
+        chunks = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
+        return in_turn(chunks).then(lambda answers: list(chain.from_iterable(answers)))

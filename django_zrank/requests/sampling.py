@@ -28,7 +28,7 @@ _SPARE_NUMBERS: Final = 8
 _EXCLUDED_AT_ONCE: Final = 5000
 """The most excluded members that are passed to a script; more are first put into a set."""
 
-_PART: Final = 1000
+_CHUNK: Final = 1000
 """Members that are added to this set in one round trip."""
 
 _RANKED_AT_ONCE: Final = 25
@@ -161,20 +161,20 @@ class Draw(NamedTuple):
 
     def _excluding_by_set(self, view: View, keys: Keys) -> Request[Sample | None]:
         """Exclude by a temporary group, at a cost independent of the number of members excluded."""
-        name = f"excluded:{secrets.token_hex(8)}"  # a colon is in no group's name
+        name = keys.excluded(secrets.token_hex(8))
         key, members = keys.group(name), [*map(str, self.excluded), self.member]
-        parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
+        chunks = [members[at : at + _CHUNK] for at in range(0, len(members), _CHUNK)]
         adding = [
             Request(
                 (
-                    Call("ZADD", (key,), [word for member in part for word in ("inf", member)]),
+                    Call("ZADD", (key,), [word for member in chunk for word in ("inf", member)]),
                     Call("EXPIRE", (key,), (60,)),
                 ),
                 len,
                 writes=True,
                 atomic=True,
             )
-            for part in parts
+            for chunk in chunks
         ]
         draw = self._replace(excluded=())
 

@@ -170,7 +170,7 @@ class View:
         made = self.intersection(keys, facet, scores)
         where = (
             made,
-            f"{made}:making",
+            keys.making(made),
             keys.intersections,
             keys.root,
             keys.recent,

@@ -83,7 +83,7 @@ class Serving(Base):
     def memory(self) -> int:
         """Return Redis's estimate of the bytes that members take, without facet rankings."""
         live = self.live
-        calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.part("memberships"))]
+        calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.memberships)]
         return sum(size or 0 for size in self.send(Request(calls, list)))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:

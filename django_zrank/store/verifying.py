@@ -70,27 +70,27 @@ class Verifying(Base):
 
     def scan_memberships(self, generation: str) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Yield members (primary keys as text) with their memberships."""
-        return self._scan(Fields(), [("", self.keys.at(generation).part("memberships"))])
+        return self._scan(Fields(), [("", self.keys.at(generation).memberships)])
 
     def scan_counts(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[dict[bytes, bytes]]]:
         """Yield distinct values of rankings, with the number of members that are counted for each."""
         keys = self.keys.at(generation)
-        return self._scan(Fields(), ((name, keys.part("counts", name)) for name in names))
+        return self._scan(Fields(), ((name, keys.counts(name)) for name in names))
 
     def scan_values(
         self, generation: str, names: Iterable[str]
     ) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Yield distinct values of rankings, with the scores at which they are listed."""
         keys = self.keys.at(generation)
-        return self._scan(Members(), ((name, keys.part("values", name)) for name in names))
+        return self._scan(Members(), ((name, keys.values(name)) for name in names))
 
     def scan_registry(self, generation: str) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
         """Yield the names of facet rankings that are registered, with their scores: all 0."""
-        return self._scan(Members(), [("", self.keys.at(generation).part("rankings"))])
+        return self._scan(Members(), [("", self.keys.at(generation).rankings)])
 
-    def scan_parts(self, generation: str) -> Iterator[list[bytes]]:
-        """Yield the names of the keys below the root: of facet rankings, and of the parts of all rankings."""
-        prefix = self.keys.at(generation).part("")
+    def scan_names(self, generation: str) -> Iterator[list[bytes]]:
+        """Yield the names of the keys below the root: of facet rankings, and of those beside all rankings."""
+        prefix = self.keys.at(generation).below
         return (
             [key.removeprefix(prefix.encode()) for key in keys] for keys in self._scan_keys(prefix, _PIECE)
         )

@@ -44,7 +44,7 @@ class Rankings:
             for name, score in found
         }
         there, traces = set[bytes](), set[bytes]()
-        for part in chain.from_iterable(self.store.scan_parts(self.generation)):
+        for part in chain.from_iterable(self.store.scan_names(self.generation)):
             # Values have no plain colon, so what follows a second one is a part of the ranking.
             name = b":".join(part.split(b":")[:2])
             (there if name == part else traces).add(name)

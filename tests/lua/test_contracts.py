@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -228,6 +229,18 @@ def test_a_reply_says_in_a_word_what_it_means(path: Path) -> None:
     """Functions of a script may answer it with true and false."""
     replies = re.sub(r"^local function .*?^end$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert re.findall(r"return (?:[01]|nil|true|false|\{\})?$", replies, re.MULTILINE) == []
+
+
+def test_a_suffix_of_keys_is_spelled_once() -> None:
+    spelled = Counter(
+        suffix
+        for path in FOLDER.rglob("*.lua")
+        for line in path.read_text().splitlines()
+        if not line.startswith("--") and "match(" not in line
+        for suffix in re.findall(r"\.\. '(:\w*)'", line)
+    )
+    # A ranking's name, and a flush's number; and a script that may end before the libraries are defined.
+    assert {suffix: count for suffix, count in spelled.items() if count > 1} == {":": 2, ":noted": 2}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)

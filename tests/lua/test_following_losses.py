@@ -57,7 +57,7 @@ def test_nobody_waits_by_a_clock_that_was_set_back(zrank: Redis, world: World) -
     assert world.store.send(first)[0][0] == b"going", "another client begins anew"
 
 
-@pytest.mark.parametrize("lost", ["*:part", "*:part:noted", "*:recent"])
+@pytest.mark.parametrize("lost", ["*:unfinished", "*:unfinished:noted", "*:recent"])
 @pytest.mark.parametrize("phase", [b"scan", b"written"])
 def test_keys_that_are_evicted_while_it_is_made(
     zrank: Redis, world: World, lost: str, phase: bytes, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +117,7 @@ def test_strays_that_are_removed_leave(zrank: Redis, world: World) -> None:
     scope = Scope((Clause(False, "r", ("region:kantou", "region:none")),))
     keys = world.store.learn()
     stray = next(pk for pk, one in world.rows.items() if one and one["region"] == "kansai")
-    membership = zrank.hget(keys.part("memberships"), str(stray))
+    membership = zrank.hget(keys.memberships, str(stray))
     stored = (membership or b"")[:8] + str(stray).encode()
     zrank.zadd(keys.ranking("region:kantou"), {stored: 1})
     size = ask(world.store, Size(), scope=scope)

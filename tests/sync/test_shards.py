@@ -738,7 +738,7 @@ class TestVerification:
         right = index.part_of("7")
         wrong = next(part for part in index.parts if part is not right)
         store = Store(wrong.name, wrong.layout)
-        change = ("7", 3, Store(right.name).client.hget(Store(right.name).live.part("memberships"), "7"))
+        change = ("7", 3, Store(right.name).client.hget(Store(right.name).live.memberships, "7"))
         assert store.apply_changes(store.begin_write(), [change])
         report = verify(index)
         assert (report.extra.count, report.drift) == (1, 1)

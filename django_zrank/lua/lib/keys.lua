@@ -1,4 +1,14 @@
--- The keys beside a ranking: keys.py describes what they hold.
+-- The keys of a generation: keys.py describes what they hold. 'root' is the sorted set of all members.
+
+-- A ranking by its name; '' for all members.
+local function ranking_key(root, name)
+  return name == '' and root or root .. ':' .. name
+end
+
+-- The root of another generation, by that of 'generation'.
+local function root_of(other, root, generation)
+  return string.sub(root, 1, -#generation - 1) .. other
+end
 
 -- The hash of memberships of a generation, by its root.
 local function memberships_key(root)

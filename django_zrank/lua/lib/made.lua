@@ -9,6 +9,11 @@ local function noted_key(key)
   return key .. ':noted'
 end
 
+-- Its contents while it is made.
+local function unfinished_key(key)
+  return key .. ':unfinished'
+end
+
 -- Look-ups that it takes to read a member, and to put one in; ties take as many again.
 local function cost_to_read(made)
   return made.layout.memberships and 2 or 1

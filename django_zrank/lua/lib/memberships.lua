@@ -9,7 +9,7 @@ local function change_rankings(root, leaving, entering, width, dense)
   local names, is_known, emptied, begun, is_evicted = {}, {}, {}, {}, false
   local function each(lists, change)
     for name, list in pairs(lists) do
-      change(name, name == '' and root or root .. ':' .. name, list)
+      change(name, ranking_key(root, name), list)
     end
   end
   local function prepare(name, key)

@@ -1,14 +1,14 @@
 -- uses: clock, logs, keys, ties, slices, made, changes
 -- Progress of an intersection, piece by piece. Its 'state' is stored from one to the next. Phases: 'scan' reads the
 -- smallest test; 'written' what was written meanwhile; 'numbers' its distinct values; then it is 'kept', where it follows
--- changes from call to call, or 'made'. It is filled under the key of a part, and takes its own, its 'key', when it is
+-- changes from call to call, or 'made'. It is filled under another key, and takes its own, its 'key', when it is
 -- complete ('in_place'). 'making' is the hash of its state, 'registry' the sorted set of all that are made; 'limit' and
 -- 'seconds' are as intersect.lua takes them, 'lease' is the time at which another client may go on; lib/made.lua has
 -- others of its fields.
 
--- Fill it in its place, or as a part.
+-- Fill it in its place, or beside it.
 local function fill(made, in_place)
-  made.in_place, made.base = in_place, in_place and made.key or made.part
+  made.in_place, made.base = in_place, in_place and made.key or made.unfinished
   made.noted = noted_key(made.base)
 end
 
@@ -19,7 +19,7 @@ local function resume(made, meta, recent, pending)
   for i = 1, #fields, 2 do
     state[fields[i]] = fields[i + 1]
   end
-  made.state, made.part = state, made.key .. ':part'
+  made.state, made.unfinished = state, unfinished_key(made.key)
   fill(made, state.in_place == '1')
   made.is_followed = not made.is_numbered and made.low == '-inf' and made.high == '+inf' and #made.groups <= MOST_GROUPS
   made.groups = made.is_followed and made.groups or {}
@@ -73,7 +73,7 @@ end
 local function begin(made, meta)
   fill(made, false)
   redis.call('UNLINK', made.making)
-  unlink_made(made.part)
+  unlink_made(made.unfinished)
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', made.registry, '-inf', integer(made.now), 'LIMIT', 0, 10)) do
     unlink_made(old)
     redis.call('ZREM', made.registry, old)
@@ -91,15 +91,15 @@ local function begin(made, meta)
   redis.call('HSET', meta, 'followed', 1)
 end
 
--- Number the distinct values of the complete part. Return true when all are numbered.
+-- Number the distinct values of what is complete. Return true when all are numbered.
 local function number_values(made)
-  local state, part, width, last = made.state, made.part, made.layout.width, nil
+  local state, base, width, last = made.state, made.base, made.layout.width, nil
   local count = count_of(made, 6, 0)
-  local members = redis.call('ZRANGE', part, state.at, state.at + count - 1, 'WITHSCORES')
+  local members = redis.call('ZRANGE', base, state.at, state.at + count - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
     local value = value_of(tie_of(members[i], width), members[i + 1])
     if value ~= last then
-      redis.call('ZADD', values_key(part), members[i + 1], value)
+      redis.call('ZADD', values_key(base), members[i + 1], value)
       last = value
     end
   end
@@ -126,12 +126,12 @@ local function save(made)
   end
 end
 
--- Put the part in its place, unless that is where it was filled, and note until when it is fresh.
+-- Put it in its place, unless that is where it was filled, and note until when it is fresh.
 local function finish(made)
-  local SECOND, key, part, state = 1000000, made.key, made.part, made.state
+  local SECOND, key, base, state = 1000000, made.key, made.base, made.state
   if not made.in_place then
     unlink_made(key)
-    local renamed = {[part] = key, [values_key(part)] = values_key(key)}
+    local renamed = {[base] = key, [values_key(base)] = values_key(key)}
     renamed[made.noted] = made.is_followed and noted_key(key) or nil
     for from, to in pairs(renamed) do
       if redis.call('EXISTS', from) == 1 then

@@ -15,7 +15,7 @@ from .shards import Shards
 
 __all__ = ["Counted", "SortKey", "count_before", "count_values"]
 
-_PART: Final = 100
+_CHUNK: Final = 100
 """Sort keys per round trip; a quarter of them if each takes a search among ties."""
 
 _VALUES: Final = 1000
@@ -47,9 +47,9 @@ class Counted(NamedTuple):
 
 def count_before(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[Counted]:
     """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
-    size = _PART // 4 if view.method == "ordinal" or view.searches_ties else _PART
-    parts = [sort_keys[at : at + size] for at in range(0, len(sort_keys) or 1, size)]
-    counting = in_turn([_count(part, view, shards) for part in parts]).then(_joined)
+    size = _CHUNK // 4 if view.method == "ordinal" or view.searches_ties else _CHUNK
+    chunks = [sort_keys[at : at + size] for at in range(0, len(sort_keys) or 1, size)]
+    counting = in_turn([_count(chunk, view, shards) for chunk in chunks]).then(_joined)
     if view.method != "dense" or not sort_keys:
         return counting
     ties = [(sort_key.score, view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
@@ -70,9 +70,9 @@ def _count(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[
     return shards.each(ask).then(add)
 
 
-def _joined(parts: list[Counted]) -> Counted:
-    before = [one for part in parts for one in part.before]
-    return Counted(parts[-1].size, sum(part.here for part in parts), before)
+def _joined(chunks: list[Counted]) -> Counted:
+    before = [one for chunk in chunks for one in chunk.before]
+    return Counted(chunks[-1].size, sum(chunk.here for chunk in chunks), before)
 
 
 def count_values(bounds: Sequence[tuple[float, bytes]], view: View, shards: Shards) -> Request[list[int]]:

@@ -36,9 +36,9 @@ def begin_and_finish(run: Run, **how: Any) -> None:
 def test_a_part_is_not_seen_before_it_is_complete(run: Run, zrank: Redis) -> None:
     fill = "begin(made, 'meta'); redis.call('ZADD', made.base, 1, '1'); save(made)"
     do(run, fill)
-    assert (zrank.exists("made"), zrank.exists("made:part")) == (0, 1)
+    assert (zrank.exists("made"), zrank.exists("made:unfinished")) == (0, 1)
     assert do(run, "made.state.pieces = 1; finish(made); return made.state.size") == 1
-    assert (zrank.exists("made"), zrank.exists("made:part")) == (1, 0)
+    assert (zrank.exists("made"), zrank.exists("made:unfinished")) == (1, 0)
     assert all(0 < zrank.ttl(key) <= 60 for key in ("made", "making", "registry", "group:changed"))
 
 
@@ -70,13 +70,13 @@ def test_one_that_is_not_followed_is_made_once(run: Run, zrank: Redis) -> None:
 def test_distinct_values_are_numbered(run: Run, zrank: Redis) -> None:
     code = """
       begin(made, 'meta')
-      redis.call('ZADD', made.part, 1, 'a', 1, 'b', 2.5, 'c')
+      redis.call('ZADD', made.unfinished, 1, 'a', 1, 'b', 2.5, 'c')
       made.work, made.state.at = 12, 0
       local pieces = 0
       repeat pieces = pieces + 1 until number_values(made)
       return pieces"""
     assert do(run, code, numbers=True) == 2
-    assert zrank.zrange("made:part:values", 0, -1, withscores=True) == [(b"1", 1), (b"2.5", 2.5)]
+    assert zrank.zrange("made:unfinished:values", 0, -1, withscores=True) == [(b"1", 1), (b"2.5", 2.5)]
 
 
 def test_too_many(run: Run, zrank: Redis) -> None:
