@@ -1,68 +1,84 @@
-"""Prefetching: Redis works in another thread while this one reads the next batch, or handles the last one."""
+"""Prefetching: Redis works in another thread while this one reads the next batches, or handles the last one."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 __all__ = ["ahead", "prefetch"]
 
+_READY: Final = 4
+"""The most batches that wait for Redis: as long as it takes for these, the caller may wait for the database."""
+
 _AHEAD: Final = 16
-"""The most batches that are read ahead: as long as Redis takes for these, the caller may wait for the database."""
+"""The most batches that are read ahead from Redis."""
+
+_TURN: Final = 0.0003
+"""Seconds for which a thread that has an answer of Redis waits while Python is at work in another one."""
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
-def prefetch(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
+def prefetch(
+    function: Callable[[Batch], Result], batches: Iterable[Batch]
+) -> Generator[tuple[Batch, Result]]:
     """Yield each of ``batches`` with the result of ``function``, which runs while this thread reads the next ones.
 
     The function runs in another thread, so it may use Redis but no database: Django's connections belong to the thread
     that opened them. It takes the next batch as soon as it is done with one, also while the caller runs: Redis would
     wait if the caller had to be woken first. After an exception it isn't called again.
     """
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        pending: tuple[Batch, Future[Result]] | None = None
-        for batch in batches:
-            done, pending = pending, (batch, _begin(thread, function, batch, after=pending and pending[1]))
-            if done:
-                yield done[0], done[1].result()
-        if pending:
-            yield pending[0], pending[1].result()
+
+    def call(batch: Batch) -> tuple[Batch, Result]:
+        return batch, function(batch)
+
+    return _results((partial(call, batch) for batch in batches), _READY)
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield ``batches``, some of which are read from Redis in another thread while the caller is at one before."""
     end: Any = object()
-    coming: deque[Future[Batch]] = deque()
-    with ThreadPoolExecutor(max_workers=1) as thread:
+    with closing(_results(repeat(partial(next, batches, end)), _AHEAD)) as results:
+        yield from iter(results.__next__, end)
+
+
+def _results(calls: Iterable[Callable[[], Result]], most: int) -> Generator[Result]:
+    """Yield the results of ``calls``, made in another thread one after the other, at most ``most`` of them before their
+    result is asked for. None is made after one that failed, nor once this generator is closed."""
+    coming: deque[Future[Result]] = deque()
+    with _short_turns(), ThreadPoolExecutor(max_workers=1) as thread:
         try:
-            while True:
-                while len(coming) < _AHEAD:
-                    coming.append(thread.submit(next, batches, end))
-                if (batch := coming.popleft().result()) is end:
-                    return
-                yield batch
+            for call in calls:
+                coming.append(thread.submit(_make, call, coming[-1] if coming else None))
+                if len(coming) > most:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
         finally:
             thread.shutdown(cancel_futures=True)
 
 
-def _begin(
-    thread: ThreadPoolExecutor, function: Callable[..., Result], *args: Any, after: Future[Any] | None = None
-) -> Future[Result]:
-    """Call a function in a thread, and return once it runs. Otherwise the thread might begin only when this one waits,
-    or after Python's switch interval of 5 ms. Where ``after`` has failed, so does this call."""
-    begun = Event()
+def _make(call: Callable[[], Result], after: Future[Result] | None) -> Result:
+    """Make a call, unless the one before has failed: then so does this."""
+    if after:
+        after.result()
+    return call()
 
-    def run() -> Result:
-        begun.set()
-        if after:
-            after.result()
-        return function(*args)
 
-    result = thread.submit(run)
-    begun.wait()
-    return result
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Have threads take turns more often, in the whole process: by default, one may run for 5 ms while another has
+    something to send to Redis, which would wait as long."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -84,8 +84,11 @@ def rebuild(
         reach.each(builds, lambda part: builds[part].start(polite=polite))
         reach.require(parts)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
-        with closing(_calls(index, builds, batch_size)) as calls:
-            for (_, _, complete), _ in prefetch(partial(_load, reach, builds), calls):
+        with (
+            closing(_calls(index, builds, batch_size)) as calls,
+            closing(prefetch(partial(_load, reach, builds), calls)) as loads,
+        ):
+            for (_, _, complete), _ in loads:
                 if complete:
                     members += complete
                     progress(complete)
@@ -211,7 +214,8 @@ def _rows(
     index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
 ) -> Generator[tuple[str, Number, bytes]]:
     """Yield the rows of the parts that are built."""
-    order, to_text = index.ordering.ascending(map(F, index.ordering.paths)), index.to_text
+    order = index.ordering.ascending(map(F, index.ordering.paths))
+    to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
     queryset = select(index, *order)
     stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
     with _unbuffered(connections[index.get_using()]):

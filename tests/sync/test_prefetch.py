@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from sys import getswitchinterval
 from threading import Event, current_thread, main_thread
 
 import pytest
@@ -33,6 +35,16 @@ def test_the_function_takes_the_next_batch_while_the_caller_has_the_turn() -> No
     begun = {batch: Event() for batch in (1, 2, 3)}
     for batch, _ in prefetch(lambda batch: begun[batch].set(), begun):
         assert begun[min(batch + 1, 3)].wait(30)
+
+
+def test_several_batches_wait_for_the_function() -> None:
+    last = Event()
+
+    def batches() -> Iterator[int]:
+        yield from range(4)
+        last.set()
+
+    assert [waited for _, waited in prefetch(lambda batch: last.wait(30), batches())] == [True] * 4
 
 
 def test_the_function_is_not_called_after_a_batch_on_which_it_failed() -> None:
@@ -77,8 +89,38 @@ def test_where_reading_fails_what_was_begun_is_ended_first() -> None:
 def test_a_caller_that_stops_leaves_no_thread() -> None:
     results = prefetch(lambda batch: current_thread(), [1, 2, 3])
     _, thread = next(results)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert not thread.is_alive()
+
+
+def test_once_a_caller_has_stopped_batches_that_wait_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, stopped, called = Event(), Event(), []
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def stop(thread: ThreadPoolExecutor, **options: bool) -> None:
+        shutdown(thread, **options | {"wait": False})
+        stopped.set()
+        shutdown(thread)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", stop)
+
+    def function(batch: int) -> None:
+        called.append(batch)
+        if batch == 2:
+            begun.set()
+            stopped.wait(30)
+
+    results = prefetch(function, range(1, 10))
+    next(results)
+    assert begun.wait(30)
+    results.close()
+    assert called == [1, 2]
+
+
+def test_threads_take_turns_as_before_in_the_end() -> None:
+    before = getswitchinterval()
+    assert {interval for _, interval in prefetch(lambda batch: getswitchinterval(), [1, 2])} != {before}
+    assert getswitchinterval() == before
 
 
 @pytest.mark.parametrize("batches", [[], [[]], [[1], [], [2, 3]]], ids=len)
