@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -172,17 +173,30 @@ class Measurement:
             yield f"{name}: verify", nothing, lambda index=index: verify(index)
             yield f"{name}: drain, other scores", self.change_scores, lambda index=index: drain(index)
             self.settle()
-            yield f"{name}: ranks() of 10,000", nothing, repeat(lambda r=ranking: r.ranks(self.pks[:10_000]))
-            yield (
-                f"{name}: recommend_many() of 1,000",
-                nothing,
-                repeat(lambda r=ranking: list(r.recommend_many(self.pks[:1000]))),
-            )
+            for read, operation in self.reads(ranking):
+                yield f"{name}: {read}", nothing, repeat(operation)
         index = self.facets.instance()
         yield "facets: drain, moved between facets", self.change_facets, lambda: drain(index)
         self.settle()
         yield from self.filters(self.facets)
         yield "eight writers and an update()", nothing, self.write
+
+    def reads(self, ranking: Any) -> Iterator[tuple[str, Operation]]:
+        """Reads of thousands."""
+        many, asking = self.pks[:10_000], cycle(self.pks[:1000])
+        near = [entry.pk for entry in ranking.around(self.pks[0], 5000)]
+        hour = timedelta(hours=1)
+        yield "ranks() of 10,000", lambda: ranking.ranks(many)
+        yield "members() of 10,000", lambda: ranking.members(many)
+        yield "top() of 10,000", lambda: ranking.top(10_000)
+        yield "recommend() of 500", lambda: ranking.recommend(next(asking), 500)
+        yield "recommend(), 5,000 excluded", lambda: ranking.recommend(self.pks[0], exclude=near)
+        yield "recommend(), thousands shown", lambda: ranking.recommend(self.pks[0], 100, remember=hour)
+        for n in (1, 10):
+            yield (
+                f"recommend_many() of {n} for 1,000",
+                lambda n=n: list(ranking.recommend_many(many[:1000], n)),
+            )
 
     def filters(self, index: Any) -> Iterator[tuple[str, Operation, Operation]]:
         """Filters that no facet covers."""
@@ -199,6 +213,12 @@ class Measurement:
             self.fresh(lambda: within.filter(region=next(regions)).count()),
         )
         yield 'group: counts("region")', self.forget, self.fresh(lambda: within.counts("region"))
+        others = self.pks[-5000:]
+
+        def come_and_go() -> None:
+            group.add(*others)
+            group.remove(*others)
+
         changes = cycle(range(0, len(audience) - 100, 100))
 
         def join_and_leave() -> None:
@@ -212,6 +232,14 @@ class Measurement:
 
         yield 'group, 200 changed: counts("region")', lambda: within.counts("region"), repeat(join_and_leave)
         yield "uncovered: recommend(), 200 times", nothing, lambda: self.recommend(uncovered)
+        index.group("few").add(*self.pks[:: self.size // 60])
+        for kind, some in (("uncovered", uncovered), ("group of 60", ranking.filter(group="few"))):
+            yield (
+                f"{kind}: recommend_many() of 1 for 200",
+                nothing,
+                repeat(lambda some=some: list(some.recommend_many(self.pks[:200], 1))),
+            )
+        yield "group: 5,000 join and leave", nothing, repeat(come_and_go)
         yield "uncovered: count()", self.forget, self.fresh(uncovered.count)
         yield "uncovered: top()", self.forget, self.fresh(uncovered.top)
 
