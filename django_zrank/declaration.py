@@ -11,7 +11,6 @@ from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConf
 from django.db import connections, models, router
 
 from .codec.fields import follow, value_field
-from .codec.order import Order
 from .codec.spelling import SUPPORTED, spelling_of
 from .conf import get_settings
 from .filters import GROUP
@@ -19,13 +18,19 @@ from .hooks import check_attributes, check_hooks, error, warning
 from .index import RankIndex
 from .models import Mark
 from .requests.view import METHODS
-from .storage_checks import check_storage
+from .shards import name_of
 from .sync.dialects import DIALECTS
 from .sync.watched_tables import unseen_tables, watched_tables
 
 __all__ = ["check_declaration"]
 
 _KEEP_IT: Final = "Keep what it computes in a column of the row, and filter by that."
+
+
+_MOST_SHARDS: Final = 1024
+
+_LONGEST: Final = 255
+"""The longest name of a shard, in characters."""
 
 
 def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
@@ -62,38 +67,47 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         message = f": the primary key of {index.model._meta.label} can't be a member: {problem}."
         yield error(cls, message, f"Primary keys of ranked models can be {SUPPORTED}.", "zrank.E027")
         return
-    try:
-        ordering = index.ordering
-    except (FieldDoesNotExist, FieldError) as raised:
-        hint = (
-            "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the "
-            'row or of one that it leads to: ("-points", "achieved_at", "club_id").'
-        )
-        yield error(cls, f".order: {raised}", hint, "zrank.E015")
-        return
-    try:
-        facets = index.faceting.paths
-    except (FieldDoesNotExist, FieldError) as raised:
-        hint = (
-            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
-            '("region", "guild__slug", ("region", "platform")).'
-        )
-        yield error(cls, f".facets: {raised}", hint, "zrank.E025")
-        return
-    if GROUP in facets:
+    for (attribute, parsed, code), hint in _PARSED.items():
+        try:
+            getattr(index, parsed)
+        except (FieldDoesNotExist, FieldError) as raised:
+            yield error(cls, f".{attribute}: {raised}", hint, code)
+            return
+    if GROUP in index.faceting.paths:
         message = ".facets: filter(group=…) asks for the groups of an index, so no facet can have that name."
         hint = "Rename the field, or declare the column behind the relation: group_id."
         yield error(cls, message, hint, "zrank.E026")
-    found = list(check_storage(index))
+    found = list(_check_shards(index))
     yield from found
-    if any(message.is_serious() for message in found):
+    if found:
         return
-    yield from _check_decimals(index, ordering)
+    yield from _check_decimals(index)
+    yield from _check_seen(index)
     yield from _check_method(index)
     yield from _check_band(index)
     yield from _check_owner(index)
     yield from _check_queryset(index)
     yield from _check_database(index)
+
+
+_PARSED: Final = {
+    ("order", "ordering", "zrank.E015"): (
+        "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the row or of "
+        'one that it leads to: ("-points", "achieved_at", "club_id").'
+    ),
+    ("facets", "faceting", "zrank.E025"): (
+        "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
+        '("region", "guild__slug", ("region", "platform")).'
+    ),
+    ("write_behind", "column", "zrank.E035"): (
+        "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the only "
+        "criterion."
+    ),
+    ("idle", "awake", "zrank.E038"): (
+        'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
+    ),
+}
+"""Hints, by attribute, the property of an index that parses it, and the id of the error."""
 
 
 def _why_no_model(declared: Any) -> str:
@@ -117,8 +131,8 @@ def _key_problem(field: Any) -> str:
     return ""
 
 
-def _check_decimals(index: RankIndex, ordering: Order) -> Iterator[CheckMessage]:
-    for criterion in ordering.criteria:
+def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
+    for criterion in index.ordering.criteria:
         *_, field = follow(index.model, criterion.path)
         field = value_field(field)
         if not isinstance(field, models.DecimalField):
@@ -135,6 +149,31 @@ def _check_decimals(index: RankIndex, ordering: Order) -> Iterator[CheckMessage]
         else:
             continue
         yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
+
+
+def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
+    cls, count = type(index), index.get_shards()
+    if type(count) is not int or not 1 <= count <= _MOST_SHARDS:
+        hint = (
+            f"A whole number from 1 to {_MOST_SHARDS:,}. A read asks all of them: use no more than servers."
+        )
+        yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
+    elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > _LONGEST:
+        hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most {_LONGEST} characters."
+        yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
+
+
+def _check_seen(index: RankIndex) -> Iterator[CheckMessage]:
+    field: Any = index.seen_field
+    if field is None or field.db_index or field.unique:
+        return
+    indexes = field.model._meta.indexes
+    if not any(one.fields and one.fields[0].lstrip("-") == field.name for one in indexes):
+        message = (
+            f".idle: no database index begins with {field.name}: to find members that fell asleep, all rows are read, "
+            "every few seconds."
+        )
+        yield warning(type(index), message, "Set db_index=True.", "zrank.W011")
 
 
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:

@@ -12,14 +12,14 @@ from uuid import uuid4
 from asgiref.sync import sync_to_async
 from django.db import models, router
 from django.db.models.expressions import OrderBy
+from django.utils.functional import classproperty
 
 from .codec.awake import Awake
 from .codec.column import Column
 from .codec.entry import Entry, decoder
-from .codec.fields import is_unique
+from .codec.fields import find_model, is_unique
 from .codec.layout import Layout
 from .codec.members import MemberCodec
-from .codec.model import find_model
 from .codec.order import Order
 from .codec.units import Band, Distance
 from .exceptions import NotRanked
@@ -27,7 +27,7 @@ from .facets import Facets
 from .generics import Member
 from .groups import Group
 from .ranking import Ranking
-from .scores import ScoresAccessor
+from .scores import Scores
 from .shards import Sharded
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
     """The readable side: ``PlayerRank.ranking.recommend(player)``."""
 
-    scores: ClassVar[ScoresAccessor] = ScoresAccessor()
+    scores: ClassVar[classproperty[Scores]] = classproperty(lambda cls: Scores(cls.instance()))
     """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
 
     def __init__(self) -> None:

@@ -121,10 +121,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
         row = None if health.owner == TESTS else _noted_together(index)
     except (Error, SynchronousOnlyOperation):
         return health.is_accepted
-    if row is None or (health.term, health.generation) == (str(row.term), row.generation):
-        return True
-    # A rebuild that was just put in place is noted in a moment.
-    return (health.term, health.generation) == (str(row.term), row.building)
+    return _knows(row, health)
 
 
 def may_be_written(index: RankIndex, health: Health) -> bool:
@@ -136,10 +133,15 @@ def may_be_written(index: RankIndex, health: Health) -> bool:
         row = None if health.owner == TESTS else noted(index)
     except (Error, SynchronousOnlyOperation):
         row = None
-    is_known = row is None or (
+    return health.is_accepted and _knows(row, health)
+
+
+def _knows(row: Generation | None, health: Health) -> bool:
+    """Return True if the database knows the build of a server. A rebuild that was just put in place is still noted as
+    being built. ``row``: None if there is nothing to compare with."""
+    return row is None or (
         health.term == str(row.term) and health.generation in (row.generation, row.building)
     )
-    return health.is_accepted and is_known
 
 
 def _began_a_history(index: RankIndex, health: Health) -> bool:

@@ -21,7 +21,7 @@ from .verbs import twin, verb
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["Scores", "ScoresAccessor"]
+__all__ = ["Scores"]
 
 logger = logging.getLogger("django_zrank")
 
@@ -205,10 +205,3 @@ def _limit(index: RankIndex) -> int:
 def _limits(index: RankIndex) -> tuple[int, int]:
     """The lowest and the highest score, in units, that a change may lead to."""
     return index.column.limits(index.get_using())  # type: ignore[union-attr]
-
-
-class ScoresAccessor:
-    """Return the scores of an index: ``PlayerRank.scores``."""
-
-    def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Scores:
-        return Scores(owner.instance())

@@ -21,7 +21,7 @@ from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.urls import include, path
 
-from django_zrank import RankIndex, checks, declaration, hooks, storage_checks
+from django_zrank import RankIndex, checks, declaration, hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
@@ -811,7 +811,7 @@ def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
 
 
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, declaration, hooks, storage_checks]
+    modules: list[Any] = [checks, declaration, hooks]
     text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     assert cases | {"zrank.E023", "zrank.W020", "zrank.W021"} == set(re.findall(r"zrank\.[EW]\d+", text))

@@ -7,25 +7,26 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from django_zrank.sql.rows import Row
 from django_zrank.sql.sampling import Card, Side, choose
 from tests.test_uniformity import CASES, LIMIT, Case, deviations
 
 
 def side(cards: Sequence[Card], looked_up: list[int] | None = None) -> Side:
     """A side of these cards. ``looked_up`` notes every position that is looked up."""
-    by_position = {card.position: card for card in cards}
+    by_position = dict(cards)
 
-    def find(positions: Iterable[int]) -> dict[int, Card]:
+    def find(positions: Iterable[int]) -> dict[int, Row]:
         if looked_up is not None:
             looked_up.extend(positions)
         return {at: by_position[at] for at in positions if at in by_position}
 
-    first = cards[0].position if cards else 0
-    return Side(first, first + len(cards) - 1, find, lambda: cards)
+    first = cards[0][0] if cards else 0
+    return Side(first, first + len(cards) - 1, find, by_position.values)
 
 
 def cards(pks: Iterable[int], first: int = 0) -> list[Card]:
-    return [Card(at, str(pk).encode(), float(pk)) for at, pk in enumerate(pks, first)]
+    return [(at, Row(pk, (pk,), float(pk), b"", str(pk).encode())) for at, pk in enumerate(pks, first)]
 
 
 # A side knows no scores, so ties make no difference.
@@ -39,7 +40,7 @@ def test_every_set_is_equally_likely(case: Case) -> None:
 
     def recommend(seed: int) -> list[int]:
         chosen = choose(before, after, case.n, barred, random.Random(seed))
-        return [int(card.member) for card in sorted(chosen)]
+        return [row.pk for _, row in sorted(chosen)]
 
     assert max(deviations(case, recommend)) < LIMIT
 
@@ -48,7 +49,7 @@ def test_of_a_large_side_few_are_looked_up() -> None:
     looked_up: list[int] = []
     before, after = cards(range(100)), cards(range(101, 200), 101)
     chosen = choose(side(before, looked_up), side(after, looked_up), 4, set(), random.Random(1))
-    assert {card.position for card in chosen} < set(looked_up)
+    assert {position for position, _ in chosen} < set(looked_up)
     assert len(looked_up) == 8
 
 

@@ -121,7 +121,7 @@ LAYERS = [
     "narrowing pages board ranking groups scores index",
     "registry routes",
     "sync",
-    "hooks storage_checks declaration checks",
+    "hooks declaration checks",
     "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""

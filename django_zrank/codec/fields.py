@@ -1,4 +1,4 @@
-"""Model fields: the kind of their values, and the fields on a lookup path."""
+"""The model of an index and its fields: the kind of their values, and the fields on a lookup path."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import FieldError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
@@ -14,7 +15,21 @@ from .kinds import Big, Boolean, Fixed, Float, Kind
 from .times import Day, Moment, Span
 from .units import EXACT
 
-__all__ = ["follow", "is_unique", "kind_of", "value_field"]
+__all__ = ["find_model", "follow", "is_unique", "kind_of", "value_field"]
+
+
+def find_model(declared: Any, module: str) -> type[models.Model] | None:
+    """Return the model that an index in ``module`` declares: a class, or a name as in foreign keys, ``players.Player``
+    or ``Player``. None if it has no table. Django must have loaded the models."""
+    if isinstance(declared, str):
+        own = apps.get_containing_app_config(module)
+        label = declared if "." in declared or own is None else f"{own.label}.{declared}"
+        try:
+            declared = apps.get_model(label)
+        except (LookupError, ValueError):
+            return None
+    is_model = isinstance(declared, type) and issubclass(declared, models.Model)
+    return declared if is_model and not (declared._meta.abstract or declared._meta.swapped) else None
 
 
 def kind_of(field: models.Field[Any, Any]) -> Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
@@ -71,7 +71,7 @@ class BarePosition(NamedTuple):
     def request(self, view: View, keys: Keys) -> Request[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"
         # Unlike the command, the script distinguishes an unranked member from a missing index.
-        return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_position)
+        return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_one("position"))
 
 
 class BareScore(NamedTuple):
@@ -80,7 +80,7 @@ class BareScore(NamedTuple):
     member: str
 
     def request(self, view: View, keys: Keys) -> Request[float | None]:
-        return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_score)
+        return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_one("score"))
 
 
 def _joined(chunks: list[Locations]) -> Locations:
@@ -92,11 +92,6 @@ def _parse(reply: Any) -> Locations:
     return Locations(size, [one and Location(one[0], one[1], one[2], float(one[3])) for one in found])
 
 
-def _position(locations: Locations) -> int | None:
-    (location,) = locations.found
-    return location and location.position
-
-
-def _score(locations: Locations) -> float | None:
-    (location,) = locations.found
-    return location and location.score
+def _one(attribute: str) -> Callable[[Locations], Any]:
+    """A function from the location of one member to an attribute of it; None if the member is not ranked."""
+    return lambda locations: getattr(locations.found[0], attribute, None)

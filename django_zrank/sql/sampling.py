@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import Count, Q, Window
 from django.db.models.functions import RowNumber
@@ -19,15 +19,8 @@ from .rows import CHUNK, Row, Rows
 __all__ = ["Card", "Side", "choose", "near", "sample"]
 
 
-class Card(NamedTuple):
-    """A member of a side."""
-
-    position: int
-    member: bytes
-    """The primary key as text."""
-
-    score: float
-    tie: bytes = b""
+Card = tuple[int, Row]
+"""A position, and the row there."""
 
 
 class Side(NamedTuple):
@@ -36,11 +29,11 @@ class Side(NamedTuple):
     first: int
     last: int
 
-    find: Callable[[Sequence[int]], Mapping[int, Card]]
-    """Returns the members at some positions."""
+    find: Callable[[Sequence[int]], Mapping[int, Row]]
+    """Returns the rows at some positions."""
 
-    read: Callable[[], Iterable[Card]]
-    """Returns all members."""
+    read: Callable[[], Iterable[Row]]
+    """Returns all rows, in order."""
 
 
 def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
@@ -61,9 +54,9 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
             break
     better = None
     if view.method != "ordinal":
-        numbers = number(rows, view, [card.member.decode() for card in chosen])
-        better = [numbers[card.member][1] for card in chosen]
-    drawn = [(card.position, card.tie + card.member, card.score) for card in chosen]
+        numbers = number(rows, view, [row.member.decode() for _, row in chosen])
+        better = [numbers[row.member][1] for _, row in chosen]
+    drawn = [(position, row.stored, row.score) for position, row in chosen]
     return Sample(found.size, found.position, band, found.candidates, drawn, better)
 
 
@@ -85,12 +78,13 @@ def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Ran
         order = chance.sample(positions, size)
         found = side.find(order)
         # Missing ones have gone since they were counted: the statements may see different snapshots.
-        for card in (found[at] for at in order if at in found):
-            if card.member not in barred:
-                dealt.add(card.member)
-                yield card
+        for at in order:
+            if at in found and found[at].member not in barred:
+                dealt.add(found[at].member)
+                yield at, found[at]
     if positions:
-        rest = [card for card in side.read() if card.member not in barred and card.member not in dealt]
+        done = {*barred, *dealt}
+        rest = [(at, row) for at, row in enumerate(side.read(), side.first) if row.member not in done]
         chance.shuffle(rest)
         yield from rest
 
@@ -132,22 +126,16 @@ def _side(rows: Rows, first: int, last: int, where: Q, base: int) -> Side:
     ours = rows.passing.filter(where)
     numbered = ours.annotate(zrank_position=Window(RowNumber(), order_by=rows.ascending) + (base - 1))
 
-    def find(positions: Sequence[int]) -> dict[int, Card]:
-        cards: dict[int, Card] = {}
+    def find(positions: Sequence[int]) -> dict[int, Row]:
+        cards: dict[int, Row] = {}
         for start in range(0, len(positions), CHUNK):
             found = numbered.filter(zrank_position__in=positions[start : start + CHUNK])
             for position, pk, *values in found.values_list("zrank_position", "pk", *rows.order.paths):
-                cards[position] = _card(rows, position, pk, values)
+                cards[position] = rows.row(pk, values)
         return cards
 
-    def read() -> Iterator[Card]:
+    def read() -> Iterator[Row]:
         found = ours.order_by(*rows.ascending).values_list("pk", *rows.order.paths)
-        for position, (pk, *values) in enumerate(found[first - base : last - base + 1], first):
-            yield _card(rows, position, pk, values)
+        return (rows.row(pk, values) for pk, *values in found[first - base : last - base + 1])
 
     return Side(first, last, find, read)
-
-
-def _card(rows: Rows, position: int, pk: Any, values: Sequence[Any]) -> Card:
-    row = rows.row(pk, values)
-    return Card(position, row.member, row.score, row.tie)
