@@ -5,13 +5,11 @@ Several conditions are joined by AND, several values of one by OR; ``exclude()``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
-
-from django.db import models
 
 if TYPE_CHECKING:
     from .facets import Facet
@@ -165,7 +163,7 @@ def covering(facet: Facet, index: RankIndex, conditions: Iterable[Condition]) ->
 
 
 def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
-    """The one value at each path, where that is all that is asked for; else nothing."""
+    """The value at each path, if every condition asks for one value of one path; otherwise nothing."""
     given: dict[str, Any] = {}
     for condition in conditions:
         (path, values), *others = condition.values.items()
@@ -176,7 +174,6 @@ def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
 
 
 def _declare(paths: Iterable[str]) -> str:
-    """The line to declare."""
     names = tuple(path for path in paths if path != GROUP)
     return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
 
@@ -192,20 +189,3 @@ def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> s
     )
     paths.pop(GROUP, None)
     return _declare(paths) if len(paths) > 1 else None
-
-
-def as_query(
-    conditions: Iterable[Condition], exactly: Callable[[str, Any], Any] = lambda path, value: value
-) -> Iterator[models.Q]:
-    """Each condition for a queryset, to be filtered by in turn. Groups are not in the database.
-
-    ``exactly``: a function from a path and a value to what the column is compared with.
-    """
-    for condition in conditions:
-        query = models.Q()
-        for path, values in condition.values.items():
-            one = models.Q(**{f"{path}__in": [exactly(path, value) for value in values if value is not None]})
-            if None in values:
-                one |= models.Q(**{f"{path}__isnull": True})
-            query &= one
-        yield ~query if condition.negated else query

@@ -17,9 +17,7 @@ from .requests.view import METHODS, View
 from .sql.reader import SqlReader
 
 if TYPE_CHECKING:
-    from .engine.reader import Reader
     from .index import RankIndex
-    from .store import Store
 
 __all__ = ["Narrowing"]
 
@@ -115,14 +113,6 @@ class Narrowing(Generic[Member]):
         )
 
     # Asking
-
-    @property
-    def store(self) -> Store:
-        return self._reader.store
-
-    @property
-    def _reader(self) -> Reader:
-        return reader_of(self.index)
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking

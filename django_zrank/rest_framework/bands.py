@@ -38,11 +38,10 @@ class BandParameter(Parameter):
 
     def read_one(self, text: str) -> Band:
         try:
-            below, *above = [self._distance(one) for one in _at_most_two(text)]
+            band = [self._distance(one) for one in _two(text)]
         except (ArithmeticError, ValueError) as error:
             message = _("“{value}” is not a band: {reason}.").format(value=text, reason=error)
             raise ValidationError([message], code="invalid") from None
-        band = [below, above[0] if above else below]
         for at, (highest, units) in enumerate(self.ceiling or ()):
             if self.index.ordering.first.kind.distance(band[at]) > units:
                 band[at] = highest
@@ -69,17 +68,15 @@ class RanksParameter(Parameter):
 
     def read_one(self, text: str) -> tuple[int, int]:
         try:
-            numbers = _at_most_two(text)
+            numbers = _two(text)
             if not all(re.fullmatch(NUMBER, number) for number in numbers):
                 raise ValueError("no number")
         except ValueError:
             message = _("“{value}” is not a number of ranks, or two as “below,above”.")
             raise ValidationError([message.format(value=text)], code="invalid") from None
-        below, *above = [min(int(Decimal(number)), _MOST_RANKS) for number in numbers]
-        window = (below, above[0] if above else below)
-        if self.ceiling is not None:
-            window = (min(window[0], self.ceiling[0]), min(window[1], self.ceiling[1]))
-        return window
+        highest = (_MOST_RANKS, _MOST_RANKS) if self.ceiling is None else self.ceiling
+        below, above = (min(int(Decimal(one)), most) for one, most in zip(numbers, highest, strict=True))
+        return below, above
 
     def get_schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{NUMBER}(?:,{NUMBER})?$", "example": "50"}
@@ -109,8 +106,8 @@ _MOST_RANKS: Final = 10**9
 """More than any ranking has."""
 
 
-def _at_most_two(text: str) -> list[str]:
+def _two(text: str) -> tuple[str, str]:
     parts = text.split(",")
     if len(parts) > 2:
         raise ValueError(_("write one distance, or two as “below,above”"))
-    return parts
+    return parts[0], parts[-1]

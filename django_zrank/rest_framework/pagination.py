@@ -53,11 +53,7 @@ class RankingList:
         self.paginator = paginator
 
     def count(self) -> int:
-        """Return the number of members."""
         return self.ranking.count()
-
-    def __len__(self) -> int:
-        return self.count()
 
     def __getitem__(self, page: slice) -> Sequence[Entry]:
         """The entries of a page. 400 for a page longer than ``ZRANK["MAX_N"]``."""

@@ -15,7 +15,7 @@ from ..codec.fields import follow, value_field
 from ..codec.kinds import Fixed
 from ..codec.order import Criterion
 from ..codec.units import Number
-from ..filters import Condition, as_query
+from ..filters import Condition
 from ..requests.pages import Bound
 
 if TYPE_CHECKING:
@@ -81,8 +81,13 @@ class Rows:
     def passing(self) -> models.QuerySet[Any]:
         """The ranked rows that pass the conditions."""
         rows = self.ranked
-        for query in as_query(self.conditions, self.exactly):
-            rows = rows.filter(query)
+        for condition in self.conditions:
+            query = Q()
+            for path, values in condition.values.items():
+                exact = [self.exactly(path, value) for value in values if value is not None]
+                null = Q(**{f"{path}__isnull": True}) if None in values else Q()
+                query &= Q(**{f"{path}__in": exact}) | null
+            rows = rows.filter(~query if condition.negated else query)
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
 
     def _once(self, queryset: Any, ranked: models.QuerySet[Any] | None = None) -> models.QuerySet[Any]:
@@ -179,7 +184,7 @@ class Rows:
     def exactly(self, path: str, value: Any) -> Any:
         """Return an expression for a value with a collation by which different texts are never equal."""
         collation = self.collation(path)
-        return Collate(Value(value), collation) if collation and value is not None else value
+        return Collate(Value(value), collation) if collation else value
 
     def collation(self, path: str) -> str | None:
         """Return a collation, if the database needs one: to MariaDB and MySQL, "A", "a" and "a " are equal."""

@@ -49,6 +49,7 @@ from django.conf import settings
 from django.db import connection, connections
 from django.test.utils import override_settings
 
+from django_zrank.engine import reader_of
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
@@ -216,7 +217,7 @@ def urls() -> Any:
 
     @cache
     def root() -> str:
-        return PlayerRank.ranking.store.live.root
+        return reader_of(PlayerRank.instance()).store.live.root
 
     class ByHand(Empty):
         def get(self, request: Any) -> Response:
