@@ -109,7 +109,6 @@ os.register_at_fork(after_in_child=ConnectionFactory.forget)
 
 
 def is_cluster(client: Any) -> bool:
-    """Return True for the client of a cluster."""
     return isinstance(client, RedisCluster)
 
 

@@ -27,8 +27,6 @@ _NULL: Final = "*"
 
 @dataclass(frozen=True)
 class Facet:
-    """One declared facet."""
-
     paths: tuple[str, ...]
     """Lookup paths from the model: one, or several of a composite facet."""
 
@@ -57,7 +55,6 @@ class Facet:
         return ",".join(self.paths)
 
     def field(self, path: str) -> Any:
-        """The field behind ``path``."""
         return self.fields[self.paths.index(path)]
 
     def ranking(self, values: Iterable[Any]) -> str:
@@ -99,8 +96,6 @@ class Facet:
 
 @dataclass(frozen=True)
 class Facets:
-    """The facets of an index."""
-
     all: tuple[Facet, ...]
 
     @classmethod

@@ -87,7 +87,6 @@ class Group:
     def _sum(
         self, ask: Callable[..., Request[int]], *arguments: Any, members: list[str] | None = None
     ) -> Steps[int]:
-        """The sum of the shards' answers."""
         found = yield from reader_of(self.index).gathering(
             lambda keys, *own: ask(keys, self._key, *own, *arguments), members
         )

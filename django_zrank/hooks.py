@@ -35,7 +35,6 @@ def error(cls: type[RankIndex], message: str, hint: str, code: str) -> Error:
 
 
 def warning(cls: type[RankIndex], message: str, hint: str, code: str) -> Warning:
-    """A warning about a declaration."""
     return Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 

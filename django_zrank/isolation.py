@@ -72,7 +72,6 @@ def offer() -> None:
 
 
 def is_offered() -> bool:
-    """Return True if some tests will get a Redis of their own."""
     return _offered
 
 

@@ -149,12 +149,10 @@ class Keys(_Keys):
     @classmethod
     @cache  # there are as many as indexes
     def of(cls, prefix: str, index: str) -> Keys:
-        """The keys of the index called ``index``."""
         return cls(f"{prefix}:{{{index}}}")
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as many as indexes have generations
     def at(self, generation: str) -> Keys:
-        """The keys of a generation."""
         return self._replace(generation=generation)
 
 

@@ -23,7 +23,6 @@ class Recent(Generic[Value]):
         return value if monotonic() < until else None
 
     def keep(self, key: Hashable, value: Value, seconds: float = 1.0) -> Value:
-        """Keep a value, and return it."""
         self._kept[key] = monotonic() + seconds, value
         return value
 

@@ -60,7 +60,6 @@ class Kind:
         raise beyond(units)
 
     def value(self, units: int) -> Any:
-        """Return the value with these units."""
         return units
 
     def key(self, value: Any) -> Number:
@@ -68,7 +67,6 @@ class Kind:
         return self.units(value)
 
     def at(self, key: Number) -> Any:
-        """Return the value with this key."""
         return self.value(int(key))
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:

@@ -12,8 +12,6 @@ __all__ = ["PLAIN", "Layout"]
 
 
 class Layout(NamedTuple):
-    """The layout of an index."""
-
     width: int = 0
     """The number of tie bytes before every primary key. With 0, a stored member that begins with a NUL byte has 9,
     including the NUL: only integers beyond ±2**53 need them, and no primary key begins with NUL."""

@@ -24,8 +24,6 @@ __all__ = ["Criterion", "Order"]
 
 @dataclass(frozen=True)
 class Criterion:
-    """One criterion of an order."""
-
     path: str
     """The lookup path of the value, from the model: ``level``, ``profile__level``."""
 
@@ -191,7 +189,6 @@ class Order:
 
     @cached_property
     def _codes(self) -> tuple[TieCode, ...]:
-        """The further criteria as tie bytes."""
         reverse = self.first.descending
         return tuple(
             TieCode(

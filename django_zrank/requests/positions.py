@@ -17,8 +17,6 @@ _CHUNK: Final = 100
 
 
 class Location(NamedTuple):
-    """The location of a member."""
-
     position: int
     """The number of members before it."""
 

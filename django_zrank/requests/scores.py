@@ -35,8 +35,6 @@ class Changed(NamedTuple):
 
 
 class ChangeScores(NamedTuple):
-    """A change of some scores."""
-
     layout: Layout
     rule: str
     limits: tuple[int, int]

@@ -52,7 +52,6 @@ class IndexAutoSchema(AutoSchema):
 
     @property
     def viewset(self) -> IndexViewSet:
-        """The view described."""
         return cast("IndexViewSet", self.view)
 
     # Indexes

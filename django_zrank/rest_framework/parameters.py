@@ -50,7 +50,6 @@ class Parameter:
         return self.read_one(texts[0])
 
     def read_one(self, text: str) -> Any:
-        """Parse one text."""
         raise NotImplementedError
 
     def get_schema(self) -> Schema:

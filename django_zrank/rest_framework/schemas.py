@@ -60,12 +60,10 @@ def field_schema(field: Any) -> Schema:
 
 
 def key_schema(index: RankIndex) -> Schema:
-    """The primary key of a member."""
     return field_schema(index.model._meta.pk)
 
 
 def score_schema(index: RankIndex) -> Schema:
-    """The score of a member."""
     *_relations, field = follow(index.model, index.ordering.first.path)
     return field_schema(field)
 

@@ -19,7 +19,6 @@ __all__ = ["count_facet", "size"]
 
 
 def size(rows: Rows, view: View, question: Size) -> int:
-    """Count the ranked members."""
     return rows.passing.count()
 
 

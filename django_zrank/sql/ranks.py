@@ -23,13 +23,11 @@ _RANKS: Final = {"ordinal": RowNumber, "competition": Rank, "dense": DenseRank}
 
 
 def bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
-    """Count the members before a member."""
     me = rows.find([question.member]).get(question.member)
     return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
 
 
 def bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
-    """The score of a member."""
     me = rows.find([question.member]).get(question.member)
     return None if me is None else me.score
 
@@ -46,13 +44,11 @@ def locate(rows: Rows, view: View, question: Locate) -> Locations:
 
 
 def page_at(rows: Rows, view: View, question: PageAt) -> Page:
-    """Members from a position on."""
     size = rows.passing.count()
     return _page(rows, view, size, question.first, size, question.limit)
 
 
 def page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
-    """Members around a member."""
     me = rows.find([question.member]).get(question.member)
     if me is None:
         return None
@@ -62,7 +58,6 @@ def page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
 
 
 def page_between(rows: Rows, view: View, question: PageBetween) -> Page:
-    """Members with scores between two bounds."""
     better = rows.beyond(question.best, "gt" if view.reverse else "lt")
     worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
     counts = rows.passing.aggregate(

@@ -15,18 +15,15 @@ __all__ = ["count_facet", "count_scores", "size"]
 
 
 def size(question: Size, view: View, shards: Shards) -> Request[int]:
-    """The number of members."""
     return shards.each(lambda keys: question.request(view, keys)).then(sum)
 
 
 def count_scores(question: CountScores, view: View, shards: Shards) -> Request[list[int]]:
-    """The number of members in each range."""
     counts = shards.each(lambda keys: question.request(view, keys))
     return counts.then(lambda found: list(map(sum, zip(*found, strict=True))))
 
 
 def count_facet(question: CountFacet, view: View, shards: Shards) -> Request[dict[bytes, int]]:
-    """The number of members with each value of a facet."""
     return shards.each(lambda keys: question.request(view, keys)).then(_added)
 
 

@@ -43,7 +43,6 @@ def locate(question: Locate, view: View, shards: Shards, *, again: bool = True) 
 
 
 def bare_position(question: BarePosition, view: View, shards: Shards) -> Request[int | None]:
-    """The number of members before a member; None if it is not ranked."""
     sort_keys = [question.sort_key] if question.sort_key else []
     return locate(Locate([question.member], sort_keys, checked=True), view, shards).then(
         lambda locations: locations.found[0] and locations.found[0].position

@@ -63,8 +63,6 @@ def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Reque
 
 
 class _Band(NamedTuple):
-    """A band that is drawn from."""
-
     at: int
     """Its number."""
 
@@ -93,7 +91,6 @@ class _Drawing:
         self._excluded = {self._to_key(question.member.encode()), *excluded}
 
     def note_shown(self, shown: Sequence[bytes]) -> None:
-        """Note members that were shown before, in order."""
         self._shown = {who: at for at, who in enumerate(shown)}
 
     def near(self, me: SortKey | None) -> Request[Sample | None] | None:

@@ -15,8 +15,6 @@ Answer = TypeVar("Answer")
 
 
 class Shards(NamedTuple):
-    """The shards of an index."""
-
     keys: tuple[Keys, ...]
     """The keys of the live generation of each shard, in order."""
 
