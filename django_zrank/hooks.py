@@ -29,12 +29,12 @@ SETTINGS: Final = {name for one in _OWN for name in one.__annotations__ if not n
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
 
 
-def error(cls: type[RankIndex], message: str, hint: str, code: str) -> Error:
-    """An error of a declaration. The message goes on after the name of the class."""
+def error(cls: type, message: str, hint: str, code: str) -> Error:
+    """An error of a declaration. ``message`` follows the name of the class."""
     return Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
-def warning(cls: type[RankIndex], message: str, hint: str, code: str) -> Warning:
+def warning(cls: type, message: str, hint: str, code: str) -> Warning:
     return Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
@@ -52,19 +52,11 @@ def check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
             continue
         meant = _meant(name)
         if hasattr(RankIndex, name):
-            yield Error(
-                f"{base.__name__}.{name} hides what RankIndex itself has under that name.",
-                hint=f"Did you mean {meant}?" if meant else "Choose another name.",
-                obj=cls,
-                id="zrank.E029",
-            )
+            hint = f"Did you mean {meant}?" if meant else "Choose another name."
+            yield error(base, f".{name} hides an attribute of RankIndex.", hint, "zrank.E029")
         elif meant:
-            yield Warning(
-                f"{base.__name__}.{name} is not an attribute of RankIndex.",
-                hint=f"Did you mean {meant}? If not, choose another name, or begin it with an underscore.",
-                obj=cls,
-                id="zrank.W006",
-            )
+            hint = f"Did you mean {meant}? If not, choose another name, or begin it with an underscore."
+            yield warning(base, f".{name} is not an attribute of RankIndex.", hint, "zrank.W006")
 
 
 def _meant(name: str) -> str:

@@ -52,12 +52,13 @@ class ValuesParameter(Parameter):
     limit: ClassVar[int] = 100
     """The most values."""
 
+    help_texts: ClassVar[tuple[Any, Any]] = (
+        _("Only members with this value, or any of several, separated by commas."),
+        _("Only members without this value, or any of several, separated by commas."),
+    )
+
     def __init__(self, index: RankIndex, path: str, *, negated: bool = False) -> None:
-        super().__init__(
-            _("Only members without this value, or any of several, separated by commas.")
-            if negated
-            else _("Only members with this value, or any of several, separated by commas.")
-        )
+        super().__init__(self.help_texts[negated])
         self.index, self.path, self.negated = index, path, negated
         self.facet = index.faceting.reading(path)
         self.field = value_field(self.facet.field(path))
@@ -91,12 +92,15 @@ class ValuesParameter(Parameter):
         return self.facet.parse_value(self.path, text)
 
     def get_schema(self) -> Schema:
+        return {"type": "array", "items": self._get_item_schema(), "minItems": 1, "maxItems": self.limit}
+
+    def _get_item_schema(self) -> Schema:
         items = facet_schema(self.index, self.path)
         if choices := choices_of(self.field):
             items["enum"] = choices
         elif items == {"type": "string"}:
             items["pattern"] = r"^[^\u0000]*$"
-        return {"type": "array", "items": items, "minItems": 1, "maxItems": self.limit}
+        return items
 
 
 _BOOLEANS: Final = {"true": "True", "false": "False"}
@@ -105,13 +109,13 @@ _BOOLEANS: Final = {"true": "True", "false": "False"}
 class GroupParameter(ValuesParameter):
     """Members of one of these groups, or of none of them."""
 
+    help_texts = (
+        _("Only members of this group, or of one of several."),
+        _("No members of this group, or of any of several."),
+    )
+
     def __init__(self, *, negated: bool = False) -> None:
-        Parameter.__init__(
-            self,
-            _("No members of this group, or of any of several.")
-            if negated
-            else _("Only members of this group, or of one of several."),
-        )
+        Parameter.__init__(self, self.help_texts[negated])
         self.path, self.negated = GROUP, negated
 
     def read_one(self, text: str) -> str:
@@ -119,10 +123,9 @@ class GroupParameter(ValuesParameter):
             raise ValidationError([_("Give the name of a group: 1 to 200 characters.")], code="invalid")
         return text
 
-    def get_schema(self) -> Schema:
+    def _get_item_schema(self) -> Schema:
         name = r"(?:\\,|[^,\u0000]){1,200}"
-        items = {"type": "string", "pattern": f"^{name}(?:,{name})*$"}
-        return {"type": "array", "items": items, "minItems": 1, "maxItems": self.limit}
+        return {"type": "string", "pattern": f"^{name}(?:,{name})*$"}
 
 
 class NullParameter(FlagParameter):

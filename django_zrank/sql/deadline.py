@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -66,7 +67,7 @@ def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[
             # Outside a transaction this begins a deferred one. atomic() might be configured to take the write lock.
             cursor.execute("SAVEPOINT zrank_reading")
             try:
-                with connection.execute_wrapper(_between_statements(connection, deadline)):
+                with connection.execute_wrapper(partial(_between_statements, deadline)):
                     yield
             finally:
                 driver.set_progress_handler(None, 0)
@@ -80,7 +81,7 @@ def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[
 def _in_transaction(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[None]:
     using = connection.alias
     is_ours = not connection.in_atomic_block and connection.get_autocommit()
-    limit = _LIMITS.get(connection.vendor, _between_statements)(connection, deadline)
+    limit = partial(_LIMITS.get(connection.vendor, _between_statements), deadline)
     with transaction.atomic(using):
         if is_ours and connection.vendor in _LIMITS:
             with connection.cursor() as cursor:
@@ -91,37 +92,24 @@ def _in_transaction(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iter
         transaction.set_rollback(True, using)
 
 
-Wrapper = Callable[..., Any]
+def _between_statements(deadline: Deadline, execute: Any, sql: str, *rest: Any) -> Any:
+    deadline.left()
+    return execute(sql, *rest)
 
 
-def _between_statements(connection: BaseDatabaseWrapper, deadline: Deadline) -> Wrapper:
-    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        deadline.left()
-        return execute(sql, params, many, context)
-
-    return limit
+def _on_postgresql(deadline: Deadline, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    context["cursor"].cursor.execute(f"SET LOCAL statement_timeout = {deadline.milliseconds()}")
+    return execute(sql, params, many, context)
 
 
-def _on_postgresql(connection: BaseDatabaseWrapper, deadline: Deadline) -> Wrapper:
-    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        context["cursor"].cursor.execute(f"SET LOCAL statement_timeout = {deadline.milliseconds()}")
-        return execute(sql, params, many, context)
-
-    return limit
-
-
-def _on_mysql(connection: Any, deadline: Deadline) -> Wrapper:
-    is_mariadb = connection.mysql_is_mariadb
-
-    def limit(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if is_mariadb:
-            sql = f"SET STATEMENT max_statement_time={deadline.milliseconds() / 1000:.3f} FOR {sql}"
-        else:
-            hint = f"SELECT /*+ MAX_EXECUTION_TIME({deadline.milliseconds()}) */"
-            sql = sql.replace("SELECT", hint, 1)
-        return execute(sql, params, many, context)
-
-    return limit
+def _on_mysql(deadline: Deadline, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    if context["connection"].mysql_is_mariadb:
+        sql = f"SET STATEMENT max_statement_time={deadline.milliseconds() / 1000:.3f} FOR {sql}"
+    else:
+        hint = f"SELECT /*+ MAX_EXECUTION_TIME({deadline.milliseconds()}) */"
+        sql = sql.replace("SELECT", hint, 1)
+    return execute(sql, params, many, context)
 
 
-_LIMITS: Final[dict[str, Callable[..., Wrapper]]] = {"postgresql": _on_postgresql, "mysql": _on_mysql}
+_LIMITS: Final[dict[str, Callable[..., Any]]] = {"postgresql": _on_postgresql, "mysql": _on_mysql}
+"""Wrappers of a statement, by the vendor of the database."""
