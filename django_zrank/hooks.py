@@ -24,7 +24,6 @@ SETTINGS: Final = {name for one in _OWN for name in one.__annotations__ if not n
     "ranking",
     "scores",
 }
-"""The attributes that a subclass sets."""
 
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
 

@@ -79,13 +79,11 @@ class Batch(models.Model):
     id = models.BigAutoField(primary_key=True)
 
     index = ExactCharField(max_length=255)
-    """The name of the index."""
 
     term = models.BigIntegerField(default=0)
     """The term of the server that they were written to."""
 
     version = models.BigIntegerField()
-    """The version of the write that worked them off."""
 
     at = models.DateTimeField(db_default=Clock())
     """The time by the database's clock."""
@@ -108,7 +106,6 @@ class Generation(models.Model):
     """The build of an index: Redis is trusted only if it holds this one."""
 
     index = ExactCharField(max_length=255, primary_key=True)
-    """The name of the index."""
 
     generation = models.CharField(max_length=32, default="")
     """The generation in force; empty before the first build."""
@@ -177,7 +174,6 @@ class Job(models.Model):
     id = models.BigAutoField(primary_key=True)
 
     index = ExactCharField(max_length=255)
-    """The name of the index."""
 
     kind = models.CharField(max_length=16, choices=Kind)
 
@@ -185,7 +181,6 @@ class Job(models.Model):
     """Null once it is finished: of those that are open there is one of a kind, however many request it."""
 
     requested_by = models.CharField(max_length=255)
-    """The user's name."""
 
     requested_at = models.DateTimeField(db_default=Clock())
 
@@ -209,7 +204,6 @@ class Job(models.Model):
     """True if it succeeded: the rebuild is live, or the verification has found nothing wrong."""
 
     outcome = models.TextField(default="")
-    """The result in words."""
 
     class Meta:
         default_permissions = ()

@@ -18,6 +18,7 @@ from .sql.reader import SqlReader
 
 if TYPE_CHECKING:
     from .index import RankIndex
+    from .store import Store
 
 __all__ = ["Narrowing"]
 
@@ -113,6 +114,10 @@ class Narrowing(Generic[Member]):
         )
 
     # Asking
+
+    @property
+    def store(self) -> Store:
+        return reader_of(self.index).store
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking

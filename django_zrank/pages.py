@@ -17,7 +17,6 @@ from .verbs import Batches, batch_twin, in_batches, twin, verb
 __all__ = ["Pages", "at_most"]
 
 _PAGE_LIMIT: Final = 10_000
-"""The most members that one page may have."""
 
 _PAGE: Final = 1000
 """Members that iteration reads in one round trip."""

@@ -15,7 +15,6 @@ from django.test import SimpleTestCase, TestCase, override_settings
 from redis import Redis
 
 from django_zrank import IndexUnavailable, isolation
-from django_zrank.engine import reader_of
 from django_zrank.exceptions import NotIsolated
 from django_zrank.models import Generation
 from django_zrank.testing import ZRankTestMixin, own_redis, reset, sync_now
@@ -58,7 +57,7 @@ def test_the_same_server_by_another_name_is_no_other(noted: None, settings: Any)
     location = cache["LOCATION"].replace("127.0.0.1", "localhost").removesuffix("/0")
     settings.CACHES = {**settings.CACHES, "zrank": {**cache, "LOCATION": location}}
     with pytest.raises(NotIsolated):
-        reader_of(PlayerRank.instance()).store.client.ping()
+        PlayerRank.ranking.store.client.ping()
 
 
 @pytest.mark.parametrize("name", ["prefix", "database", "location"])
@@ -71,10 +70,10 @@ def test_a_redis_of_a_tests_own(noted: None, settings: Any, name: str) -> None:
     else:
         cache = {**cache, "LOCATION": cache["LOCATION"].removesuffix("/0") + "/1"}
         settings.CACHES = {**settings.CACHES, "zrank": cache}
-    assert reader_of(PlayerRank.instance()).store.client.ping()
+    assert PlayerRank.ranking.store.client.ping()
     reset()
     assert PlayerRank.ranking.count() == 0
-    reader_of(PlayerRank.instance()).store.client.flushdb()
+    PlayerRank.ranking.store.client.flushdb()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,6 @@ class Awake(NamedTuple):
     """The condition of an index with ``idle``: a row is awake if it was seen less than ``period`` ago."""
 
     path: str
-    """The lookup path of the column."""
 
     period: timedelta
 

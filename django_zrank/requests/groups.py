@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any, Final
 
 from .. import scripts
@@ -18,7 +17,7 @@ _PART: Final = 500
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Request[int]:
     """Add primary keys for a time in microseconds. The answer: the number that were not in the group."""
-    return _change(keys, group, members, "inf" if lifetime == inf else lifetime)
+    return _change(keys, group, members, lifetime)
 
 
 def remove_from_group(keys: Keys, group: str, members: Sequence[str]) -> Request[int]:

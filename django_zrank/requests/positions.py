@@ -29,7 +29,6 @@ class Location(NamedTuple):
 
 class Locations(NamedTuple):
     size: int
-    """Members in the ranking."""
 
     found: list[Location | None]
     """The location of each member, None for one that is not ranked."""

@@ -40,7 +40,6 @@ class Sample(NamedTuple):
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
 
     is_estimate: bool = False
-    """True if ``candidates`` is an estimate."""
 
 
 class Progress(NamedTuple):

@@ -28,10 +28,8 @@ EVERY: Final = ("-inf", "+inf")
 """Every score."""
 
 METHODS: Final = ("ordinal", "competition", "dense")
-"""The ranking methods."""
 
 ALL: Final = Scope()
-"""Every member of an index."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class View:
     """True if a higher score ranks better."""
 
     method: str = "ordinal"
-    """The ranking method."""
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""

@@ -271,7 +271,6 @@ _ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
     "counts": IndexAutoSchema._get_counts_schema,
     "change": IndexAutoSchema._get_change_schema,
 }
-"""The description of each action's response."""
 
 _FAILURES: Final = (
     ("401", _("Nobody has signed in."), "Authentication credentials were not provided."),

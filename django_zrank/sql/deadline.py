@@ -112,4 +112,3 @@ def _on_mysql(deadline: Deadline, execute: Any, sql: str, params: Any, many: boo
 
 
 _LIMITS: Final[dict[str, Callable[..., Any]]] = {"postgresql": _on_postgresql, "mysql": _on_mysql}
-"""Wrappers of a statement, by the vendor of the database."""

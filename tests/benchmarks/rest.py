@@ -49,7 +49,6 @@ from django.conf import settings
 from django.db import connection, connections
 from django.test.utils import override_settings
 
-from django_zrank.engine import reader_of
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
@@ -217,7 +216,7 @@ def urls() -> Any:
 
     @cache
     def root() -> str:
-        return reader_of(PlayerRank.instance()).store.live.root
+        return PlayerRank.ranking.store.live.root
 
     class ByHand(Empty):
         def get(self, request: Any) -> Response:

@@ -46,7 +46,6 @@ from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings
 
-from django_zrank.engine import reader_of
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, save
@@ -172,7 +171,7 @@ def measure(
     with ExitStack() as stack:
         began = perf_counter()
         ranking = fill(size)
-        client, key = reader_of(ranking.index).store.client, reader_of(ranking.index).store.live.root
+        client, key = ranking.store.client, ranking.store.live.root
         fill_spread(client, "spread", size)
         asking = askers(client, key)
         holds = ranking.recommend(asking[0], WANTED, band=BAND).candidates + 1
@@ -383,7 +382,7 @@ def ours(
         # Not the same few draws over and over: what they find would stay in the processor's caches.
         for pk in pks[: max(20, 200_000 // wanted)]:
             ranking.recommend(pk, wanted, band=BAND, exclude=exclude)
-    bare, whose, client = cycle(sent), cycle(pks), reader_of(ranking.index).store.client
+    bare, whose, client = cycle(sent), cycle(pks), ranking.store.client
     return {
         excluding(OURS, len(exclude)): lambda: client.execute_command(*next(bare)),
         excluding(WHOLE, len(exclude)): lambda: ranking.recommend(
@@ -469,7 +468,7 @@ def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequen
 
 def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
     """Those who draw very many: by one call, by many calls, and by many calls in few round trips."""
-    client, key = reader_of(ranking.index).store.client, reader_of(ranking.index).store.live.root
+    client, key = ranking.store.client, ranking.store.live.root
     pks, times = list(map(int, asking)), AT_ONCE // FEW
     with override_settings(ZRANK={**getattr(settings, "ZRANK", {}), "MAX_N": AT_ONCE}):
         at_once = ours(ranking, asking, AT_ONCE)

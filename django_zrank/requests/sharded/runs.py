@@ -29,7 +29,6 @@ class Around(NamedTuple):
     """Members of all shards around a sort key."""
 
     size: int
-    """Members in the ranking."""
 
     positions: list[int]
     """For each shard, the number of its members before the sort key."""

@@ -64,7 +64,6 @@ def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Reque
 
 class _Band(NamedTuple):
     at: int
-    """Its number."""
 
     ends: tuple[str, bytes, str, bytes]
     """The score and bytes of its start (inclusive) and of its end (exclusive), as ``deal_shard.lua`` takes them."""

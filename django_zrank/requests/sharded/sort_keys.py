@@ -36,7 +36,6 @@ class Counted(NamedTuple):
     """Counts of what is before some sort keys."""
 
     size: int
-    """Members in the ranking."""
 
     here: int
     """The number of sort keys that are a member's."""
