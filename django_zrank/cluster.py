@@ -77,7 +77,7 @@ class ConnectionFactory(BaseFactory):  # type: ignore[misc]
 
     def _make(self, params: dict[str, Any]) -> RedisCluster:
         given = {name: value for name, value in params.items() if name != "parser_class"}
-        # What is left of a cluster serves its slots; and the map is read again with the first slot that has moved.
+        # If nodes are lost, the others serve their slots. The first slot that has moved makes the client read the map.
         defaults = {
             "startup_nodes": list(starmap(ClusterNode, self.options.get("NODES", ()))),
             "require_full_coverage": False,
@@ -86,8 +86,8 @@ class ConnectionFactory(BaseFactory):  # type: ignore[misc]
         }
         client = Cluster(**{**defaults, **given})
         if "retry" not in given:
-            # redis-py tries ten times more: a node that hangs would hold up a save for as many timeouts. It was made
-            # with one, since it asks any node for the commands.
+            # By default, redis-py retries ten times: a node that hangs would hold up a save for as many timeouts. Until
+            # here there is one retry, as a new client asks a random node for the list of commands.
             client.set_retry(Retry(NoBackoff(), 0))
         return client
 

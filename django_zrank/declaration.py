@@ -154,9 +154,7 @@ def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
 def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
     cls, count = type(index), index.get_shards()
     if type(count) is not int or not 1 <= count <= _MOST_SHARDS:
-        hint = (
-            f"A whole number from 1 to {_MOST_SHARDS:,}. A read asks all of them: use no more than servers."
-        )
+        hint = f"A whole number from 1 to {_MOST_SHARDS:,}. A read queries all of them: use no more than servers."
         yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
     elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > _LONGEST:
         hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most {_LONGEST} characters."
@@ -170,7 +168,7 @@ def _check_seen(index: RankIndex) -> Iterator[CheckMessage]:
     indexes = field.model._meta.indexes
     if not any(one.fields and one.fields[0].lstrip("-") == field.name for one in indexes):
         message = (
-            f".idle: no database index begins with {field.name}: to find members that fell asleep, all rows are read, "
+            f".idle: no database index begins with {field.name}: to find members that fell asleep, all rows are read "
             "every few seconds."
         )
         yield warning(type(index), message, "Set db_index=True.", "zrank.W011")

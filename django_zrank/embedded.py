@@ -12,7 +12,7 @@ from redis import Redis
 __all__ = ["EmbeddedServer"]
 
 _KEEPER: Final = 'read -r line; kill "$0" && rm -rf "$1"'
-"""Waits for the process at the other end of its stdin to end, however that happens."""
+"""Waits until the process at the other end of its stdin has ended, even if it was killed, and stops the server."""
 
 
 class EmbeddedServer:

@@ -92,7 +92,7 @@ class Batch(models.Model):
     """The number of the flush that carried these members to their column; null where marks were worked off."""
 
     marks = models.JSONField()
-    """``via`` and ``member`` of each mark, those that say the same once: ``[[null, "17"], …]``."""
+    """``via`` and ``member`` of each mark, without duplicates: ``[[null, "17"], …]``."""
 
     class Meta:
         default_permissions = ()
@@ -140,7 +140,7 @@ class Generation(models.Model):
     their scores Redis alone knows."""
 
     flushed_term = models.BigIntegerField(default=0)
-    """The term under which it was."""
+    """The term of that flush."""
 
     class Meta:
         default_permissions = ()
@@ -178,7 +178,7 @@ class Job(models.Model):
     kind = models.CharField(max_length=16, choices=Kind)
 
     is_open = models.BooleanField(null=True, default=True)
-    """Null once it is finished: of those that are open there is one of a kind, however many request it."""
+    """Null once it is finished: at most one job of each kind is open, however often it is requested."""
 
     requested_by = models.CharField(max_length=255)
 

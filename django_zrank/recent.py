@@ -18,7 +18,7 @@ class Recent(Generic[Value]):
         self._kept: dict[Hashable, tuple[float, Value]] = {}
 
     def get(self, key: Hashable) -> Value | None:
-        """The value; None once its time is over."""
+        """The value; None once it has expired."""
         until, value = self._kept.get(key, (0.0, None))
         return value if monotonic() < until else None
 

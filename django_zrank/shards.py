@@ -23,7 +23,7 @@ class Sharded:
     """The shards of an index. Redis and the database know each by a name of its own."""
 
     shards: int = 1
-    """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. To change
+    """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. Changing
     the number takes a rebuild."""
 
     name: str

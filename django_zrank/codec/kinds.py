@@ -45,7 +45,7 @@ class Kind:
     """True if units may lie beyond ±2**53, where the score is only the nearest double."""
 
     lowest: Number = LOWEST
-    """The key of the lowest value that can be ranked and that Python has."""
+    """The key of the lowest value that can be ranked and that Python can represent."""
 
     highest: Number = HIGHEST
 

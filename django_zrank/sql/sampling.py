@@ -45,10 +45,10 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     if me is None:
         return None
     for band, (below, above) in enumerate(draw.bands):
-        found = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
+        found, sides = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
         chosen: list[Card] = []
         if found.candidates >= draw.wanted or band == len(draw.bands) - 1:
-            before, after = reversed(found.sides) if view.reverse else found.sides
+            before, after = reversed(sides) if view.reverse else sides
             chosen = choose(before, after, draw.wanted, barred, chance)
         if len(chosen) == draw.wanted:
             break
@@ -57,7 +57,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
         numbers = number(rows, view, [row.member.decode() for _, row in chosen])
         better = [numbers[row.member][1] for _, row in chosen]
     drawn = [(position, row.stored, row.score) for position, row in chosen]
-    return Sample(found.size, found.position, band, found.candidates, drawn, better)
+    return found._replace(band=band, drawn=drawn, before=better)
 
 
 def choose(
@@ -89,16 +89,10 @@ def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Ran
         yield from rest
 
 
-class _Near(NamedTuple):
-    """The two sides of a band around a member."""
-
-    size: int
-    position: int
-    candidates: int
-    sides: tuple[Side, Side]
-
-
-def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -> _Near:
+def near(
+    rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool
+) -> tuple[Sample, tuple[Side, Side]]:
+    """Return an empty sample of a band around a member, and the two sides of the band."""
     lower, higher = rows.apart(me, higher=False), rows.apart(me, higher=True)
     counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
     counts["among"] = Count("pk", filter=Q(pk=me.pk))
@@ -118,7 +112,8 @@ def near(rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool) -
         _side(rows, first, position - 1, lower, base),
         _side(rows, after, end - 1, higher, after),
     )
-    return _Near(found["size"], position, max(0, int(end - first - found["among"])), sides)
+    candidates = max(0, int(end - first - found["among"]))
+    return Sample(found["size"], position, 0, candidates, [], None), sides
 
 
 def _side(rows: Rows, first: int, last: int, where: Q, base: int) -> Side:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random, SystemRandom
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ... import scripts
 from ...codec.units import EXACT, HIGHEST, LOWEST, NUL, pack, unpack
@@ -33,6 +33,9 @@ _PATIENCE: Final = 200, 10_000
 intersected."""
 
 Answer = Sample | Request[Sample | None] | None
+
+Ends = tuple[str, bytes, str, bytes]
+"""The score and bytes of the start of a band (inclusive) and of its end (exclusive), for ``deal_shard.lua``."""
 
 
 def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
@@ -62,17 +65,17 @@ def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Reque
     return Request((call,), lambda replies: replies[0], writes=True)
 
 
-class _Band(NamedTuple):
-    at: int
-
-    ends: tuple[str, bytes, str, bytes]
-    """The score and bytes of its start (inclusive) and of its end (exclusive), as ``deal_shard.lua`` takes them."""
-
-
 class _Drawing:
     """A draw that is under way."""
 
     me: SortKey
+    walk: Walk
+
+    band: int
+    """The number of the band that is drawn from."""
+
+    ends: Ends
+    """Its ends."""
 
     def __init__(self, question: Draw, view: View, shards: Shards, *, again: bool) -> None:
         self.question, self.view, self.shards = question, view, shards
@@ -101,15 +104,13 @@ class _Drawing:
 
     def of_band(self, at: int) -> Request[Sample | None]:
         """Draw from the band with this number, or from a later one."""
-        band = self.question.bands[at]
+        self.band = at
+        below, above = self.question.bands[at]
         if self.question.measure == "ranks":
-            return self._ends(*map(int, band)).then(lambda ends: self._deal(_Band(at, ends)))
+            return self._ends(int(below), int(above)).then(self._deal)
         if self.question.measure == "exact":
-            return self._deal(_Band(at, self._exact_ends(*map(int, band))))
-        below, above = band
-        return self._deal(
-            _Band(at, (f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b""))
-        )
+            return self._deal(self._exact_ends(int(below), int(above)))
+        return self._deal((f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b""))
 
     def _is_offered(self, card: SortKey, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
@@ -121,14 +122,15 @@ class _Drawing:
             return False
         return True
 
-    def _deal(self, band: _Band) -> Request[Sample | None]:
+    def _deal(self, ends: Ends) -> Request[Sample | None]:
+        self.ends = ends
         self._passed_over.clear()
         self._dealt.clear()
         least, most = _PATIENCE
         question, count = self.question, len(self.shards.keys)
         # If members are tested, shards deal from different rankings, so the size of one says nothing about the others.
         is_few = question.reach == "few" and count > question.wanted and not self.tests
-        walk = Walk(
+        self.walk = Walk(
             question.wanted,
             count,
             self.rng,
@@ -137,46 +139,43 @@ class _Drawing:
             patience=lambda candidates: max(least, min(candidates // 2, most)),
             own=self.own if is_few else None,
         )
-        return self._take(band, walk, walk.pick())  # type: ignore[return-value]
+        return self._take(self.walk.pick())  # type: ignore[return-value]
 
-    def _take(self, band: _Band, walk: Walk, picks: list[list[int]]) -> Answer:
+    def _take(self, picks: list[list[int]]) -> Answer:
         """Take cards of the picked shards, and go on until there are enough."""
+        walk = self.walk
         while any(picks):
             if wants := walk.wants(picks):
-                return self._ask(band, walk, wants).then(partial(self._hear, band, walk, picks))
+                asked = [self._ask_one(shard, counts) for shard, counts in wants.items()]
+                return merge(asked, spread=True).then(partial(self._hear, picks))
             walk.take(picks)
             picks = walk.pick()
         if walk.gave_up:
             self.tests = False
-            return self._deal(band)
+            return self._deal(self.ends)
         drawn = [sort_key for side in walk.chosen for sort_key in side]
-        if len(drawn) < self.question.wanted and band.at + 1 < len(self.question.bands):
-            return self.of_band(band.at + 1)
+        if len(drawn) < self.question.wanted and self.band + 1 < len(self.question.bands):
+            return self.of_band(self.band + 1)
         again = [sort_key for _, sort_key in sorted(self._passed_over)]
         drawn += again[: self.question.wanted - len(drawn)]
-        sample = Sample(None, 0, band.at, walk.candidates, [], None, walk.is_estimate)
+        sample = Sample(None, 0, self.band, walk.candidates, [], None, walk.is_estimate)
         return self._finish(sample, drawn)
 
-    def _hear(self, band: _Band, walk: Walk, picks: list[list[int]], moved: list[bool]) -> Answer:
+    def _hear(self, picks: list[list[int]], moved: list[bool]) -> Answer:
         if any(moved):
             question = self.question._replace(sort_key=None)
             return draw(question, self.view, self.shards, again=bool(self.question.sort_key))
-        return self._take(band, walk, picks)
+        return self._take(picks)
 
-    def _ask(self, band: _Band, walk: Walk, wants: Mapping[int, tuple[int, int]]) -> Request[list[bool]]:
-        """Ask shards for numbers of cards below and above. The answer: for each, True if the member has moved."""
-        return merge(
-            [self._ask_one(band, walk, shard, counts) for shard, counts in wants.items()], spread=True
-        )
-
-    def _ask_one(self, band: _Band, walk: Walk, shard: int, counts: tuple[int, int]) -> Request[bool]:
+    def _ask_one(self, shard: int, counts: tuple[int, int]) -> Request[bool]:
+        """Ask a shard for numbers of cards below and above. The answer: True if the member has moved."""
         view, keys = self.view, self.shards.keys[shard]
         is_own = shard == self.own
-        decks = [side[shard] for side in walk.decks]
+        decks = [side[shard] for side in self.walk.decks]
         arguments = (
             *(keys.generation, view.layout.width, int(view.layout.memberships)),
             *(repr(self.me.score), self.me.stored, ("2" if self._again else "1") if is_own else ""),
-            *band.ends,
+            *self.ends,
             *(str(view.scope) if self.tests else "", _SMALL_TESTED if self.tests else _SMALL),
             *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
         )
@@ -187,7 +186,7 @@ class _Drawing:
                 return True
             if is_own:
                 self._again = False  # the member was there at one moment of the draw
-            walk.add(shard, counts, dealt)
+            self.walk.add(shard, counts, dealt)
             return False
 
         if self.tests:
@@ -206,7 +205,7 @@ class _Drawing:
         members = [self.view.layout.split(sort_key.stored)[1] for sort_key in drawn]
         return _remember(self.question, self.shards, members).then(lambda shown: sample)
 
-    def _exact_ends(self, below: int, above: int) -> tuple[str, bytes, str, bytes]:
+    def _exact_ends(self, below: int, above: int) -> Ends:
         """Return the ends of a band of 64-bit integers, whose scores may be rounded."""
         width = self.view.layout.width
         tie = self.view.layout.split(self.me.stored)[0]
@@ -221,12 +220,12 @@ class _Drawing:
         end = limit(mine + above + 1) if mine + above < HIGHEST else ("+inf", b"")
         return *limit(mine - below), *end
 
-    def _ends(self, below: int, above: int) -> Request[tuple[str, bytes, str, bytes]]:
+    def _ends(self, below: int, above: int) -> Request[Ends]:
         """Find the ends of a band of so many positions below and above the member."""
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
 
-        def ends(found: list[SortKey]) -> tuple[str, bytes, str, bytes]:
+        def ends(found: list[SortKey]) -> Ends:
             first, last = (found[0], found[-1]) if found else (self.me, self.me)
             low, high = (last, first) if view.reverse else (first, last)
             return repr(low.score), low.stored, repr(high.score), high.stored + NUL
@@ -234,7 +233,7 @@ class _Drawing:
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
 
-        def near(read: tuple[Around, list[SortKey]]) -> tuple[str, bytes, str, bytes]:
+        def near(read: tuple[Around, list[SortKey]]) -> Ends:
             around, found = read
             last = min(back, around.position) + ahead + (self.me in found)
             return ends(found[:last])
