@@ -143,7 +143,7 @@ def _encode(field: Any, value: Any) -> str:
     if value is None:
         return _NULL
     if isinstance(field, models.GenericIPAddressField):
-        # Where a column of addresses is text, another program may have spelled one differently, or written something else.
+        # Where a column of addresses is text, another program may have spelled one differently, or stored other text.
         with suppress(ValidationError):
             value = field.to_python(value)
     return quote(str(value), safe="")

@@ -409,7 +409,7 @@ DECLARATIONS = [
     declaring("zrank.E028", "a method that is a value", "get_band is 5, not a method", get_band=5),
     declaring("zrank.E028", "an async method", "get_queryset is async", get_queryset=never),
     declaring(
-        "zrank.E029", "ordering", "Wrong.ordering hides what RankIndex itself has", ordering=("-level",)
+        "zrank.E029", "ordering", "Wrong.ordering hides an attribute of RankIndex", ordering=("-level",)
     ),
     declaring("zrank.E029", "group", "Wrong.group hides", group="region"),
     declaring(
