@@ -17,6 +17,7 @@ from django_redis.cache import RedisCache
 
 from .conf import Settings, get_settings, raw_settings
 from .declaration import check_declaration
+from .hooks import warning
 from .index import RankIndex
 from .isolation import is_isolated, is_offered, is_testing
 from .locations import location_of, sharing
@@ -95,9 +96,9 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
-    if warning := sharing(alias):
+    if message := sharing(alias):
         hint = "Give them an alias and a database number (or a server) of their own."
-        yield Warning(warning, hint=hint, id="zrank.W001")
+        yield Warning(message, hint=hint, id="zrank.W001")
 
 
 def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
@@ -188,14 +189,12 @@ def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """Indexes that the REST API serves, though it can't look up the user's row."""
     user_model = get_user_model()
     return [
-        Warning(
-            f"{type(index).__name__} has no owner, so the REST API can't look up the user's row.",
-            hint=(
-                f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. "
-                "If users own no rows, silence this: clients pass ?member=, if the view allows it."
-            ),
-            obj=type(index),
-            id="zrank.W005",
+        warning(
+            type(index),
+            " has no owner, so the REST API can't look up the user's row.",
+            f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. If users own no "
+            "rows, silence this: clients pass ?member=, if the view allows it.",
+            "zrank.W005",
         )
         for index in served()
         if not issubclass(user_model, index.model)

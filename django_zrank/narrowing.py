@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from .conf import get_settings
@@ -14,7 +15,7 @@ from .generics import Member
 from .requests.counts import CountFacet
 from .requests.request import Answer, Question
 from .requests.view import METHODS, View
-from .sql.reader import SqlReader
+from .sql.reader import answer_by_sql
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -135,7 +136,7 @@ class Narrowing(Generic[Member]):
                 raise
             # As one step, so that coroutines run all of it in one thread: connections belong to threads.
             answer: Answer = yield Blocking(
-                lambda: SqlReader(self.index, self.conditions).answer(question, view)
+                partial(answer_by_sql, self.index, self.conditions, question, view)
             )
             return answer
 

@@ -8,7 +8,7 @@ from typing import Any
 from django_zrank import RankIndex, Ranking
 from django_zrank.engine import reader_of
 from django_zrank.engine.steps import Blocking
-from django_zrank.sql.reader import SqlReader
+from django_zrank.sql.reader import answer_by_sql
 
 __all__ = ["ByRedis", "BySql", "by_sql"]
 
@@ -18,7 +18,7 @@ class BySql(Ranking):
 
     def _ask(self, question: Any, method: str | None = None) -> Any:
         view = self.view.by(method)
-        return (yield Blocking(partial(SqlReader(self.index, self.conditions).answer, question, view)))
+        return (yield Blocking(partial(answer_by_sql, self.index, self.conditions, question, view)))
 
 
 def by_sql(index: type[RankIndex]) -> BySql:

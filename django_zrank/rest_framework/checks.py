@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
+from ..hooks import warning
 from ..registry import registry
 from .names import RESERVED, filter_name
 
@@ -22,15 +23,11 @@ def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             paths = index.faceting.paths if index.model else ()
         except (FieldDoesNotExist, FieldError):
             continue  # zrank.E025
-        messages += [
-            Warning(
-                f"{type(index).__name__}.facets: {path!r} is a parameter of the REST API, so the filter is called "
-                f"{filter_name(path, RESERVED, paths)!r} there.",
-                hint="Name it in get_filters() of your views, or add zrank.W050 to SILENCED_SYSTEM_CHECKS.",
-                obj=type(index),
-                id="zrank.W050",
+        for path in filter(RESERVED.__contains__, paths):
+            name = filter_name(path, RESERVED, paths)
+            message = (
+                f".facets: {path!r} is a parameter of the REST API, so the filter is called {name!r} there."
             )
-            for path in paths
-            if path in RESERVED
-        ]
+            hint = "Name it in get_filters() of your views, or add zrank.W050 to SILENCED_SYSTEM_CHECKS."
+            messages.append(warning(type(index), message, hint, "zrank.W050"))
     return messages

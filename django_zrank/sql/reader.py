@@ -27,7 +27,7 @@ from .sampling import sample
 if TYPE_CHECKING:
     from ..index import RankIndex
 
-__all__ = ["SqlReader"]
+__all__ = ["answer_by_sql"]
 
 logger = logging.getLogger("django_zrank")
 
@@ -39,47 +39,39 @@ _logged = Recent[bool]()
 """True, by the name of an index, if it was just logged that its answers lack what is pending."""
 
 
-class SqlReader:
-    """Answers questions from the ranked rows of the database.
+def answer_by_sql(
+    index: RankIndex, conditions: Iterable[Condition], question: Question[Answer], view: View
+) -> Answer:
+    """Return the answer to a question about the ranked rows that meet the conditions.
 
     A seed draws the same members each time, but others than from Redis. The cost grows with the rows: the database
     counts them by a scan, and sorts those that it numbers. An answer is computed from one snapshot of the database;
     in a caller's transaction, from what its isolation level shows.
+
+    Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than ``ZRANK["DATABASE_TIMEOUT"]``, the database
+    can't be reached, or only Redis has the answer.
     """
+    if (index.rule or index.awake) and not _logged.get(index.name):
+        _logged.keep(index.name, True, _LOGGED_EVERY)
+        logger.warning("Index %r: answers by SQL lack what is pending in Redis", index.name)
+    return _answer(Rows(index, conditions), question, view)  # type: ignore[no-any-return]
 
-    def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
-        self.rows = Rows(index, conditions)
 
-    def answer(self, question: Question[Answer], view: View) -> Answer:
-        """Return the answer to a question. Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than
-        ``ZRANK["DATABASE_TIMEOUT"]``, the database can't be reached, or only Redis has the answer."""
-        name = self.rows.index.name
-        if (self.rows.index.rule or self.rows.index.awake) and not _logged.get(name):
-            _logged.keep(name, True, _LOGGED_EVERY)
-            logger.warning("Index %r: answers by SQL lack what is pending in Redis", name)
-        return self._answer(question, view)  # type: ignore[no-any-return]
-
-    def _answer(self, question: Any, view: View) -> Any:
-        if isinstance(question, Several):
-            return [self._answer(one, view) for one in question.questions]
-        self._refuse_what_only_redis_holds(question)
-        rows = self.rows
-        try:
-            with reading(rows.connection, get_settings().database_timeout):
-                return _ANSWERS[type(question)](rows, view, question)
-        except OperationalError as error:
-            raise IndexUnavailable(
-                f"Index {rows.index.name!r}: the database did not answer: {error}"
-            ) from error
-
-    def _refuse_what_only_redis_holds(self, question: Any) -> None:
-        name = self.rows.index.name
-        if any(GROUP in condition.values for condition in self.rows.conditions):
-            raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be trusted")
-        if isinstance(question, Draw) and question.remember is not None:
-            raise IndexUnavailable(
-                f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
-            )
+def _answer(rows: Rows, question: Any, view: View) -> Any:
+    if isinstance(question, Several):
+        return [_answer(rows, one, view) for one in question.questions]
+    name = rows.index.name
+    if any(GROUP in condition.values for condition in rows.conditions):
+        raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be trusted")
+    if isinstance(question, Draw) and question.remember is not None:
+        raise IndexUnavailable(
+            f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
+        )
+    try:
+        with reading(rows.connection, get_settings().database_timeout):
+            return _ANSWERS[type(question)](rows, view, question)
+    except OperationalError as error:
+        raise IndexUnavailable(f"Index {name!r}: the database did not answer: {error}") from error
 
 
 _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {

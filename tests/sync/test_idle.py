@@ -24,7 +24,7 @@ from django_zrank.models import Generation, Mark
 from django_zrank.requests.counts import Size
 from django_zrank.requests.view import View
 from django_zrank.scores import Scores
-from django_zrank.sql.reader import SqlReader
+from django_zrank.sql.reader import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
 from django_zrank.sync import seen as seen_module
@@ -278,7 +278,7 @@ def test_a_build_of_another_period_knows_nothing_of_older_sweeps(videos: type[Ra
 
 def test_sql_knows_who_sleeps(videos: type[RankIndex]) -> None:
     make(1, 31, None)
-    assert SqlReader(videos.instance()).answer(Size(), View(videos.instance().layout)) == 1
+    assert answer_by_sql(videos.instance(), (), Size(), View(videos.instance().layout)) == 1
 
 
 # Waking
