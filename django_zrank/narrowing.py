@@ -18,6 +18,7 @@ from .requests.view import METHODS, View
 from .sql.reader import answer_by_sql
 
 if TYPE_CHECKING:
+    from .engine.reader import Reader
     from .index import RankIndex
     from .store import Store
 
@@ -118,7 +119,11 @@ class Narrowing(Generic[Member]):
 
     @property
     def store(self) -> Store:
-        return reader_of(self.index).store
+        return self._reader.store
+
+    @property
+    def _reader(self) -> Reader:
+        return reader_of(self.index)
 
     def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
