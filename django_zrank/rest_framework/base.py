@@ -28,7 +28,7 @@ from .framework import backend_parameters, common_parameters
 from .names import RESERVED, filter_name
 from .pagination import get_page_parameters
 from .permissions import get_permission_classes
-from .query import Limits, Query, get_query
+from .query import Limits, Query
 from .serializers import EntrySerializer, combine
 
 __all__ = ["IndexViewSet"]
@@ -123,9 +123,7 @@ class IndexViewSet(GenericViewSet[Any]):
 
     def get_query(self) -> Query:
         """Return the parser of this action's query string."""
-        # mypy doesn't take a class for hashable
-        query_class: Any = self.query_classes.get(self.action or "", Query)
-        return get_query(query_class, self.get_limits())
+        return self.query_classes.get(self.action or "", Query).of(self.get_limits())
 
     def shows_rows(self) -> bool:
         """Return True if results show rows of the model, not only the ranking's own values."""

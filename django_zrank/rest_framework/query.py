@@ -6,11 +6,10 @@ parameter. Unknown parameters are refused, too: if a misspelt filter were ignore
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import QueryDict
@@ -36,7 +35,6 @@ __all__ = [
     "ListQuery",
     "Query",
     "RecommendationQuery",
-    "get_query",
 ]
 
 
@@ -79,6 +77,12 @@ class Query:
             (name,) for name, parameter in own.items() if parameter.required
         ]
         """Groups of parameters: a request must have one of each."""
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def of(cls, limits: Limits) -> Self:
+        """Return the parser for what a view allows."""
+        return cls(limits)
 
     def get_parameters(self) -> dict[str, Parameter]:
         """Return the parameters other than filters, by name."""
@@ -219,9 +223,3 @@ class RecommendationQuery(Query):
         if name == "widen" and "ranks" in data and self.limits.allow_band:
             return self._ranks_steps
         return super().get_parameter(name, data)
-
-
-@lru_cache(maxsize=1024)
-def get_query(kind: Callable[[Limits], Query], limits: Limits) -> Query:
-    """Return the parser of ``kind`` for what a view allows."""
-    return kind(limits)
