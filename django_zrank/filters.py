@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from .facets import Facet
     from .index import RankIndex
 
-__all__ = ["GROUP", "Clause", "Condition", "Scope", "covering", "parse_conditions", "plan"]
+__all__ = ["GROUP", "MOST_GROUPS", "Clause", "Condition", "Scope", "covering", "parse_conditions", "plan"]
 
 GROUP: Final = "group"
 """The name by which groups are filtered: ``filter(group="live:42")``."""
 
+MOST_GROUPS: Final = 50
+"""The most groups in one filter: each of them is a look-up for every member that is tested."""
 
 _NOBODY: Final = "!"
 """The name of a ranking that never exists: for a filter by one of no values."""
@@ -70,6 +72,15 @@ class Scope:
             return None
         return only.names[0]
 
+    @property
+    def look_ups(self) -> int:
+        """The most look-ups that it takes to test a member: one for a set; two for many rankings, which are compared
+        with a membership."""
+        return sum(
+            2 if clause.kind == "r" and len(clause.names) > 4 else len(clause.names)
+            for clause in self.clauses
+        )
+
     def __str__(self) -> str:
         """The clauses as scripts take them."""
         return "".join(map(str, self.clauses))
@@ -88,6 +99,8 @@ def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: boo
         if path in values:
             raise ValueError(f"{path}: give one of {path} and {path}__in")
         values[path] = tuple(dict.fromkeys(found))
+        if path == GROUP and len(values[path]) > MOST_GROUPS:
+            raise ValueError(f"{name}: expected at most {MOST_GROUPS} groups, not {len(values[path])}")
     if negated:
         return [Condition(values, True)] if values else []
     return [Condition({path: some}, False) for path, some in values.items()]

@@ -68,7 +68,7 @@ class Narrowing(Generic[Member]):
         values, one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
         combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
 
-        Raises ``ValueError`` for an unknown facet or an invalid value.
+        Raises ``ValueError`` for an unknown facet, an invalid value, or more than 50 groups.
         """
         return self._narrow(conditions, negated=False)
 

@@ -24,6 +24,9 @@ ARGUMENTS = 4500
 """Words of one round trip, and of its reply: what is looked up or written by one command, or read by a range."""
 
 
+FIFTY = [f"show:{number}" for number in range(50)]
+
+
 class Held(CompetitorRank):
     name = "held"
     order = ("-points", "lost")
@@ -54,6 +57,10 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
             ME, 10, remember=timedelta(hours=1)
         ),
         "few pass a window": lambda ranking: ranking.filter(group="few").recommend(ME, 10, ranks=5),
+        "fifty groups": lambda ranking: ranking.filter(group__in=FIFTY).recommend(ME, 10),
+        "all but fifty groups": lambda ranking: ranking.exclude(group__in=FIFTY).recommend(ME, 10),
+        "five hundred but fifty groups": lambda ranking: ranking.exclude(group__in=FIFTY).recommend(ME, 500),
+        "fifty groups counted": lambda ranking: ranking.exclude(group__in=FIFTY).count(),
         "counted": lambda ranking: ranking.filter(group="show", region="a").count(),
         "counts": lambda ranking: ranking.filter(group="show").counts("region"),
         "all but": lambda ranking: ranking.exclude(region="a").top(10),
@@ -92,6 +99,8 @@ def ranking(zrank: Redis) -> Ranking[Any]:
     load(Held, ((pk, pk % 7, pk % 3, "abc"[pk % 3], "abc"[pk % 2]) for pk in range(1, MEMBERS + 1)))
     Held.group("show").add(*range(1, MEMBERS, 3))
     Held.group("few").add(*range(1, MEMBERS, 600))
+    for number, name in enumerate(FIFTY):
+        Held.group(name).add(1 + 100 * number)
     return Held.ranking
 
 
@@ -112,6 +121,7 @@ def test_no_round_trip_costs_much(
         (positions, "_CHUNK", "ranks"),
         (pages, "_CHUNK", "top"),
         (sampling, "_LOOK_UPS", "few pass"),
+        (sampling, "_LOOK_UPS", "fifty groups"),
     ],
 )
 def test_what_is_not_cut_is_seen(

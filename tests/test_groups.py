@@ -108,6 +108,15 @@ def test_groups_combine(index: type[RankIndex]) -> None:
     assert ranking.filter(group__in=[]).count() == 0
 
 
+def test_each_filter_takes_fifty_groups(index: type[RankIndex]) -> None:
+    index.group("49").add(1, 2)
+    names = list(map(str, range(50)))
+    assert index.ranking.filter(group__in=names).count() == 2
+    for narrow in (index.ranking.filter, index.ranking.exclude):
+        with pytest.raises(ValueError, match="group__in: expected at most 50 groups, not 51"):
+            narrow(group__in=[*names, "50"])
+
+
 def test_a_group_may_be_larger_than_the_index(index: type[RankIndex]) -> None:
     index.group("everybody").add(*range(5, 60))
     ranking = index.ranking.filter(group="everybody")

@@ -114,7 +114,10 @@ class Draw(NamedTuple):
         Each round trip deals from all members not found yet, so every order of those found is equally likely, however
         many round trips it takes and whichever members are tested again.
         """
-        patience = self._patience(view, is_first=not progress.tested)
+        look_ups = view.scope.look_ups
+        if self.wanted * look_ups > 2 * _LOOK_UPS:  # those found are tested again in each round trip
+            return self._from_intersection(view, keys)
+        patience = self._patience(look_ups, is_first=not progress.tested)
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             (reply,) = replies
@@ -127,7 +130,7 @@ class Draw(NamedTuple):
             further = Progress(progress.numbers, at, tested, score, found)
             if is_there and self.seed is None:
                 return self._from_intersection(view, keys, further)
-            if tested < min(candidates / 2, _MOST_TESTED):
+            if tested < min(candidates / 2, _MOST_TESTED // max(1, look_ups // 2)):
                 return self._testing(view, keys, further)
             return self._from_intersection(view, keys, further, narrow=candidates <= _MOST_NARROWED)
 
@@ -283,11 +286,10 @@ class Draw(NamedTuple):
             keys.generation,
         )
 
-    def _patience(self, view: View, *, is_first: bool) -> int:
-        """Return the number of members that may fail the tests before a round trip gives up."""
-        sets = sum(min(2, len(clause.names)) for clause in view.scope.clauses)
-        most = max(20, _LOOK_UPS // (1 + sets))
-        return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // sets)) if is_first else most
+    def _patience(self, look_ups: int, *, is_first: bool) -> int:
+        """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up."""
+        most = _LOOK_UPS // (1 + look_ups)
+        return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // look_ups)) if is_first else most
 
 
 def _without(view: View, group: str) -> View:

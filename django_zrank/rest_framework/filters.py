@@ -13,7 +13,7 @@ from rest_framework.settings import api_settings
 
 from ..codec.fields import value_field
 from ..facets import Facet
-from ..filters import GROUP
+from ..filters import GROUP, MOST_GROUPS
 from ..index import RankIndex
 from ..ranking import Ranking
 from .parameters import FlagParameter, Parameter, RefusedParameter
@@ -113,6 +113,7 @@ class GroupParameter(ValuesParameter):
         _("Only members of this group, or of one of several."),
         _("No members of this group, or of any of several."),
     )
+    limit = MOST_GROUPS
 
     def __init__(self, *, negated: bool = False) -> None:
         Parameter.__init__(self, self.help_texts[negated])
