@@ -25,7 +25,7 @@ def load(index: type[RankIndex], rows: Iterable[Sequence[Any]]) -> Store:
     """Make the index hold exactly ``rows`` as a rebuild would: each a primary key, then the values at every path of the
     order and of the facets, none of them to-many. Sorted by the first criterion they go in fastest."""
     instance = index.instance()
-    found = encode_rows(instance, rows)
+    found = encode_rows(instance, rows, [])
     return _build(instance, (Change(str(pk), score, membership) for pk, score, membership in found))
 
 

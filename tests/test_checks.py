@@ -25,7 +25,7 @@ from django_zrank import RankIndex, checks, declaration, hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.triggers import captured
+from django_zrank.sync.captures import captured
 from tests.testapp.models import Account, Club, Employee, Person, Player, PlayerProxy, Ticket
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -18,15 +18,10 @@ __all__ = ["RankedAdminMixin"]
 
 _BATCH = 10_000
 
-if TYPE_CHECKING:
-    _Base = admin.ModelAdmin[Any]
-else:
-    _Base = object
 
-
-class RankedAdminMixin(_Base):
-    """A mixin for the ``ModelAdmin`` of a ranked model: a column with each row's rank, by one round trip a page.
-    Name it before ``ModelAdmin``.
+class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """A mixin for the ``ModelAdmin`` of a ranked model: a column with each row's rank, which takes one round trip
+    a page. Name it before ``ModelAdmin``.
 
     The column is ``zrank_rank``, and comes last unless ``list_display`` names it. Without Redis it is empty.
     """

@@ -71,7 +71,7 @@ class Histogram:
         return max(self.bars, key=lambda bar: bar.members)
 
     def marked(self, own: Number, drawn: Sequence[Number], band: tuple[Number, Number]) -> Histogram:
-        """The same histogram with a member, its band and those drawn for it."""
+        """Return the histogram with a member, its band and those drawn for it."""
         unit = _unit(self.index)
         low, high = self._x(band[0]), self._x(band[1] + unit)
         return replace(
@@ -90,9 +90,9 @@ class Histogram:
 def draw_histogram(
     index: RankIndex, view: View, low: Number | None = None, high: Number | None = None
 ) -> Histogram | None:
-    """The histogram of a ranking between two scores, by default of all; None if nobody is ranked.
+    """Return the histogram of a ranking between two scores, by default of all; None if nobody is ranked.
 
-    Two round trips for the ends, and one for 40 ZCOUNTs, whatever the number of members.
+    It takes two round trips for the ends, and one for 40 ZCOUNTs, for any number of members.
     """
     reader = reader_of(index)
     ends = [reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)]
@@ -111,12 +111,12 @@ def draw_histogram(
 
 
 def _unit(index: RankIndex) -> int:
-    """The least difference between two scores: 1, except of floats."""
+    """Return the least difference between two scores: 1, or 0 for floats."""
     return 0 if isinstance(index.ordering.first.kind, Float) else 1
 
 
 def _edges(start: float, end: float, unit: int) -> list[float]:
-    """The ends of up to 40 ranges of the same width."""
+    """Return the ends of up to 40 ranges of the same width."""
     if start == end:
         return [start, end + unit]
     if unit:

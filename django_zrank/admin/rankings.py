@@ -19,7 +19,7 @@ from ..index import RankIndex
 from ..models import Job, Ranking
 from ..registry import registry
 from ..sync.jobs import LEASE, jobs_of, request_job
-from ..sync.report import examine_capture
+from ..sync.triggers import examine_capture
 from .histograms import draw_histogram
 from .states import read_servers, read_state, read_states
 from .trying import Trial, TryForm
@@ -56,19 +56,11 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The registered indexes and their health."""
+        """Show the registered indexes and their health."""
         self._require_view(request)
-        return self._render(
-            request,
-            "change_list",
-            {
-                "title": "Rankings",
-                "states": [
-                    (state, self._url("change", state.index)) for state in read_states(registry.all())
-                ],
-                **(extra_context or {}),
-            },
-        )
+        states = [(state, self._url("change", state.index)) for state in read_states(registry.all())]
+        context = {"title": "Rankings", "states": states, **(extra_context or {})}
+        return self._render(request, "change_list", context)
 
     def change_view(
         self,
@@ -77,7 +69,7 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """One index: its health, its scores, a form to try it, and its jobs. A GET, which changes nothing."""
+        """Show one index: its health, its scores, a form to try it, and its jobs. A GET, which changes nothing."""
         self._require_view(request)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
@@ -108,7 +100,7 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def jobs_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """POST requests a job; GET returns the jobs alone, for the script that refreshes them on the page."""
+        """Request a job by POST. GET returns the jobs alone, for the script that refreshes them on the page."""
         self._require_view(request)
         index = self._index(object_id)
         if request.method in ("GET", "HEAD"):
@@ -157,7 +149,7 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
 
     def _rows(self, request: HttpRequest, index: RankIndex, trial: Trial) -> list[tuple[Any, Any, str]]:
-        """Each member drawn, with its row and the row's page if the user may view rows of the model."""
+        """Return each member drawn, with its row and the row's page if the user may view rows of the model."""
         model_admin = self.admin_site._registry.get(index.model)
         if model_admin is None or not model_admin.has_view_permission(request):
             return [(entry, None, "") for entry in trial.drawn]

@@ -42,6 +42,10 @@ class State:
     has_open_jobs: bool = False
 
     @property
+    def model(self) -> str:
+        return str(self.index.model._meta.label)
+
+    @property
     def is_healthy(self) -> bool:
         return self.gauges is not None and self.gauges.verdict is Verdict.HEALTHY
 

@@ -123,7 +123,6 @@ class TryForm(forms.Form):
 
 
 def _band_text(band: Any) -> str:
-    """A band as text for the form."""
     below, above = sides(band)
     return str(below) if below == above else f"{below},{above}"
 

@@ -1,25 +1,37 @@
-"""Base classes of the commands: names of indexes as arguments, silence at ``--verbosity 0``."""
+"""Base classes of the commands: names of indexes as arguments, silence at ``--verbosity 0``, progress bars."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ..exceptions import ZRankError
 from ..index import RankIndex
 from ..registry import registry
+from ..sync.rebuild import count_rows
 
-__all__ = ["IndexCommand", "ZRankCommand"]
+try:
+    from tqdm import tqdm
+except ImportError:
+    tqdm = None  # type: ignore[assignment, misc]
+
+__all__ = ["IndexCommand", "ProgressCommand", "ZRankCommand"]
 
 
 class ZRankCommand(BaseCommand):
-    """A command that prints only errors at ``--verbosity 0``."""
+    """A command that prints only errors at ``--verbosity 0``, and errors of the app without a traceback."""
 
     quiet = False
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         self.quiet = options["verbosity"] == 0
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except ZRankError as error:
+            raise CommandError(str(error)) from error
 
     def say(self, line: str) -> None:
         """Write a line to stdout, unless the command is quiet."""
@@ -42,3 +54,24 @@ class IndexCommand(ZRankCommand):
         if not indexes:
             self.say("No index is registered: declare one in an app's zrank.py.")
         return indexes
+
+
+class ProgressCommand(IndexCommand):
+    """A command that shows its progress with each index in a terminal, if tqdm is installed."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
+        )
+
+    def bar(
+        self, index: RankIndex, options: dict[str, Any], *, passes: int = 1
+    ) -> AbstractContextManager[Any]:
+        """Return a bar for some passes over the rows of ``index``, which are counted only if it is shown."""
+        if tqdm is None or options["no_progress"] or not options["verbosity"]:
+            return nullcontext(SimpleNamespace(update=lambda rows: None))
+        bar = tqdm(desc=index.name, unit=" rows", unit_scale=True, disable=None)
+        if not bar.disable:
+            bar.total = passes * count_rows(index)
+        return bar

@@ -37,15 +37,17 @@ class Base(Executor):
         """The last flush that the rows to be written contain; None if no row was found."""
 
     def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
-        """Return the reply to one call."""
         return self.send(Request((Call(command, keys, arguments),), list))[0]
+
+    def _noted(self, *fields: str) -> list[str]:
+        """Return fields of the index's ``meta``, '' for those that are missing."""
+        return [(value or b"").decode() for value in self._call("HMGET", (self.keys.meta,), fields)]
 
     def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
         """Return True if a script has done its work; False if it was superseded, with nothing changed."""
         return bool(self._call(script, keys, arguments) == b"done")
 
     def size(self) -> int:
-        """Return the number of ranked members."""
         return self.run(partial(Size().request, View(self.layout)))
 
     @property

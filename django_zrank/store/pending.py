@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from .. import scripts
+from ..members import batched
 from ..requests.request import Call, Request
 from .base import Base
 from .health import Health
@@ -62,13 +63,13 @@ class Pending(Base):
 
     def in_flight(self) -> tuple[int, int]:
         """Return the numbers of the last flush that began, and of the last one that was settled."""
-        taken, settled = self._call("HMGET", (self.keys.meta,), ("taken", "settled"))
+        taken, settled = self._noted("taken", "settled")
         return int(taken or 0), int(settled or 0)
 
     def noted_rule(self) -> str:
         """Return the rule that was declared when the first of the pending scores changed; "" for none."""
-        found = self._call("HGET", (self.keys.meta,), ("rule",))
-        return found.decode() if found else ""
+        (rule,) = self._noted("rule")
+        return rule
 
     def close(self) -> None:
         """Forget the live generation, so that nothing can be read or changed any more."""
@@ -76,17 +77,17 @@ class Pending(Base):
 
     def took(self) -> int:
         """Return the version of the write that took the last flush."""
-        return int(self._call("HGET", (self.keys.meta,), ("took",)) or 0)
+        (version,) = self._noted("took")
+        return int(version or 0)
 
     def reconcile_pending(
         self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
     ) -> None:
-        """Reduce what is pending to what the column lacks, before the server is accepted: put back the flush in flight
+        """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
         unless it is ``committed``, and drop the pending changes of ``members``, or ``everything``. Nothing changes if
         the server was accepted meanwhile."""
-        keys, texts = self.keys, list(members)
-        for start in range(0, max(len(texts), 1), _PIECE):
-            piece = texts[start : start + _PIECE]
+        keys = self.keys
+        for piece in [*batched(members, _PIECE)] or [[]]:
             args = (health.server, health.term, self.rule, flushed, int(committed), int(everything), *piece)
             self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
 

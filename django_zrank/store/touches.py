@@ -55,8 +55,7 @@ class Touches(Base):
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        found = self._call("HMGET", (self.keys.meta,), ("generation", "term", "swept", "swept_member"))
-        generation, term, moment, member = ((value or b"").decode() for value in found)
+        generation, term, moment, member = self._noted("generation", "term", "swept", "swept_member")
         return Swept(generation, term, int(moment) if moment else None, member)
 
     def note_swept(self, since: Swept, moment: int, member: str) -> bool:

@@ -25,8 +25,8 @@ _KEYS: Final = 500
 """Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
 
 _AT_ONCE: Final = 8
-"""The most keys that are scanned at once: Redis gives all of a small one, of up to 128 members, however few are asked
-for."""
+"""The most keys that are scanned at once: Redis returns all of a small one, of up to 128 members, however few are
+requested."""
 
 _ITEMS: Final = 250
 """The most items that a script is asked about in one call."""
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
     membership: bytes = b""
 
     absent: bytes = b""
-    """The facet rankings of its membership in which it does not stand with that score, joined by NUL bytes."""
+    """The facet rankings of its membership in which it doesn't have that score, joined by NUL bytes."""
 
 
 class Replaced(Exception):
@@ -59,8 +59,8 @@ class Replaced(Exception):
 class Verifying(Base):
     """The scans and checks of a store. Each is of one ``generation``; checks raise :exc:`Replaced`.
 
-    A scan finds what is there, unchanged, from its beginning to its end, whatever comes and goes meanwhile; of a hash
-    in no order and perhaps twice. Each of its pieces is a round trip that holds the server for a millisecond or two.
+    A scan finds whatever doesn't change while it runs; the fields of a hash in no order, and perhaps twice. Each of its
+    pieces is a round trip that holds the server for a millisecond or two.
     """
 
     def scan(self, generation: str, names: Iterable[str]) -> Iterator[Pieces[list[tuple[bytes, float]]]]:
@@ -178,7 +178,7 @@ class Verifying(Base):
         """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of a
         cluster, the first other one of a node: slots move.
 
-        INFO tells it to those who may not use CONFIG, too.
+        Read by INFO, which accounts without CONFIG may use, too.
         """
 
         def ask(client: Redis) -> list[str | None]:
@@ -191,8 +191,7 @@ class Verifying(Base):
 
     def builds(self) -> list[str]:
         """Return the generations that Redis holds, live or being built; none if it has nothing of the index."""
-        found = self._call("HMGET", (self.keys.meta,), ("generation", "building"))
-        return [name.decode() for name in found if name]
+        return [name for name in self._noted("generation", "building") if name]
 
     def unlink_all(self, *, dry_run: bool = False) -> int:
         """Remove every key of the index, a few at a time, and return their number. ``dry_run``: only count them."""

@@ -26,16 +26,13 @@ def sharing(using: str) -> list[RankIndex]:
     # A service's settings may leave out databases that it doesn't use.
     for alias in {index.get_using() for index in registry.all()}.intersection(connections) - {using}:
         other = connections[alias]
-        if other.vendor in DIALECTS and (other.vendor, _name(alias)) == (own.vendor, _name(using)):
+        names = {str(connection.settings_dict["NAME"]) for connection in (own, other)}
+        if other.vendor in DIALECTS and other.vendor == own.vendor and len(names) == 1:
             with suppress(DatabaseError):  # unreachable: skip it
                 one, two = (DIALECTS[own.vendor](connection, []).identity() for connection in (own, other))
                 if one == two:
                     found += captured(alias)
     return found
-
-
-def _name(alias: str) -> str:
-    return str(connections[alias].settings_dict["NAME"])
 
 
 def captures_of(index: RankIndex) -> list[Capture]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..store import Number, Replaced
 from .rankings import Rankings
 from .report import Report
-from .rows import Row, encode, note_flush, select
+from .rows import Row, encode, select
 from .sides import ComparedPart, Sides, pieces
 from .strangers import Strangers
 from .suspects import Suspects
@@ -64,13 +64,13 @@ class Comparison:
     # Both sides into the sketch
 
     def add_sides(self) -> None:
-        """Both sides in turns: Redis is read while the database is asked, and while rows are encoded."""
+        """Add both sides in turns: Redis is read while the database is queried, and while rows are encoded."""
         with closing(self.add_stored()) as stored:
             for _ in zip_longest(self.add_rows(), stored):
                 pass
 
     def add_rows(self) -> Iterator[None]:
-        """Add the rows: as many at a time as stand in a piece of :meth:`add_stored`, so that both end together."""
+        """Add the rows: as many at a time as are in a piece of :meth:`add_stored`, so that both end together."""
         stands = 1 + len(self.index.faceting.all) + self.layout.memberships
         for rows in self.batches(max(1, self.sides.size // (2 * stands))):
             self.weights.add_rows(rows)
@@ -95,48 +95,47 @@ class Comparison:
             rankings.add_counts()
 
     def scan(self, *names: str) -> Iterator[tuple[ComparedPart, str, Sequence[tuple[bytes, float]]]]:
-        """The stored members of the rankings of all parts, by default of all rankings."""
+        """Yield the stored members of these rankings of all parts, by default of all rankings."""
         for side, rankings in self.rankings.items():
             for name, members in pieces(side.store.scan(side.generation, names or ("", *rankings.names))):
                 yield side, name, members
 
     def scan_memberships(self) -> Iterator[Mapping[bytes, bytes]]:
-        """The memberships of all parts."""
         for side in self.sides.parts.values() if self.layout.memberships else ():
             for _, memberships in pieces(side.store.scan_memberships(side.generation)):
                 yield self.strangers.leave_out_memberships(side, memberships)
 
     def batches(self, size: int, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
-        """Each member that there should be, with its row; or those whose cells differ."""
+        """Yield each member that there should be, with its row; or those whose cells differ."""
         to_text, is_uneven = self.index.to_text, self.sketch.is_uneven
         for page in self.pages():
             if differing:
                 page = [row for row in page if is_uneven(to_text(row[0]).encode())]
-            ranked = encode(self.index, note_flush(self.index, self.sides.stores, page))
+            ranked = encode(self.index, page, self.sides.stores)
             while rows := {to_text(row[0]).encode(): row for row in islice(ranked, size)}:
                 yield self.with_pending(rows) if self.index.rule else rows
 
     def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
-        """Rows with what they lack of scores that begin in Redis. Where it can't be told, they become suspects."""
+        """Return rows with the pending changes that they lack. If that can't be told, their members become suspects."""
         found: Mapping[bytes, tuple[Number, bytes]] = {}
         with suppress(Replaced):
             found = self.sides.with_pending({member: row[1:] for member, row in rows.items()})
         return {member: (row[0], *found.get(member, row[1:])) for member, row in rows.items()}
 
     def pages(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Primary key and criteria of each row, some batches at a time, in the order of primary keys.
+        """Yield the primary key and criteria of each row, some batches at a time, in the order of primary keys.
 
-        Each page is a query of its own: a long one would keep the database from clearing away old rows, and
-        with some drivers none could be asked meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL
-        joins other tables from their beginning each time. And it is larger than a batch, where it takes what it
-        joins for small enough to be read whole each time.
+        Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers
+        allow no other query meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL joins other tables from
+        their beginning each time. And it is larger than a batch, for which PostgreSQL would read each joined table
+        whole, because it expects it to be small.
         """
         rows = select(self.index)
         keys = every_row(self.index.model, self.sides.using).order_by("pk").values_list("pk", flat=True)
         size = self.sides.size * _PAGE
         bounds: dict[str, Any] = {}
         while True:
-            # The last of as many keys; none where there are fewer.
+            # The last key of a full page; none if there are fewer.
             ends = list(keys.filter(**bounds)[size - 1 : size])
             yield list(rows.filter(**bounds, **({"pk__lte": ends[0]} if ends else {})))
             if not ends:

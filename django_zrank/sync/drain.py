@@ -175,10 +175,7 @@ class _Drain:
         # A rebuild that is already running may have read its rows before these marks.
         members = rebuild(index, parts=parts, polite=True)
         healths = {part: Store.of(part).check_health() for part in parts}
-        written = {
-            part: Written(health.generation, int(health.term or 0), int(health.applied))
-            for part, health in healths.items()
-        }
+        written = {part: Written(health.generation, *health.position) for part, health in healths.items()}
         return self.unmark([Worked(marks, parts, outdated=away)], written, members)
 
     def unmark(self, worked: list[Worked], written: Mapping[RankIndex, Written], members: int) -> int:

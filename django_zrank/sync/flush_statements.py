@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.db import connections, models
 
 from ..index import RankIndex
+from ..members import batched
 from .watched_tables import every_row
 
 __all__ = ["add_to_column"]
@@ -74,8 +75,7 @@ def _array(numbers: Iterable[Any]) -> str:
 
 def _mysql(index: RankIndex, connection: Any, names: tuple[str, ...], pairs: list[tuple[Any, Any]]) -> None:
     table, column, pk, joined = names
-    for start in range(0, len(pairs), _UNION):
-        chunk = pairs[start : start + _UNION]
+    for chunk in batched(pairs, _UNION):
         # In a deadlock, InnoDB rolls back the smaller transaction, so this one must never wait.
         rows = every_row(index.model, connection.alias).filter(pk__in=[key for key, _ in chunk])
         list(rows.select_for_update(nowait=True).values_list("pk"))

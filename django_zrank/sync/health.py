@@ -18,7 +18,7 @@ from .other_shards import unlink_other_shards
 from .reach import Reach
 from .rebuild import rebuild
 from .terms import accept_server
-from .triggers import gaps, restore
+from .triggers import examine_capture, restore
 
 __all__ = ["Verdict", "examine", "examine_part", "repair", "with_capture", "worst"]
 
@@ -57,11 +57,8 @@ def examine(index: RankIndex) -> Verdict:
 
 def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
     """Return the verdict on an index, given the worst on its parts: missing triggers count, too."""
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND):
-        try:
-            return Verdict.UNCAPTURED if gaps(index) else verdict
-        except CaptureError:
-            return Verdict.UNCAPTURED
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and not examine_capture(index).works:
+        return Verdict.UNCAPTURED
     return verdict
 
 
@@ -71,29 +68,23 @@ def examine_part(part: RankIndex) -> Verdict:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst of several verdicts."""
     return max(verdicts, key=list(Verdict).index)
 
 
 def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
     """Return the state in Redis, the database's note of it, and the newest batch.
 
-    They are read in the opposite order, because drains, rebuilds and repairs go on: what Redis says may only be newer
-    than the note. If another term began in between, they are read again.
+    They are read in the opposite order, because drains, rebuilds and repairs go on: the state in Redis may only be
+    newer than the note. If another term began in between, they are read again.
     """
     store = Store.of(index)
     for _ in range(2):
         newest = newest_batch(index)
         row = noted(index)
         health = store.check_health()
-        if not _is_later(health, row):
+        if health.position[0] <= row.term:
             break
     return health, row, newest
-
-
-def _is_later(health: Health, row: Generation) -> bool:
-    """Return True if Redis knows a later term than the database: that was restored from a backup."""
-    return health.position[0] > row.term
 
 
 def _recapture(index: RankIndex) -> bool:
@@ -116,7 +107,7 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
         return Verdict.CHANGED
     if health.generation != row.generation:
         return Verdict.UNNOTED if health.generation == row.building else Verdict.FOREIGN
-    if _is_later(health, row):
+    if health.position[0] > row.term:  # the database was restored from a backup
         return Verdict.FOREIGN
     if not index.declares(health.generation):
         return Verdict.CHANGED

@@ -6,16 +6,19 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Now
 
+from ..exceptions import Busy
 from ..index import RankIndex
+from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..notes import noted
-from .patience import PATIENCE, Busy, briefly
+from .patience import PATIENCE, briefly
 from .push import Written
 
 __all__ = [
@@ -102,7 +105,7 @@ def unmark(
     to may have been replaced by one that needs it. The rows of the generations are locked, so that either ``replay()``
     finds the batch, or this finds the row changed.
 
-    Raises :exc:`~django_zrank.sync.patience.Busy` if a row stays locked.
+    Raises :exc:`~django_zrank.exceptions.Busy` if a row stays locked.
     """
     using = index.get_using()
     concerned = {part for one in worked for part in one.parts}
@@ -116,7 +119,7 @@ def unmark(
         settled = [one for one in worked if locked.issuperset(one.parts)]
         # Marks that another drain has deleted meanwhile may be in both batches.
         ids = [pk for one in settled for pk, _, _ in one.marks]
-        if not sum(_delete(using, ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK)):
+        if not sum(_delete(using, chunk) for chunk in batched(ids, _CHUNK)):
             return settled
         said: dict[RankIndex, dict[tuple[str | None, str | None], None]] = {}
         for one in settled:
@@ -141,16 +144,14 @@ def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tupl
 
     ``builds``: the generation of each part, and the term under which it was built."""
     using = index.get_using()
-    for start in range(0, len(ids), _CHUNK):
 
-        def work(chunk: Sequence[int] = ids[start : start + _CHUNK]) -> bool:
-            return all(_lock(part, *builds[part]) for part in index.parts) and _delete(using, chunk) >= 0
+    def work(chunk: Sequence[int]) -> bool:
+        return all(_lock(part, *builds[part]) for part in index.parts) and _delete(using, chunk) >= 0
 
-        try:
-            if not briefly(using, work):
-                return
-        except Busy:
-            return
+    with suppress(Busy):
+        for chunk in batched(ids, _CHUNK):
+            if not briefly(using, partial(work, chunk)):
+                break
 
 
 def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:

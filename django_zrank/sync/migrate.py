@@ -14,8 +14,9 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from ..models import Mark
+from .captures import captured, sharing
 from .dialects import DIALECTS
-from .triggers import captured, install, release, sharing
+from .triggers import install, release
 
 __all__ = ["guard", "renew"]
 

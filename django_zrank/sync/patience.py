@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import Busy
 
-__all__ = ["PATIENCE", "Busy", "briefly", "retry", "without_waiting"]
+__all__ = ["PATIENCE", "briefly", "retry", "without_waiting"]
 
 PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""

@@ -102,7 +102,6 @@ class _Push:
         """Members of the batch that aren't ranked, if the index has touches."""
 
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
-        """Write one batch."""
         todo = self.index.split(pks, self.index.to_text)
         for part in also:
             todo.setdefault(part, [])
@@ -224,9 +223,8 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
     pks = list(pks)
     for store in stores:
         store.flushed = None
-    found = rows.note_flush(index, stores, rows.select_among(index, pks))
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, membership in rows.encode(index, found):
+    for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
         # The database's spelling of the key, which may find "bob" by "BOB".
         changes[index.to_text(pk)] = score, membership
     return ((text, score, membership) for text, (score, membership) in changes.items())

@@ -19,8 +19,8 @@ Result = TypeVar("Result")
 
 
 def is_suspended(part: RankIndex) -> bool:
-    """Return True if a part, or the server that it lies on, did not answer a moment ago."""
-    # The part first: if no node serves it, looking for its server asks other nodes each time.
+    """Return True if a part, or its server, did not answer a moment ago."""
+    # The part first: if no node serves it, each search for its server queries other nodes.
     return _own(part).is_open or _server_of(part).is_open
 
 

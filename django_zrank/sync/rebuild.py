@@ -28,7 +28,7 @@ from .other_shards import retire_other_shards, unlink_other_shards
 from .prefetch import prefetch
 from .push import forget
 from .reach import Reach
-from .rows import encode, note_flush, select
+from .rows import encode, select
 from .transactions import refuse_transaction
 
 __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
@@ -219,7 +219,7 @@ def _rows(
     queryset = select(index, *order)
     stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
     with _unbuffered(connections[index.get_using()]):
-        found = encode(index, note_flush(index, stores, queryset.iterator(chunk_size=size)))
+        found = encode(index, queryset.iterator(chunk_size=size), stores)
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)

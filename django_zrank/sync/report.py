@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..conf import get_settings
-from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..store import Number
 from .health import Verdict
-from .triggers import status
+from .triggers import Status
 
-__all__ = ["CaptureState", "Drift", "Example", "Report", "examine_capture"]
+__all__ = ["Drift", "Example", "Report"]
 
 _EXAMPLES: Final = 5
 
@@ -44,48 +42,12 @@ class Drift:
             self.examples.append(example)
 
 
-@dataclass(frozen=True)
-class CaptureState:
-    """The capture of an index, and its defects."""
-
-    mode: str
-    """``triggers`` or ``signals``."""
-
-    missing: Sequence[str] = ()
-    """Missing or disabled triggers: changes go unnoticed."""
-
-    outdated: Sequence[str] = ()
-    """Triggers of another declaration of the index. They cost time, and do no harm."""
-
-    unexpected: Sequence[str] = ()
-    """Triggers of indexes that aren't registered: another project's, or removed ones."""
-
-    error: str | None = None
-    """The reason why the database can't have triggers."""
-
-    @property
-    def works(self) -> bool:
-        return not (self.missing or self.error)
-
-
-def examine_capture(index: RankIndex) -> CaptureState:
-    """Return the state of the capture of ``index``."""
-    mode = get_settings().capture
-    try:
-        own = status(index.get_using(), [index])
-    except CaptureError as error:
-        return CaptureState(mode, error=str(error))
-    return CaptureState(
-        mode, list(map(str, own.missing)), list(map(str, own.outdated)), list(map(str, own.unexpected))
-    )
-
-
 @dataclass
 class Report:
     """The comparison of an index with its database."""
 
     index: RankIndex
-    capture: CaptureState
+    capture: Status
 
     waiting: int
     """Marks that waited at the beginning."""
@@ -97,10 +59,7 @@ class Report:
     """Settings of Redis that endanger the index."""
 
     verdict: Verdict
-    """The verdict at the end."""
-
     verdict_before: Verdict | None = None
-    """The verdict before the repair."""
 
     compared: bool = False
     """True if members were compared, which takes an index that can be trusted."""
@@ -146,7 +105,6 @@ class Report:
         return is_trusted and self.capture.works and self.drift == self.repaired
 
     def add(self, example: Example) -> None:
-        """Add a wrong member."""
         if example.database is None:
             self.extra.add(example)
         elif example.redis is None:

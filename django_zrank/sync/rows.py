@@ -34,7 +34,7 @@ from ..recent import Recent
 from ..store import Number, Store
 from .watched_tables import every_row
 
-__all__ = ["Row", "encode", "fastest", "forget", "note_flush", "select", "select_among"]
+__all__ = ["Row", "encode", "fastest", "forget", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -117,19 +117,6 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
     return noting.values_list(*columns, *flushed)
 
 
-def note_flush(
-    index: RankIndex, stores: Sequence[Store], rows: Iterable[Sequence[Any]]
-) -> Iterator[Sequence[Any]]:
-    """Yield ``rows`` of ``select()``, and note in ``stores``, those of all parts, the last flush that they contain."""
-    if index.column is None:
-        yield from rows
-        return
-    for row in rows:
-        for store, flushed in zip(stores, row[-len(stores) :], strict=True):
-            store.flushed = flushed or 0
-        yield row
-
-
 def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
@@ -144,8 +131,11 @@ def forget(index: RankIndex) -> None:
     _kept.forget((index, index.get_using()))
 
 
-def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
-    """Yield the key, score and membership of each of ``rows``. Rows that can't be ranked are logged and skipped."""
+def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[Row]:
+    """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
+    of all parts, the last flush that the rows contain. Rows that can't be ranked are logged and skipped."""
+    if index.column is not None:
+        rows = _note_flush(rows, stores)
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, may_lack_text = index.from_text, index.pk_type is None
@@ -160,6 +150,13 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
             )
         else:
             yield row[0], score, tie + names
+
+
+def _note_flush(rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[Sequence[Any]]:
+    for row in rows:
+        for store, flushed in zip(stores, row[-len(stores) :], strict=True):
+            store.flushed = flushed or 0
+        yield row
 
 
 def _columns(index: RankIndex) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ from django.db import connections
 
 from ..codec.units import Number
 from ..index import RankIndex
+from ..members import batched
 from ..store import Pieces, Replaced, Standing, Store
 from .idle import unswept
 from .marks import waiting_marks
@@ -93,7 +94,7 @@ class Sides:
         limit = min(self.size, connections[self.using].features.max_query_params or self.size)
         rows: dict[bytes, tuple[Number, bytes]] = {}
         self.agreed.clear()
-        while chunk := list(islice(asked, limit)):
+        for chunk in batched(asked, limit):
             found = read(self.index, chunk, *self.stores)
             ranked = {
                 text.encode(): (score, membership) for text, score, membership in found if score is not None
@@ -118,7 +119,6 @@ class Sides:
         return {**rows, **{member: (score, row[1]) for (member, row), (score, _) in scores}}
 
     def read_redis(self, members: Iterable[bytes]) -> list[Standing]:
-        """Return where each member stands."""
         return self.ask(
             members, lambda member: member, lambda side, own: side.store.read_members(side.generation, own)
         )

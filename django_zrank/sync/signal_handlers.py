@@ -67,7 +67,6 @@ def connect_all() -> None:
 
 
 def disconnect(index: RankIndex) -> None:
-    """Stop listening for ``index``."""
     for routes in _routes.values():
         routes[:] = [route for route in routes if route.index is not index]
 
@@ -113,15 +112,16 @@ def _deleting(sender: type[models.Model], instance: models.Model, using: str, **
     """Collect the members that are related to a row before it is deleted."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if route.related is not None and route.key is not None:
+        if route.related is None:
+            continue
+        if route.key is not None:
             rows = every_row(route.related.model, using).filter(**{route.key.name: instance})
             owners = rows.order_by().values_list(route.related.column.attname, flat=True)
             touched.add_related(route.index, route.related, owners[: touched.limit])
-        elif route.related is not None:
-            if route.related.via is None:
-                touched.add(route, instance)
-            else:
-                touched.add_members(route.index, route.related.members_of(instance, using, touched.limit))
+        elif route.related.via is None:
+            touched.add(route, instance)
+        else:
+            touched.add_members(route.index, route.related.members_of(instance, using, touched.limit))
     touched.push_on_commit()
 
 

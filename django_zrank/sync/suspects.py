@@ -53,7 +53,7 @@ class Suspects:
         if not self.members:
             return
         pending, self.members = self.members, {}
-        # With triggers, marks tell which changes are on their way. Without, what stays wrong for a while is wrong.
+        # With triggers, marks tell which changes are on their way. Otherwise, what stays wrong for a while is wrong.
         certain = self.report.capture.mode == "triggers" and self.report.capture.works
         before: dict[bytes, Example] = {}
         for look in range(_LOOKS):
@@ -84,19 +84,12 @@ class Suspects:
         in_flight = self.sides.in_flight(suspects)
         after = self.sides.read_redis(suspects)
         occurrences = [occurrence for member in suspects for occurrence in self.strays.get(member, ())]
-        stray = (
-            dict(zip(occurrences, self.sides.find_strays(occurrences), strict=True)) if occurrences else {}
-        )
+        stray = dict(zip(occurrences, self.sides.find_strays(occurrences), strict=True))
         wrong: dict[bytes, Example] = {}
         moving: set[bytes] = set()
         for member, first, second in zip(suspects, before, after, strict=True):
             expected = rows.get(member)
-            astray = {
-                name: score
-                for occurrence in self.strays.get(member, ())
-                for name, score in [(occurrence[0], stray[occurrence])]
-                if score is not None
-            }
+            astray = {at[0]: score for at in self.strays.get(member, ()) if (score := stray[at]) is not None}
             if expected and member in self.sides.agreed and second.score is not None:
                 expected = second.score, expected[1]  # it has changed since, in Redis
             if stands(second, expected) and not astray:
@@ -136,7 +129,6 @@ class Suspects:
 
 
 def remove(side: ComparedPart, members: Sequence[bytes]) -> None:
-    """Remove members from a part."""
     for piece in batched(members, _REMOVED):
         changes = [(member, None, b"") for member in piece]
         if side.store.apply_changes(begin(side.part, side.store), changes) is None:
@@ -150,7 +142,6 @@ def _example(
     astray: Mapping[str, float],
     width: int,
 ) -> Example:
-    """Describe a wrong member."""
     score, membership = expected or (None, b"")
     tie, wanted = _names(membership, width)
     found_tie, names = _names(found.membership, width)

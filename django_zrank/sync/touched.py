@@ -54,28 +54,28 @@ class Touched:
 
     def __init__(self, using: str) -> None:
         self.using = using
-        self.members: dict[RankIndex, set[str]] = defaultdict(set)
-        self.related: dict[tuple[RankIndex, WatchedTable], set[str]] = defaultdict(set)
+        self.texts: dict[tuple[RankIndex, WatchedTable | None], set[str]] = defaultdict(set)
+        """Members; and of related rows, the values that lead to members, by their tables."""
+
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
 
     def add(self, route: Route, instance: models.Model) -> None:
         """Add a row that was saved, or a member that was deleted."""
         if route.related is None:
-            self._keep(self.members[route.index], [_member(route.index, instance)], route.index.to_text)
-            return
-        self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
+            self.add_members(route.index, [_member(route.index, instance)])
+        else:
+            self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
 
     def add_related(self, index: RankIndex, source: WatchedTable, owners: Iterable[Any]) -> None:
         """Add rows that changed, by the values of ``source.column``."""
-        if source.via is not None:
-            self._keep(self.related[index, source], owners, source.text_of)
-        else:
+        if source.via is None:
             self.add_members(index, owners)
+        else:
+            self._keep(self.texts[index, source], owners, source.text_of)
 
     def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
-        """Add members, by their primary keys."""
-        self._keep(self.members[index], pks, index.to_text)
+        self._keep(self.texts[index, None], pks, index.to_text)
 
     def _keep(self, kept: set[str], values: Iterable[Any], to_text: Callable[[Any], str]) -> None:
         """Keep the texts of ``values``, reading no more than fit."""
@@ -93,12 +93,12 @@ class Touched:
         Django drops the hooks that a rollback undoes from the connection's list. A hook that is still there can only be
         dropped together with the changes made since, so this may be merged into any.
         """
-        if not any(self.members.values()) and not any(self.related.values()):
+        if not any(self.texts.values()):
             return
         if self.limit is None:
             Mark.objects.using(self.using).bulk_create(self.marks(), batch_size=LIMIT)
             self.limit = LIMIT
-            for kept in (*self.members.values(), *self.related.values()):
+            for kept in self.texts.values():
                 while len(kept) > LIMIT:
                     kept.pop()
         connection = connections[self.using]
@@ -113,23 +113,19 @@ class Touched:
 
     def marks(self) -> Iterator[Mark]:
         """Yield the marks that triggers would leave, for databases that forbid them."""
-        for index, members in self.members.items():
-            yield from (Mark(index=index.name, member=member) for member in members)
-        for (index, source), owners in self.related.items():
-            yield from (Mark(index=index.name, via=source.via, member=owner) for owner in owners)
+        for (index, source), texts in self.texts.items():
+            via = source.via if source else None
+            yield from (Mark(index=index.name, via=via, member=text) for text in texts)
 
     def merge(self, other: Touched) -> None:
-        """Add what another one holds."""
-        for index, members in other.members.items():
-            self._keep(self.members[index], members, str)
-        for related, owners in other.related.items():
-            self._keep(self.related[related], owners, str)
+        for key, texts in other.texts.items():
+            self._keep(self.texts[key], texts, str)
 
     def push(self) -> None:
         """Push the members of each index, even if another one fails."""
         if not may_use_redis():
             return
-        for index in dict.fromkeys([*self.members, *(index for index, _ in self.related)]):
+        for index in dict.fromkeys(index for index, _ in self.texts):
             try:
                 if try_push(index, self.members_of(index)):
                     drain_soon(index)
@@ -139,10 +135,10 @@ class Touched:
 
     def members_of(self, index: RankIndex) -> set[Any]:
         """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
-        texts = islice(self.members.get(index, ()), LIMIT)
+        texts = islice(self.texts.get((index, None), ()), LIMIT)
         pks = set(map(index.from_text, texts))
-        for (other, source), owners in self.related.items():
-            if other is index and len(pks) < LIMIT:
+        for (other, source), owners in self.texts.items():
+            if source and other is index and len(pks) < LIMIT:
                 pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
         return pks
 

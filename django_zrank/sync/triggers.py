@@ -22,22 +22,10 @@ from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..models import Generation, Mark
 from ..registry import registry
-from .captures import captured, captures_of, sharing
+from .captures import captures_of
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
 
-__all__ = [
-    "Changes",
-    "Status",
-    "captured",
-    "captures_of",
-    "drop",
-    "gaps",
-    "install",
-    "release",
-    "restore",
-    "sharing",
-    "status",
-]
+__all__ = ["Changes", "Status", "drop", "examine_capture", "install", "release", "restore", "status"]
 
 
 class Changes(NamedTuple):
@@ -51,18 +39,24 @@ class Changes(NamedTuple):
 class Status:
     """The triggers of a database, compared with those that there should be."""
 
-    missing: Sequence[Trigger]
+    mode: str
+    """``triggers`` or ``signals``."""
+
+    missing: Sequence[Trigger] = ()
     """Missing, disabled, or of an account that is gone: changes go unnoticed, or fail."""
 
-    outdated: Sequence[Trigger]
+    outdated: Sequence[Trigger] = ()
     """Of another declaration of these indexes. They cost time, and do no harm."""
 
-    unexpected: Sequence[Trigger]
+    unexpected: Sequence[Trigger] = ()
     """Of indexes that aren't registered: another project's, or removed ones. Nobody drains their marks."""
 
-    def __bool__(self) -> bool:
-        """Return True if a trigger is missing."""
-        return bool(self.missing)
+    error: str | None = None
+    """The reason why the database can't have triggers."""
+
+    @property
+    def works(self) -> bool:
+        return not (self.missing or self.error)
 
 
 def status(using: str, indexes: Collection[RankIndex]) -> Status:
@@ -70,24 +64,29 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
 
     MariaDB and MySQL show triggers only to an account that has the TRIGGER privilege.
     """
+    mode = get_settings().capture
     dialect, units = _units(using, indexes)
     if dialect is None:
-        return Status([], [], [])
+        return Status(mode)
     wanted = {trigger for unit in units for trigger in unit.create}
     found = dialect.installed()
     others = found.keys() - wanted
     owners = _owners(indexes, units)
     known = owners | _owners(registry.all())
     return Status(
+        mode,
         missing=sorted(trigger for trigger in wanted if not found.get(trigger)),
         outdated=sorted(trigger for trigger in others if trigger.owner in owners),
         unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
     )
 
 
-def gaps(index: RankIndex) -> Sequence[Trigger]:
-    """Return the triggers of ``index`` that are missing: while there are any, changes may go unnoticed."""
-    return status(index.get_using(), [index]).missing
+def examine_capture(index: RankIndex) -> Status:
+    """Return the status of the triggers of ``index``, with the error if its database can't have any."""
+    try:
+        return status(index.get_using(), [index])
+    except CaptureError as error:
+        return Status(get_settings().capture, error=str(error))
 
 
 def restore(index: RankIndex) -> Sequence[Trigger]:

@@ -19,8 +19,9 @@ from .comparison import Comparison
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .rebuild import rebuild
-from .report import Report, examine_capture
+from .report import Report
 from .transactions import refuse_transaction
+from .triggers import examine_capture
 from .watch import sync
 
 __all__ = ["verify"]
@@ -28,7 +29,7 @@ __all__ = ["verify"]
 BATCH_SIZE: Final = 2000
 
 _ATTEMPTS: Final = 3
-"""The most attempts at a verification while rebuilds come in between."""
+"""The most attempts at a verification that rebuilds interrupt."""
 
 
 def verify(
@@ -40,9 +41,9 @@ def verify(
 ) -> Report:
     """Compare what Redis holds of ``index`` with what the database ranks.
 
-    Both sides pass through in batches: memory doesn't grow with their number, and no query, transaction or call to
-    Redis is long. Members that look wrong are looked at again, so that a change on its way is not taken for drift; for
-    that, marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
+    Both sides are read in batches: memory doesn't grow with their number, and no query, transaction or call to Redis is
+    long. Members that look wrong are checked again, so that a change on its way isn't reported as drift; for that,
+    marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
     batch. ``repair``: repair an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Event
 from time import monotonic
@@ -154,8 +155,5 @@ def watch(
 
 def disconnect(using: str) -> None:
     """Close the connection to the database, so that the next try opens a new one. Closing a broken one may fail."""
-    connection = connections[using]
-    try:
-        connection.close()
-    except Exception:  # noqa: BLE001
-        connection.connection = None
+    with suppress(Exception):
+        connections[using].close()

@@ -14,14 +14,15 @@ from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable
-from django_zrank.management.commands import verify_zrank
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
+from django_zrank.sync.captures import captured
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, drop, install
+from django_zrank.sync.triggers import drop, install
 from django_zrank.sync.verify import verify
 from django_zrank.testing import disable_sync
+from tests.pages import ROOT
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.sync.processes import manage, on_terminal
@@ -188,9 +189,10 @@ def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.Mon
 
 
 def documented() -> set[str]:
-    """The fields that the module documents, the first two of all left out."""
-    fields = re.findall(r"^(``.*``)$", verify_zrank.__doc__ or "", re.MULTILINE)
-    return {name for line in fields for name in re.findall(r"``(\w+)``", line)}
+    """The fields of an index that the documentation lists."""
+    text = (ROOT / "docs/monitoring.md").read_text().partition("## The document of a verification")[2]
+    fields = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
+    return {name for line in fields for name in re.findall(r"`(\w+)`", line)}
 
 
 def test_json_at_rest() -> None:

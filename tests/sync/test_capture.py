@@ -16,7 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
-from django_zrank.sync import triggers
+from django_zrank.sync import captures, triggers
 from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
@@ -75,11 +75,11 @@ def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired() -> Non
     gone = min(own())
     drop_by_hand(gone)
     Player.objects.update(level=7)
-    assert triggers.gaps(INDEX) == [gone]
+    assert triggers.examine_capture(INDEX).missing == [gone]
     assert examine(INDEX) is Verdict.UNCAPTURED
     sync(INDEX)
     assert told == [(INDEX, Verdict.UNCAPTURED)]
-    assert triggers.gaps(INDEX) == []
+    assert triggers.examine_capture(INDEX).missing == []
     assert believed()
     assert_mirrors(PlayerAscending)
     del listen
@@ -141,7 +141,7 @@ def test_who_puts_triggers_back_waits_for_no_writer_for_long(elsewhere: Callable
 def test_what_a_look_costs(django_assert_num_queries: Any) -> None:
     catalog = {"postgresql": 2, "mysql": 1, "sqlite": 1}[connection.vendor]
     with django_assert_num_queries(catalog):
-        triggers.gaps(INDEX)
+        triggers.examine_capture(INDEX)
 
 
 # A release that reads more, without a migration
@@ -183,7 +183,10 @@ def test_triggers_come_before_a_build_reads(
     build = rebuild
     monkeypatch.setattr(
         "django_zrank.sync.health.rebuild",
-        lambda *args, **options: (seen.append(triggers.gaps(index)), build(*args, **options))[1],
+        lambda *args, **options: (
+            seen.append(triggers.examine_capture(index).missing),
+            build(*args, **options),
+        )[1],
     )
     sync(index)
     assert seen == [[]]
@@ -195,12 +198,12 @@ def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
     newer = release(get_queryset=named)
     migrated()
     both = set(installed())
-    assert triggers.gaps(newer) == []
-    assert triggers.gaps(INDEX)
+    assert triggers.examine_capture(newer).missing == []
+    assert triggers.examine_capture(INDEX).missing
     assert not older & both
     for index in (INDEX, newer, INDEX):
         sync(index)
-        assert triggers.gaps(INDEX) == triggers.gaps(newer) == []
+        assert triggers.examine_capture(INDEX).missing == triggers.examine_capture(newer).missing == []
     assert older <= set(installed())
 
 
@@ -251,10 +254,10 @@ def test_migrating_by_way_of_another_alias_installs() -> None:
 
 def test_another_database_is_no_alias() -> None:
     """Even one that is called the same."""
-    assert triggers.sharing("other") == []
+    assert captures.sharing("other") == []
     with alias("direct"):
-        names = {index.name for index in triggers.sharing("direct")}
-        assert names == {index.name for index in triggers.captured("default")}
+        names = {index.name for index in captures.sharing("direct")}
+        assert names == {index.name for index in captures.captured("default")}
 
 
 @only("postgresql", "mysql")
@@ -415,7 +418,7 @@ def save() -> None:
 def test_triggers_of_another_account_are_in_force_while_it_is_there() -> None:
     with made_by_another():
         save()
-        assert triggers.gaps(INDEX) == []
+        assert triggers.examine_capture(INDEX).missing == []
         assert command("--check").count("complete") == 2
 
 
@@ -432,7 +435,7 @@ def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankInd
     how(INDEX)
     if how is not sync:
         command("--check")
-    for index in triggers.captured("default"):
+    for index in captures.captured("default"):
         sync(index)
     save()
     sync(INDEX)
@@ -451,7 +454,7 @@ def test_what_can_not_be_told_is_no_cause_for_alarm(number: int) -> None:
         return execute(sql, *args)
 
     with made_by_another(), connection.execute_wrapper(refuse):
-        assert triggers.gaps(INDEX) == []
+        assert triggers.examine_capture(INDEX).missing == []
 
 
 @only("mysql")
@@ -462,7 +465,7 @@ def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
         with pytest.raises(DatabaseError, match="denied"):
             save()
         assert examine(INDEX) is Verdict.UNCAPTURED
-        for index in triggers.captured("default"):
+        for index in captures.captured("default"):
             sync(index)
         save()
 

@@ -11,7 +11,7 @@ from django.db import connection, models
 from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import triggers
+from django_zrank.sync import captures, triggers
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -58,7 +58,7 @@ def ranked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex]
         model = type(name, (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
         index = type("PartRank", (RankIndex,), {"name": "part", "model": model, "order": ("-score",)})
         monkeypatch.setattr(registry, "_classes", {index: None})
-        triggers.install("default", triggers.captured("default"))
+        triggers.install("default", captures.captured("default"))
         rebuild(index.instance())
         Mark.objects.all().delete()
         return index.instance()
@@ -102,7 +102,7 @@ def test_a_write_by_the_name_of_any_of_them(
     assert marks("part") == ["130"]
     execute(f"TRUNCATE {table}")
     assert set(marks("part")) == {None}
-    assert not triggers.gaps(index)
+    assert not triggers.examine_capture(index).missing
 
 
 def test_a_row_that_moves_to_another_partition(ranked: Callable[..., RankIndex]) -> None:

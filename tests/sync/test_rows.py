@@ -60,7 +60,7 @@ def populate(number: int = 12, seed: int = 1) -> list[Competitor]:
 
 
 def rows(index: RankIndex) -> dict[str, tuple[float, bytes]]:
-    found = list(encode(index, select(index)))
+    found = list(encode(index, select(index), []))
     assert len({pk for pk, _, _ in found}) == len(found)
     return {str(pk): (float(score), membership) for pk, score, membership in found}
 
@@ -167,7 +167,7 @@ def test_a_push_and_a_rebuild_make_the_same() -> None:
 def test_a_rebuild_is_one_query(django_assert_num_queries: Any) -> None:
     populate(25)
     with django_assert_num_queries(1):
-        list(encode(INDEX, select(INDEX, "points").iterator()))
+        list(encode(INDEX, select(INDEX, "points").iterator(), []))
 
 
 # What moves a member

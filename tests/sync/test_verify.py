@@ -24,6 +24,7 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import drift_found
 from django_zrank.store import Store
 from django_zrank.sync import comparison, sides, suspects
+from django_zrank.sync.captures import captured
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.marks import waiting_marks
@@ -31,7 +32,7 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.report import Drift, Example, Report
 from django_zrank.sync.signal_handlers import disable_sync
-from django_zrank.sync.triggers import captured, drop, install
+from django_zrank.sync.triggers import drop, install
 from django_zrank.sync.verify import verify
 from django_zrank.sync.weights import MultisetSketch
 from tests.keyspace import held
@@ -703,7 +704,7 @@ def test_missing_triggers() -> None:
     drop("default")
     report = verify(INDEX)
     assert len(report.capture.missing) in (3, 4)
-    assert all("zrank_capture_ascending" in trigger for trigger in report.capture.missing)
+    assert all("zrank_capture_ascending" in trigger.name for trigger in report.capture.missing)
     assert (report.verdict, report.drift, report.ok) == (Verdict.UNCAPTURED, 0, False)
     report = verify(INDEX, repair=True)
     assert (report.verdict_before, report.capture.missing, report.ok) == (Verdict.UNCAPTURED, [], True)

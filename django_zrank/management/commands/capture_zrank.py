@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from ...exceptions import CaptureError
-from ...sync.triggers import captured, drop, install, sharing, status
+from ...sync.captures import captured, sharing
+from ...sync.triggers import drop, install, status
 from ..base import ZRankCommand
 
 
@@ -37,11 +37,7 @@ class Command(ZRankCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [options["database"]] if options["database"] else list(connections)
-        try:
-            amiss = [alias for alias in aliases if not self.do(alias, **options)]
-        except CaptureError as error:
-            raise CommandError(str(error)) from error
-        if amiss:
+        if amiss := [alias for alias in aliases if not self.do(alias, **options)]:
             raise CommandError(f"Capture is not complete in: {', '.join(amiss)}.")
 
     def do(self, alias: str, **options: Any) -> bool:
@@ -61,6 +57,6 @@ class Command(ZRankCommand):
         for kind in ("missing", "outdated", "unexpected"):
             for trigger in getattr(found, kind):
                 self.say(f"{alias}: {kind}: {trigger}")
-        if options["check"] and not found:
+        if options["check"] and found.works:
             self.say(f"{alias}: complete")
-        return not found
+        return found.works

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...exceptions import ZRankError
 from ...sync.leftovers import Leftover, find_leftovers, prune
 from ..base import ZRankCommand
 
@@ -38,8 +37,6 @@ class Command(ZRankCommand):
                 left = prune(name, foreign=bool(named), dry_run=dry_run)
             except ValueError as error:
                 raise CommandError(str(error)) from None
-            except ZRankError as error:
-                raise CommandError(str(error)) from error
             self.report(left, "would be removed" if dry_run else "removed", named=bool(named))
 
     def report(self, left: Leftover, done: str, *, named: bool) -> None:

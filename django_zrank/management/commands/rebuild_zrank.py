@@ -11,7 +11,7 @@ from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...store import LOAD_LIMIT
 from ...sync.rebuild import BATCH_SIZE, count_rows, rebuild
-from ..progress import ProgressCommand
+from ..base import ProgressCommand
 
 
 class Command(ProgressCommand):
@@ -31,16 +31,13 @@ class Command(ProgressCommand):
         if not 1 <= options["batch_size"] <= LOAD_LIMIT:
             raise CommandError(f"--batch-size: expected 1 to {LOAD_LIMIT}, not {options['batch_size']}.")
         for index in self.named(options["index"]):
-            try:
-                if options["dry_run"]:
-                    self.describe(index)
-                    continue
-                began = monotonic()
-                with self.bar(index, options) as bar:
-                    members = rebuild(index, batch_size=options["batch_size"], progress=bar.update)
-                self.say(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")
-            except ZRankError as error:
-                raise CommandError(str(error)) from error
+            if options["dry_run"]:
+                self.describe(index)
+                continue
+            began = monotonic()
+            with self.bar(index, options) as bar:
+                members = rebuild(index, batch_size=options["batch_size"], progress=bar.update)
+            self.say(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")
 
     def describe(self, index: RankIndex) -> None:
         try:

@@ -1,46 +1,10 @@
-"""``manage.py verify_zrank``: compare indexes with the database, and repair them.
-
-``--json`` prints one document, ``{"ok": …, "indexes": [{…}, …], "leftovers": [{"index": …, "databases": […]}, …]}``.
-Leftovers are names of removed indexes that databases still have rows of (``prune_zrank`` removes them).
-The fields of each index:
-
-``index``, ``database``
-    Its name, and the alias of its database.
-``ok``
-    True if it is right, and can be expected to stay right.
-``error``
-    The reason why it could not be verified, or null. With an error, the fields below are left out.
-``verdict``, ``verdict_before``
-    Members of :class:`~django_zrank.sync.health.Verdict` in lower case: the verdict at the end; and the one before
-    ``--repair``, or null if nothing was repaired.
-``compared``
-    True if members were compared, which takes an index that can be trusted.
-``rows``, ``members``
-    The numbers of ranked rows in the database, and of members in Redis.
-``missing``, ``extra``, ``different``
-    ``{"count": …, "examples": [{"member": …, "database": …, "redis": …, "why": …}, …]}``: wrong members. Examples are
-    the first few, with the scores on both sides, as Redis stores them, and other errors. A missing score is null, an
-    infinite one is text.
-``broken``
-    The same for inconsistencies within Redis: names of facet rankings, and counts of distinct values.
-``repaired``
-    The number of these that were repaired.
-``unsettled``
-    The number of members that changed each time they were compared.
-``marks``
-    ``{"waiting": …, "oldest": …}`` at the beginning; ``oldest`` is an age in seconds.
-``triggers``
-    ``{"capture": "triggers" or "signals", "missing": […], "outdated": […], "unexpected": […], "error": …}``
-``warnings``
-    Settings of Redis that endanger the index, as text.
-"""
+"""``manage.py verify_zrank``: compare indexes with the database, and repair them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -50,7 +14,7 @@ from ...sync.health import Verdict
 from ...sync.leftovers import find_leftovers
 from ...sync.report import Drift, Report
 from ...sync.verify import verify
-from ..progress import ProgressCommand
+from ..base import ProgressCommand
 
 
 class Command(ProgressCommand):
@@ -92,7 +56,6 @@ class Command(ProgressCommand):
 
 
 def _lines(report: Report) -> Iterator[str]:
-    """Yield the report as lines of text."""
     if report.verdict_before:
         yield f"was repaired: {report.verdict_before.value}"
     if report.verdict is not Verdict.HEALTHY:
@@ -130,8 +93,10 @@ def _score(score: float | None) -> str:
 
 
 def _document(report: Report) -> dict[str, Any]:
-    """Return the report as a JSON document."""
-    capture = asdict(report.capture)
+    capture = report.capture
+    triggers = {
+        kind: list(map(str, getattr(capture, kind))) for kind in ("missing", "outdated", "unexpected")
+    }
     return {
         "index": report.index.name,
         "database": report.index.get_using(),
@@ -146,7 +111,7 @@ def _document(report: Report) -> dict[str, Any]:
         "repaired": report.repaired,
         "unsettled": report.unsettled,
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
-        "triggers": {"capture": capture.pop("mode"), **capture},
+        "triggers": {"capture": capture.mode, **triggers, "error": capture.error},
         "warnings": report.warnings,
     }
 

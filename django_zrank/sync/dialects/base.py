@@ -79,7 +79,6 @@ class Unit:
 class Dialect(ABC):
     """The triggers of one database. ``tables``: those that it will be asked about."""
 
-    operations: ClassVar[Sequence[str]] = ("insert", "update", "delete")
     transactional: ClassVar[bool] = True
     """True if triggers are created and dropped transactionally."""
 

@@ -36,7 +36,6 @@ class ByRow(Dialect):
         return Unit(capture, self.owners(capture, table), (), create)
 
     def event(self, operation: str, capture: Capture) -> str:
-        """Return the event that runs the trigger."""
         return operation.upper()
 
     def installed(self) -> dict[Trigger, bool]:

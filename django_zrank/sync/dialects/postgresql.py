@@ -30,7 +30,6 @@ class PostgreSQL(Dialect):
     it has a fixed ``search_path``, and schemas in its names.
     """
 
-    operations = ("insert", "update", "delete", "truncate")
     advice = "Migrate as the owner of the table, or grant its TRIGGER privilege (and CREATE on the schema)."
     columns_named = re.compile(r'\b(?:n|o|r|NEW|OLD)\."([^"]+)"')
 
@@ -75,16 +74,8 @@ class PostgreSQL(Dialect):
         return [relation.name for relation in self._families({table}).get(table, [])]
 
     def unit(self, capture: Capture) -> Unit:
-        absent = Relation(
-            0,
-            "",
-            capture.model._meta.db_table,
-            is_partition=False,
-            is_foreign=False,
-            by_row=False,
-            version="",
-        )
-        table, *parts = self.families.get(capture.model._meta.db_table, [absent])
+        name = capture.model._meta.db_table
+        table, *parts = self.families.get(name, [Relation(0, "", name)])
         body = self.body(capture, self.by_row if table.by_row else self.by_statement)
         stem = self.stem(capture, table.name, [body])
         function = f"{self.schema}.{self.quote(stem)}()"
@@ -100,7 +91,7 @@ class PostgreSQL(Dialect):
         ]
         create: dict[Trigger, str] = {}
         for relation in (table, *parts):
-            names = {operation: f"{stem}_{operation}" for operation in self.operations}
+            names = {operation: f"{stem}_{operation}" for operation in self._REFERENCING}
             if relation is table and parts:
                 versions = [f"{part.number} {part.version}" for part in parts]
                 names["truncate"] = self.stem(capture, table.name, [body, *versions]) + "_truncate"

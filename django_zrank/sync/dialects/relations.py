@@ -18,14 +18,14 @@ class Relation(NamedTuple):
     name: str
     """With its schema, both quoted."""
 
-    is_partition: bool
-    is_foreign: bool
+    is_partition: bool = False
+    is_foreign: bool = False
     """On another server, whose writes run no triggers here."""
 
-    by_row: bool
+    by_row: bool = False
     """True if it is partitioned, or if its rows can be written under another table's name."""
 
-    version: str
+    version: str = ""
     """Changes whenever the table is attached to, or detached from, its parent."""
 
 

@@ -18,7 +18,6 @@ __all__ = ["SQLite"]
 class SQLite(ByRow):
     """SQLite. ``move`` leaves a mark for the former member, if an update gives a row to another one."""
 
-    operations = ("insert", "update", "move", "delete")
     remakes_tables = True
     advice = "Make the database writable."
     catalog = (
