@@ -35,16 +35,17 @@ local function find_passing(made, members, skipped, stored)
   local by_name = made.layout.memberships and (is_counted or not stored or look_ups_of(checks, skipped) > 1)
   if by_name and members[1] then
     made.passes = made.passes or names_tester(checks, made.live, skipped)
-    local passed, forms, n = {}, {}, 0
-    for i, membership in ipairs(redis.call('HMGET', memberships_key(made.live), unpack(members))) do
-      if membership or width == 0 then -- else it is not ranked
-        membership = membership or ''
-        local length = tie_length(membership, width)
+    local passes, passed, forms, n = made.passes, {}, {}, 0
+    local memberships = redis.call('HMGET', memberships_key(made.live), unpack(members))
+    for i = 1, #members do
+      local membership = memberships[i] or width == 0 and ''
+      if membership then -- else it is not ranked
+        local length = width > 0 and width or tie_length(membership, width)
         local names = string.sub(membership, length + 1)
-        if made.passes(names) then
+        if passes[names] then
           n = n + 1
           passed[n] = members[i]
-          forms[n] = is_counted and made.counted_by(names) or string.sub(membership, 1, length) .. members[i]
+          forms[n] = is_counted and made.counted_by[names] or string.sub(membership, 1, length) .. members[i]
         end
       end
     end

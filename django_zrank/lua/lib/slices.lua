@@ -43,7 +43,7 @@ local function smallest_check(checks, live, low, high)
   return smallest, least or size_of({keys = {live}})
 end
 
--- A function from the names of a member's rankings to true if they pass the tests of rankings but the one that is skipped.
+-- A table, from the names of a member's rankings to true if they pass the tests of rankings but the one that is skipped.
 local function names_tester(tests, live, skipped)
   return remembering(function(names)
     for _, test in ipairs(tests) do
@@ -55,7 +55,7 @@ local function names_tester(tests, live, skipped)
   end)
 end
 
--- A function from the names of a member's rankings to those of a facet, joined by NUL bytes.
+-- A table, from the names of a member's rankings to those of a facet, joined by NUL bytes.
 local function names_reader(facet)
   return remembering(function(names)
     local found = {}
@@ -86,8 +86,11 @@ end
 
 -- Those of some lists whose numbers are given.
 local function chosen(numbers, ...)
-  local lists = {}
-  for at, list in ipairs({...}) do
+  local lists = {...}
+  if #numbers == #lists[1] then
+    return ...
+  end
+  for at, list in ipairs(lists) do
     lists[at] = {}
     for n, i in ipairs(numbers) do
       lists[at][n] = list[i]

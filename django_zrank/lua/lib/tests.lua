@@ -34,17 +34,13 @@ local function is_by_name(test)
   return not test.is_group and #test.keys > 4
 end
 
--- A function of texts that computes each answer once: many members have rankings of the same names.
+-- A table of answers, each computed when it is first read: many members have rankings of the same names.
 local function remembering(compute)
-  local known = {}
-  return function(text)
-    local answer = known[text]
-    if answer == nil then
-      answer = compute(text)
-      known[text] = answer
-    end
+  return setmetatable({}, {__index = function(known, text)
+    local answer = compute(text)
+    known[text] = answer
     return answer
-  end
+  end})
 end
 
 -- True if one of the names of a member's rankings, joined by NUL bytes, is that of a ranking of a test.
@@ -63,7 +59,7 @@ local function is_named(test, names, live)
       return false
     end)
   end
-  return test.is_named(names)
+  return test.is_named[names]
 end
 
 -- True if a stored member is in one of the sets of a test. Groups hold primary keys with their expiries.

@@ -49,7 +49,7 @@ def test_the_names_of_rankings_are_tested(run: Run) -> None:
       local passes, others = names_tester(tests, 'root'), names_tester(tests, 'root', tests[1])
       local reply = {}
       for i = 2, #ARGV do
-        reply[#reply + 1] = {passes(ARGV[i]) and 1 or 0, others(ARGV[i]) and 1 or 0}
+        reply[#reply + 1] = {passes[ARGV[i]] and 1 or 0, others[ARGV[i]] and 1 or 0}
       end
       return reply"""
     names = ["a\0x", "a\0c", "b", "c", "", "a\0x"]
