@@ -270,6 +270,23 @@ def test_a_server_of_ones_own_runs_and_stops(connect: Callable[..., redis.Redis]
         client.ping()
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+@pytest.mark.parametrize("ours", [None, "glibc.malloc.check=0"])
+def test_its_allocator_keeps_what_scripts_free(
+    connect: Callable[..., redis.Redis], monkeypatch: pytest.MonkeyPatch, ours: str | None
+) -> None:
+    if ours is None:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    else:
+        monkeypatch.setenv("GLIBC_TUNABLES", ours)
+    with EmbeddedServer() as server:
+        about: Any = connect(server).info("server")
+        found = Path(f"/proc/{about['process_id']}/environ").read_text()
+    assert "tcache_count" in found
+    assert (ours or "") in found
+    assert os.environ.get("GLIBC_TUNABLES") == ours
+
+
 def test_servers_do_not_get_in_each_others_way(connect: Callable[..., redis.Redis]) -> None:
     with EmbeddedServer() as first, EmbeddedServer() as second:
         connect(first).set("key", "value")
