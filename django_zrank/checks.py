@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
 from .conf import Settings, get_settings, raw_settings
-from .declaration import check_declaration
+from .declaration_checks import check_declaration
 from .hooks import warning
 from .index import RankIndex
 from .isolation import is_isolated, is_offered, is_testing

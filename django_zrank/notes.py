@@ -113,7 +113,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
 
     If the database can't be queried, the server is believed: reads don't depend on the database.
     """
-    if health.behind or health.intact == "0":
+    if health.behind or health.is_evicted:
         return False
     try:
         if not (health.is_accepted or _began_a_history(index, health)):
@@ -152,4 +152,4 @@ def _began_a_history(index: RankIndex, health: Health) -> bool:
     """
     process = health.server.partition("/")[0]
     same_process = process == health.accepted.partition("/")[0]
-    return bool(health.is_first) and same_process and has_all(health, newest_batch(index))
+    return health.is_first and same_process and has_all(health, newest_batch(index))

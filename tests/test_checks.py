@@ -21,7 +21,7 @@ from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.urls import include, path
 
-from django_zrank import RankIndex, checks, declaration, hooks
+from django_zrank import RankIndex, checks, declaration_checks, hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
@@ -770,7 +770,7 @@ def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
 
 @pytest.mark.django_db(databases=["default", "other"])  # MariaDB's name is asked of the server
 def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declaration, "DIALECTS", {})
+    monkeypatch.setattr(declaration_checks, "DIALECTS", {})
     settings.ROOT_URLCONF = ()
     assert {message.id for message in run_checks(tags=["zrank"])} == {"zrank.E023"}
     settings.ZRANK = {"CAPTURE": "signals"}
@@ -811,7 +811,7 @@ def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
 
 
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, declaration, hooks]
+    modules: list[Any] = [checks, declaration_checks, hooks]
     text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     assert cases | {"zrank.E023", "zrank.W020", "zrank.W021"} == set(re.findall(r"zrank\.[EW]\d+", text))

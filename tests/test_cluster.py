@@ -248,7 +248,7 @@ def held_of(index: type[RankIndex]) -> Any:
 class TestSlotsThatMove:
     @pytest.mark.parametrize("is_due", [True, False], ids=["", "believed"])
     def test_key_by_key(self, moved: Mover, is_due: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is written is whole, or isn't; who is ranked, stays so."""
+        """A write is whole, or isn't there; who is ranked, stays so."""
         if not is_due:
             believe(monkeypatch)
         moved.go(last="memberships")

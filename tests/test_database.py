@@ -288,7 +288,7 @@ def full(drawn: Any) -> Any:
 
 
 def outline(ranking: Ranking, everybody: list[Entry], pk: Any, **asked: Any) -> Any:
-    """What a draw says but for chance: how many are drawn in all and before ``pk``, and the band."""
+    """The answer of a draw but for chance: how many are drawn in all and before ``pk``, and the band."""
     drawn = ranking.recommend(pk, **asked)
     assert {*drawn} <= {*everybody}
     pks = [entry.pk for entry in everybody]

@@ -228,7 +228,7 @@ def test_says_what_redis_says(
     population=populations, n=st.integers(1, 8), seed=st.integers(), case=st.sampled_from([*FILTERS.values()])
 )
 def test_draws_among_those_who_pass(population: dict[int, Row], n: int, seed: int, case: Any) -> None:
-    """Where Redis tests members one by one: half before me, half after, and exactly those who pass."""
+    """Draws that test members one by one in Redis: half before me, half after, and exactly those who pass."""
     narrow, passes = case
     population |= {500: {**next(iter(population.values()), ROW), "points": 0}}
     write(population)

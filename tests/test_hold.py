@@ -97,7 +97,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def watched(client: Redis) -> Iterator[list[int]]:
-    """What each call that is made inside costs the server, in the end."""
+    """The cost to the server of each call that is made inside, once it is left."""
     costs: list[int] = []
     with client.monitor() as monitor:  # type: ignore[no-untyped-call]
         yield costs

@@ -82,7 +82,7 @@ def test_a_model_named_by_a_hook() -> None:
 
 
 def test_a_named_model_is_not_asked_for_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can't be known yet is not remembered as missing."""
+    """A model that can't be known yet is not remembered as missing."""
     named = type("Early", (RankIndex,), {"model": "testapp.Player", "order": ("-level",)})
     registry = Registry()
     registry.register(named)

@@ -59,7 +59,7 @@ def draw(ranking: Any) -> Any:
 
 
 def plain(entry: Any) -> Entry:
-    """What the entry of an index without shards is."""
+    """The same entry of an index without shards."""
     return Entry(entry.pk, entry.pk, entry.pk, (entry.pk,))
 
 

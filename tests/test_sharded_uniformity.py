@@ -39,7 +39,7 @@ def play(walk: Walk, sides: Sequence[Sequence[Sequence[str]]], rng: random.Rando
                 is_whole = len(order) <= small
                 cards = order if is_whole else order[dealt : dealt + count]
                 flat = [word for one in cards for word in (one.encode(), b"0")]
-                replies.append([len(order), len(order), int(is_whole), *flat])
+                replies.append([len(order), len(order), b"whole" if is_whole else b"some", *flat])
             walk.add(shard, counts, [sum(full for full, *_ in replies), *replies])
         if not wants:
             walk.take(picks)
@@ -258,7 +258,11 @@ def add(deck: Deck, count: int, full: int, *found: bytes, is_whole: bool = False
     """Let a shard that holds ``full`` members deal ``found`` of them."""
     rng = random.Random(seed)
     deck.ask(count, rng)
-    deck.add(count, [full, full, int(is_whole), *(word for one in found for word in (one, b"0"))], rng)
+    deck.add(
+        count,
+        [full, full, b"whole" if is_whole else b"some", *(word for one in found for word in (one, b"0"))],
+        rng,
+    )
 
 
 def test_a_deck_counts_what_the_walk_has_not_taken() -> None:

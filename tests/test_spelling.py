@@ -23,7 +23,7 @@ class Colour(str, enum.Enum):  # noqa: UP042 - its str() is not its value
 
 
 class Lower(models.CharField):  # type: ignore[type-arg]
-    """What it makes of a caller's text is not what the database holds."""
+    """A field that makes of a caller's text what the database doesn't hold."""
 
     def to_python(self, value: Any) -> Any:
         return str(value).lower()

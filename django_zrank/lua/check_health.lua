@@ -5,9 +5,9 @@
 --       meta        hash of the index
 -- ARGV  generation  that generation, '' for none
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
--- Returns {generation, building, behind, applied, the server that was accepted, its term, the owner, this server, '1' if
---         its history has no predecessor, '1' if the root is intact}, each '' if missing. The last is '0' if keys were
---         evicted, '' if another generation is live. The error READONLY on a replica.
+-- Returns pairs: 'generation', 'building', 'behind', 'applied', 'accepted' (the server that was), its 'term', 'owner' and
+--         this 'server', each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
+--         or 'evicted', or 'unknown' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
 local root, meta = KEYS[1], KEYS[2]
@@ -22,15 +22,17 @@ local live, building = state[1] or '', state[2] or ''
 if building ~= '' and is_silent(state[8], lease) then
   building = ''
 end
-local intact = ''
+local keys = 'unknown'
 if live ~= '' and live == generation then
-  intact = state[9] and not is_evicted(root, state[9]) and '1' or '0'
+  keys = state[9] and not is_evicted(root, state[9]) and 'intact' or 'evicted'
   -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
     if redis.call('EXISTS', ranking_key(root, name)) == 0 then
-      intact = '0'
+      keys = 'evicted'
     end
   end
 end
-return {live, building, state[3] or '', state[4] or '', state[5] or '', state[6] or '', state[7] or '', server,
-  is_first and '1' or '', intact}
+return {
+  'generation', live, 'building', building, 'behind', state[3] or '', 'applied', state[4] or '', 'accepted', state[5] or '',
+  'term', state[6] or '', 'owner', state[7] or '', 'server', server, 'history', is_first and 'first' or 'later', 'keys', keys,
+}

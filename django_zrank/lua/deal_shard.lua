@@ -15,7 +15,7 @@
 --       memberships  '1' if a hash holds the memberships of members
 --       score    of the asking member
 --       stored   that member as it is stored
---       own      '1' if it belongs to this shard; '2' if it must also still have that score; else ''
+--       own      'own' if it belongs to this shard; 'checked' if it must also still have that score; else 'other'
 --       low      the score before which the band begins, '(' before one that is in it
 --       low_bytes   the bytes of the first member in it, among those with the score 'low'; '' if it begins with a score
 --       high     the score up to which the band goes, '(' before one that is not in it
@@ -29,7 +29,7 @@
 --       above_skipped
 --       above_numbers
 -- Returns {'dealt', members in the band without the asking one, then for either side {its members, their number with all
---         that have the asking one's score, 1 if it is dealt whole, then stored member and score of each that is dealt:
+--         that have the asking one's score, 'whole' or 'some' as it is dealt, then stored member and score of each that is dealt:
 --         nil and nil for one that fails the tests, which a whole side leaves out}}; {'moved'} if the asking one must
 --         have that score, and has another; the errors of lib/built.lua.
 -- Cost  O((below + above + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
@@ -41,8 +41,8 @@ local FIRST_TEST = 4
 local call = redis.call
 
 require_live(meta, generation)
-local among = own ~= '' and stands_at(live, stored, score) and 1 or 0
-if own == '2' and among == 0 then
+local among = own ~= 'other' and stands_at(live, stored, score) and 1 or 0
+if own == 'checked' and among == 0 then
   return {'moved'}
 end
 local passes
@@ -81,7 +81,7 @@ end
 local function dealt(first, last, span, wanted, skipped, numbers)
   local full = math.max(0, last - first + 1)
   if full <= small then
-    local reply, members = {full, span, 1}, full > 0 and call('ZRANGE', ranking, first, last, 'WITHSCORES') or {}
+    local reply, members = {full, span, 'whole'}, full > 0 and call('ZRANGE', ranking, first, last, 'WITHSCORES') or {}
     for i = 1, #members, 2 do
       if not passes or passes(members[i]) then
         reply[#reply + 1], reply[#reply + 2] = members[i], members[i + 1]
@@ -89,7 +89,7 @@ local function dealt(first, last, span, wanted, skipped, numbers)
     end
     return reply
   end
-  local reply, at, used = {full, span, 0}, 3, 0
+  local reply, at, used = {full, span, 'some'}, 3, 0
   local side = wanted ~= '0' and deck(first, last)
   skipped = tonumber(skipped)
   for n = 1, side and math.min(full, skipped + wanted) or 0 do

@@ -8,8 +8,9 @@
 --       rule        'sum', 'max', 'min' or 'last'
 --       flushed     the last flush that the database noted when the rows were read
 --       …           then pairs: member, score of its row in units; 250 at most
--- Returns {'checked', then for each {score as text, 1 if the member has it, else 0}}; {'superseded'} if the server holds
---         another generation, or is not the one that was written to, or the rows are too old to tell what they lack.
+-- Returns {'checked', then for each {score as text, 'right' if the member has it, else 'wrong'}}; {'superseded'} if the
+--         server holds another generation, or is not the one that was written to, or the rows are too old to tell what
+--         they lack.
 -- Cost  O(members) for each flush that the rows lack.
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
@@ -31,6 +32,6 @@ end
 apply_pending(hashes, rule, members, scores, at)
 local reply = {'checked'}
 for n, found in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
-  reply[n + 1] = {scores[n], found and tonumber(found) == tonumber(scores[n]) and 1 or 0}
+  reply[n + 1] = {scores[n], found and tonumber(found) == tonumber(scores[n]) and 'right' or 'wrong'}
 end
 return reply

@@ -29,8 +29,8 @@
 -- Returns {'drawn', size of ranking, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, stored member, score of each drawn}; with methods other than ordinal {'ranked', the same, and
 --         for each drawn also its rank less 1}. Positions count from 0 at the lowest score. {'not ranked'} if the member
---         is not in live; {'out of patience', the member's score, band that was tried, members in it, 1 if the intersection
---         exists, then the stored members drawn so far} if too many failed the tests, or a side of more than 4,096 seems
+--         is not in live; {'out of patience', the member's score, band that was tried, members in it, 'made' if the
+--         intersection exists, else 'not made', then the stored members drawn so far} if too many failed the tests, or a side of more than 4,096 seems
 --         to be mostly excluded; {'moved'} if the member's score is not 'since'; the errors of lib/built.lua.
 -- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). A side of up to 4,096 is read whole if more than about
 --       half of it is excluded.
@@ -93,7 +93,7 @@ repeat
   choose(draw, before, after, {'drawn', size, position, band, high - low + 1 - among})
   if draw.gave_up then
     local is_there = tests ~= '' and call('EXISTS', intersection) == 1
-    local reply = {'out of patience', score, band, high - low + 1 - among, is_there and 1 or 0}
+    local reply = {'out of patience', score, band, high - low + 1 - among, is_there and 'made' or 'not made'}
     for i = 7, 3 * draw.chosen + 5, 3 do
       reply[#reply + 1] = draw.reply[i]
     end

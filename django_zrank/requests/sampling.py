@@ -128,7 +128,7 @@ class Draw(NamedTuple):
             _, score, band, candidates, is_there, *found = reply
             tested, at = progress.tested + patience, progress.band + band - 1
             further = Progress(progress.numbers, at, tested, score, found)
-            if is_there and self.seed is None:
+            if is_there == b"made" and self.seed is None:
                 return self._from_intersection(view, keys, further)
             if tested < min(candidates / 2, _MOST_TESTED // max(1, look_ups // 2)):
                 return self._testing(view, keys, further)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import scripts
@@ -14,7 +15,7 @@ __all__ = ["Health", "Serving"]
 
 
 class Health(NamedTuple):
-    """The state of an index on a server; a missing value is empty text."""
+    """The state of an index on a server; a missing text is empty."""
 
     generation: str
     building: str
@@ -37,11 +38,19 @@ class Health(NamedTuple):
     server: str
     """The identity of the server that answers: its process and its replication history."""
 
-    is_first: str
-    """"1" if its history has no predecessor: it was never promoted, or fully resynchronised."""
+    is_first: bool
+    """True if its history has no predecessor: it was never promoted, or fully resynchronised."""
 
-    intact: str
-    """"0" if keys are missing that nobody removed: they were evicted."""
+    is_evicted: bool
+    """True if keys are missing that nobody removed."""
+
+    @classmethod
+    def parse(cls, reply: Sequence[bytes]) -> Health:
+        """Parse the reply of ``check_health.lua``."""
+        words = list(map(bytes.decode, reply))
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        history, keys = fields.pop("history"), fields.pop("keys")
+        return cls(**fields, is_first=history == "first", is_evicted=keys == "evicted")
 
     @property
     def is_accepted(self) -> bool:
@@ -67,7 +76,7 @@ class Serving(Base):
         while True:
             arguments = (live.generation, self.LEASE)
             (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),), list)
-            health = Health(*map(bytes.decode, state))
+            health = Health.parse(state)
             if health.generation == live.generation:
                 return health
             live = self.believe(health.generation)

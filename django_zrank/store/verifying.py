@@ -130,7 +130,7 @@ class Verifying(Base):
         keys = self.keys.at(generation)
         names, args = (keys.root, keys.meta, keys.pending), (generation, self.rule, self.flushed or 0)
         found = self._examine(scripts.READ_PENDING, names, args, [(m, repr(score)) for m, score in scores])
-        return [(int(float(score)), bool(has_it)) for score, has_it in found]
+        return [(int(float(score)), verdict == b"right") for score, verdict in found]
 
     def find_strays(
         self, generation: str, occurrences: Iterable[tuple[str, bytes]], *, repair: bool = False

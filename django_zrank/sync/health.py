@@ -113,7 +113,7 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
         return Verdict.CHANGED
     if health.behind == "rebuild":
         return Verdict.LOST
-    if health.intact == "0":
+    if health.is_evicted:
         return Verdict.EVICTED
     if not (is_accepted(health, row) and has_all(health, newest)):
         purged = row.purged_term, row.purged

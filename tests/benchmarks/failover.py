@@ -38,7 +38,7 @@ PAUSE = 0.01
 """Seconds between two questions of one thread."""
 
 Seen = list[tuple[float, float, str]]
-"""When each question was asked, from the event on; the seconds that it took; the outcome."""
+"""Times at which questions were asked, from the event on; the seconds that it took; the outcome."""
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from tests.builds import OWNER, TERM, identity, start
 
 def test_a_built_index(zrank: Redis, store: Store) -> None:
     health = store.check_health()
-    first = {"owner": OWNER, "is_first": "1", "intact": "1"}
+    first = {"owner": OWNER, "is_first": True, "is_evicted": False}
     state = {"generation": health.generation, "building": "", "behind": "", "applied": health.applied}
     servers = {"accepted": health.server, "server": identity(store), "term": str(TERM)}
     assert health == Health(**state, **servers, **first)
@@ -22,7 +22,7 @@ def test_a_built_index(zrank: Redis, store: Store) -> None:
 def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     health = store.check_health()
-    assert health == Health("", "", "", "", "", "", "", health.server, "1", "")
+    assert health == Health("", "", "", "", "", "", "", health.server, True, False)
     assert not health.is_accepted
 
 
@@ -52,12 +52,12 @@ def test_the_version_of_a_write(store: Store) -> None:
 def test_a_key_that_was_evicted(zrank: Redis, store: Store, part: str) -> None:
     store = Store(store.name, Layout(memberships=True))
     assert store.apply_changes(store.begin_write(), [Change("1", 5, b"region:kantou")])
-    assert store.check_health().intact == "1"
+    assert not store.check_health().is_evicted
     zrank.delete(f"{store.live.root}{part}")
-    assert store.check_health().intact == "0"
+    assert store.check_health().is_evicted
 
 
 def test_an_index_that_became_empty_is_intact(zrank: Redis, store: Store) -> None:
     assert store.apply_changes(store.begin_write(), [Change(member, None) for member in "123"])
     assert not zrank.exists(store.live.root)
-    assert store.check_health().intact == "1"
+    assert not store.check_health().is_evicted

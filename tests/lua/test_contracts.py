@@ -229,6 +229,9 @@ def test_a_reply_says_in_a_word_what_it_means(path: Path) -> None:
     """Functions of a script may answer it with true and false."""
     replies = re.sub(r"^local function .*?^end$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert re.findall(r"return (?:[01]|nil|true|false|\{\})?$", replies, re.MULTILINE) == []
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("--")]
+    assert [line for line in lines if re.search(r"and '[01]?' or ", line)] == []
+    assert [line for line in lines if re.search(r"(?:reply|return ).* and [01] or ", line)] == []
 
 
 def test_a_suffix_of_keys_is_spelled_once() -> None:

@@ -33,7 +33,7 @@ INDEX = PlayerAscending.instance()
 
 
 class TestIsolation:
-    """What a replay reads was committed before it had the lock, whatever level the connection is at."""
+    """A replay reads what was committed before it had the lock, whatever level the connection is at."""
 
     @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer")
     @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)

@@ -300,7 +300,7 @@ def test_a_touch_wakes_with_one_query(videos: type[RankIndex]) -> None:
 
 
 def test_a_touch_finds_a_member_without_a_membership(declare: Declare) -> None:
-    """Where integers may be wide there are memberships, but of the wide ones alone."""
+    """An index of integers that may be wide has memberships, but of the wide ones alone."""
     video = Video.objects.create(seen=timezone.now())
     index = declare(Video, "-total", idle=("seen", MONTH))
     sync(index)

@@ -75,7 +75,7 @@ def index() -> RankIndex:
 
 
 def watching() -> set[Trigger]:
-    """What updates of that table run, which may have another name by now: they alone name what is read."""
+    """The triggers that updates of that table fire, by whatever name it has by now: they alone name what is read."""
     tables = ("testapp_old", "testapp_new")
     return {
         trigger

@@ -201,7 +201,7 @@ def test_the_last_commit_is_what_stays(zrank: Redis, data: Any) -> None:
 
 
 def test_who_is_refused_must_try_again(zrank: Redis) -> None:
-    """What refused it may have read before its change was committed."""
+    """A write that refused it may have read before its change was committed."""
     with a_world() as world:
         first, second, *_ = world.processes
         world.commit(first, [1], delete=False)

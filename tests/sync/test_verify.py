@@ -594,7 +594,7 @@ def test_writers_during_the_verification(zrank: Redis, elsewhere: Callable[..., 
 
 @pytest.mark.parametrize("where", ["read_members", "scan"])
 def test_a_rebuild_meanwhile(monkeypatch: pytest.MonkeyPatch, zrank: Redis, where: str) -> None:
-    """What was read of the old generation says nothing of the new one: verified again."""
+    """Reads of the old generation say nothing of the new one: verified again."""
     pks = players(50)
     zrank.zrem(live(PlayerAscending), pks[0])
     hook(monkeypatch, where, lambda: rebuild(INDEX), at=1)

@@ -205,7 +205,7 @@ def test_a_rebuild_between_two_calls(zrank: Redis, at: float) -> None:
 
 @contextmanager
 def leaving_no_thread() -> Iterator[None]:
-    """What is raised inside is still known, with its frames, when threads are counted."""
+    """An exception raised inside is still known, with its frames, when threads are counted."""
     before, frozen = enumerate_threads(), gc.get_freeze_count()
     yield
     assert enumerate_threads() == before

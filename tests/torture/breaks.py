@@ -52,7 +52,7 @@ def _apply_late() -> None:
 
 
 def _dawdle(changes: Any) -> list[Any]:
-    """What was read, sometimes long after it was read: a short run is to show what is wrong."""
+    """Return what was read, sometimes long after it was read: a short run is to show what is wrong."""
     changes = list(changes)
     if random.random() < 0.3:
         time.sleep(1.5 * random.random())

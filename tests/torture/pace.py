@@ -50,7 +50,7 @@ def _paused(step: Callable[..., Any], chance: random.Random, often: float) -> Ca
 
 
 def pause(chance: random.Random, often: float) -> None:
-    """What a busy machine does to a process: mostly nothing, sometimes a short wait, so ``often`` a longer one,
+    """The effect of a busy machine on a process: mostly nothing, sometimes a short wait, so ``often`` a longer one,
     of a third of a second as a rule, and of 4 at most."""
     dice = chance.random()
     if dice < often:

@@ -19,7 +19,7 @@ from tests.torture.options import BREAKS
 LONG = pytest.mark.skipif("ZRANK_TORTURE" not in os.environ, reason="takes minutes: ZRANK_TORTURE=1")
 
 _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migration", "triggers"]
-"""What repairs, by a rebuild, what is wrong."""
+"""Events that repair, by a rebuild, what is wrong."""
 
 _RUNS: Final = {
     "no_replay": ["--redis", "pair", "--without", *_REBUILDING],
@@ -27,7 +27,7 @@ _RUNS: Final = {
     "no_replid": ["--redis", "pair", "--without", *_REBUILDING],
     "no_capture": ["--without", *_REBUILDING[:4], "writer", "drainer", "pause", "interrupt", "connection"],
 }
-"""What shows each break soon; for the others: writers overtake each other, and are seldom killed."""
+"""Options that show each break soon; for the others: writers overtake each other, and are seldom killed."""
 
 _BY_LUCK: Final = {"no_term", "one_refusal"}
 """Breaks that most rounds don't show. They fail in sync/test_failovers.py and sync/test_health.py, and in

@@ -81,14 +81,14 @@ class Deck:
         if self.is_known and not count:
             return
         self.is_known = True
-        full, self.span, is_whole, *flat = reply
+        full, self.span, extent, *flat = reply
         taken = self.dealt - len(self.cards)
         self.dealt += count
         found = [
             None if stored is None else SortKey(float(score), stored)
             for stored, score in zip(flat[::2], flat[1::2], strict=True)
         ]
-        self.is_whole = bool(is_whole)
+        self.is_whole = extent == b"whole"
         if self.is_whole:
             rng.shuffle(found)
             self.cards, self.left = found, len(found)

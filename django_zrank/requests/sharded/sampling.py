@@ -172,9 +172,10 @@ class _Drawing:
         view, keys = self.view, self.shards.keys[shard]
         is_own = shard == self.own
         decks = [side[shard] for side in self.walk.decks]
+        standing = "checked" if self._again else "own"
         arguments = (
             *(keys.generation, view.layout.width, int(view.layout.memberships)),
-            *(repr(self.me.score), self.me.stored, ("2" if self._again else "1") if is_own else ""),
+            *(repr(self.me.score), self.me.stored, standing if is_own else "other"),
             *self.ends,
             *(str(view.scope) if self.tests else "", _SMALL_TESTED if self.tests else _SMALL),
             *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
