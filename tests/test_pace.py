@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -88,3 +88,10 @@ def test_pieces_are_cut_by_cost() -> None:
 def test_a_group_is_cut_where_the_piece_is_full() -> None:
     pieces = list(Pace(4, 4).run(untimed([]), [(1, "abc"), (2, "def"), (1, "")]))
     assert pieces == [["abc"], ["de"], ["f"]]
+
+
+def test_a_piece_is_cut_by_one_budget_whatever_another_thread_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets = count(10)
+    monkeypatch.setattr(Pace, "budget", property(lambda pace: next(budgets)))
+    pieces = [piece for piece, _ in Pace().pieces([(1, range(33))])]
+    assert pieces == [[range(10)], [range(10, 21)], [range(21, 33)]]

@@ -34,7 +34,9 @@ end
 
 local groups = {cmsgpack.unpack(rows)}
 if not is_guarded and not memberships and not dense then
-  redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
+  for i = 2, #groups, 3 do
+    redis.call('ZADD', shadow, cmsgpack.unpack(groups[i]))
+  end
   redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
   return {'done', used() - began}
 end

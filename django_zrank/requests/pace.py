@@ -66,11 +66,12 @@ class Pace:
     ) -> Iterator[tuple[list[Sequence[Item]], int]]:
         """Pieces with their costs, none above ``most``; without items, an empty one."""
         piece: list[Sequence[Item]] = []
-        spent = 0
+        spent = budget = 0
         for price, items in groups:
             at = 0
             while at < len(items):
-                budget = min(self.budget, most or self.budget)
+                if not piece:  # once for each: another thread may learn while a piece is cut
+                    budget = min(self.budget, most or self._most)
                 count = max((budget - spent) // price, not piece)
                 if count > 0:
                     piece.append(items[at : at + count])
