@@ -70,7 +70,8 @@ def main() -> None:
 
 
 def way(ask: Callable[[], Any]) -> Way:
-    """The functions of the app that a request enters, once others have warmed the process up."""
+    """The functions of the app that a request enters, once others have warmed the process up; of several requests, the
+    one that enters fewest, as once a second one checks the server's health."""
     import django_zrank
 
     root = f"{Path(django_zrank.__file__).parent}{os.sep}"
@@ -84,12 +85,16 @@ def way(ask: Callable[[], Any]) -> Way:
 
     for _ in range(20):
         ask()
-    sys.setprofile(note)
-    try:
-        ask()
-    finally:
-        sys.setprofile(None)
-    return entered
+    ways = []
+    for _ in range(3):
+        entered = []
+        sys.setprofile(note)
+        try:
+            ask()
+        finally:
+            sys.setprofile(None)
+        ways.append(entered)
+    return min(ways, key=len)
 
 
 def urls() -> Any:
