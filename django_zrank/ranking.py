@@ -77,7 +77,7 @@ class Ranking(Board[Member]):
         with "all".
 
         ``remember``: the time for which those drawn are not drawn for ``member`` again. When no others are left, those
-        shown longest ago come first. See :meth:`forget`.
+        shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
 
         ``where``: a condition that only the database can test. Members are drawn in growing batches, one round trip
         and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back. It

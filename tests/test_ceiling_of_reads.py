@@ -17,6 +17,7 @@ from tests.test_ranking import CompetitorRank
 
 MEMBERS = 6000
 ME = 3000
+HOUR = timedelta(hours=1)
 CEILING = 1000
 """Commands of one round trip. A look-up from a script takes one to four microseconds, ten where ties are searched."""
 
@@ -53,9 +54,15 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "most excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(100, MEMBERS)),
         "many excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(1, 4000)),
         "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
-        "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(
-            ME, 10, remember=timedelta(hours=1)
+        "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(ME, 10, remember=HOUR),
+        "shown": lambda ranking: ranking.recommend(ME, 10, remember=HOUR),
+        "shown, five hundred": lambda ranking: ranking.recommend(ME, 500, remember=HOUR),
+        "all of a band shown": lambda ranking: ranking.recommend(ME, 500, band=1, remember=HOUR),
+        "all of many bands shown": lambda ranking: ranking.recommend(
+            ME, 500, band=0, widen=[1, 2, 3], remember=HOUR
         ),
+        "all of some ranks shown": lambda ranking: ranking.recommend(ME, 500, ranks=500, remember=HOUR),
+        "few pass, shown": lambda ranking: ranking.filter(group="few").recommend(ME, 500, remember=HOUR),
         "few pass a window": lambda ranking: ranking.filter(group="few").recommend(ME, 10, ranks=5),
         "fifty groups": lambda ranking: ranking.filter(group__in=FIFTY).recommend(ME, 10),
         "all but fifty groups": lambda ranking: ranking.exclude(group__in=FIFTY).recommend(ME, 10),
@@ -101,6 +108,8 @@ def ranking(zrank: Redis) -> Ranking[Any]:
     Held.group("few").add(*range(1, MEMBERS, 600))
     for number, name in enumerate(FIFTY):
         Held.group(name).add(1 + 100 * number)
+    shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
+    zrank.zadd(Held.ranking.store.keys.seen(str(ME)), shown)
     return Held.ranking
 
 

@@ -6,13 +6,14 @@
 -- ARGV  remember  microseconds for which members are remembered
 --       …         then primary keys
 -- Returns the members that were remembered before, in the order in which they were shown.
--- Cost  O(remembered), up to 10,000.
+-- Cost  O(remembered), up to 1,000.
 
 local seen = KEYS[1]
 local remember = unpack(ARGV, 1, 1)
 local FIRST = 2
 local now = clock()
-local before = recall(seen, now)
+forget_old(seen, now)
+local before = remembered(seen)
 if ARGV[FIRST] then
   memorize({unpack(ARGV, FIRST)}, seen, now + remember)
 end

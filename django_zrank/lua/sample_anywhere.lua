@@ -30,10 +30,11 @@
 --         then position, stored member, score of each drawn}; with methods other than ordinal {'ranked', the same, and
 --         for each drawn also its rank less 1}. Positions count from 0 at the lowest score. {'not ranked'} if the member
 --         is not in live; {'out of patience', the member's score, band that was tried, members in it, 'made' if the
---         intersection exists, else 'not made', then the stored members drawn so far} if too many failed the tests, or a side of more than 4,096 seems
---         to be mostly excluded; {'moved'} if the member's score is not 'since'; the errors of lib/built.lua.
--- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). A side of up to 4,096 is read whole if more than about
---       half of it is excluded.
+--         intersection exists, else 'not made', then the stored members drawn so far} if too many failed the tests, or a
+--         side of more than 1,000 seems to be mostly excluded (3,000 with 'remember', 4,096 by ranks); {'moved'} if the
+--         member's score is not 'since'; the errors of lib/built.lua.
+-- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). A side of up to so many is read whole if more than
+--       about half of it is excluded. With 'remember' also up to 1,000 look-ups of those shown.
 
 local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, wanted, reverse, bands, excluded, numbers, generation, width, memberships, measure, method, tests,
@@ -52,26 +53,28 @@ if since ~= '' and since ~= score then
   return {'moved'}
 end
 local now = (remember or tests ~= '') and clock()
-local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0, most = 4096}
+local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0, most = 1000}
+if measure == 'ranks' then
+  draw.most = 4096
+end
 if tests ~= '' then
   local checks = parse_tests(tests, KEYS, FIRST_TEST)
   ranking, draw.passes = smallest_ranking(checks, ranking), tester(checks, layout, live, now)
   draw.most = 512
 end
-if remember then
-  draw.most = 20480 -- twice as many as are remembered
-end
 if ARGV[FIRST] then
   draw.found, draw.put_back = {unpack(ARGV, FIRST)}, put_back
 end
 draw.ranking = ranking
-local is_excluded, shown = exclusions(excluded), {}
-for _, who in ipairs(remember and recall(seen, now) or {}) do
-  shown[who] = true
+local is_excluded, is_shown = exclusions(excluded), nil
+if remember then
+  forget_old(seen, now)
+  is_shown = memory(seen)
+  draw.most = draw.passes and 512 or 3000 -- more than twice as many as are remembered
 end
 function draw.is_barred(stored)
   local who = primary_key(stored, layout)
-  return shown[who] or is_excluded(who)
+  return is_excluded(who) or is_shown and is_shown(who)
 end
 
 local size = call('ZCARD', ranking)

@@ -14,9 +14,9 @@
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} if
---         the member is not in live; {'out of patience'} if a side of more than 4,096 seems to be mostly excluded;
+--         the member is not in live; {'out of patience'} if a side of more than 1,000 seems to be mostly excluded;
 --         the errors of lib/built.lua.
--- Cost  O(wanted * log(size)) and O(bytes of excluded). A side of up to 4,096 is read whole if more than about half of
+-- Cost  O(wanted * log(size)) and O(bytes of excluded). A side of up to 1,000 is read whole if more than about half of
 --       it is excluded.
 
 local live, meta = KEYS[1], KEYS[2]
@@ -29,7 +29,7 @@ if not score then
   return {'not ranked'}
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
-local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted), most = 4096}
+local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted), most = 1000}
 if #excluded > 2 then
   draw.is_barred = exclusions(excluded)
 end

@@ -34,7 +34,7 @@ local function take(draw, side, goal)
   if draw.gave_up then
     return
   end
-  if not side.cards and side.left > 0 and side.left <= 8 * (goal - chosen) and side.left <= draw.most then
+  if not side.cards and side.left > 0 and side.left <= math.min(8 * (goal - chosen), 1000, draw.most) then
     read(draw, side)
   end
   while chosen < goal and side.left > 0 do
