@@ -29,7 +29,7 @@ class Keys(_Keys):
         whose build it is; ``server``, the identity of the server that was accepted, and ``term``, under which;
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
-        last rebuild began; of a running one ``building``, its generation, ``seen``, its last sign of life, and
+        last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
         ``filled``, which of its keys there are; ``followed``, "1" while intersections follow
         changes of ``pending``; ``guarded``, "1" where ``recent`` must be there.
 

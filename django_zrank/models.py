@@ -191,7 +191,7 @@ class Job(models.Model):
     """The number of times that a process has taken it."""
 
     seen_at = models.DateTimeField(null=True)
-    """The runner's last sign of life, by the database's clock."""
+    """The runner's last heartbeat, by the database's clock."""
 
     done = models.BigIntegerField(default=0)
     """Rows so far, of about ``total``."""

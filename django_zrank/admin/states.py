@@ -81,7 +81,7 @@ def read_state(index: RankIndex) -> State:
 
 @dataclass
 class Server:
-    """A Redis that holds an index, or some of its shards."""
+    """A Redis server that holds an index, or some of its shards."""
 
     name: str
     role: str
@@ -94,7 +94,7 @@ class Server:
 
 
 def read_servers(index: RankIndex) -> list[Server]:
-    """Each server once; none if Redis can't be reached. Two round trips a shard."""
+    """Return each server once; none if Redis can't be reached. It takes two round trips a shard."""
     found: dict[str, Server] = {}
     try:
         for part in index.parts:

@@ -1,4 +1,4 @@
-"""The form that tries ``recommend()`` out."""
+"""The form that tries out ``recommend()``."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ class Base(Executor):
     """One index in Redis. Members and scores are text and numbers here."""
 
     WINDOW: ClassVar[float] = 600
-    """Seconds for which the version of a member's newest write is kept at least. A write that takes twice as long is
-    refused."""
+    """The least number of seconds for which the version of a member's newest write is kept. A write that takes twice as
+    long is refused."""
 
     LEASE: ClassVar[float] = 600
-    """Seconds without a sign of life after which a rebuild counts as dead."""
+    """Seconds without a heartbeat after which a rebuild counts as dead."""
 
     def __init__(self, name: str, layout: Layout = PLAIN, rule: str = "") -> None:
         super().__init__(name)

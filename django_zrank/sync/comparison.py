@@ -29,10 +29,9 @@ _MANY: Final = 100_000
 class Comparison:
     """One pass over both sides, and a second one over what differs.
 
-    The first streams all rows and then all of Redis into a
-    :class:`~django_zrank.sync.weights.MultisetSketch`. Members that are right on both sides leave no trace
-    in it, and are not looked up. The second goes by the members whose cells differ: they are wrong, have changed
-    in between, or share a cell with one of these. They are the suspects.
+    The first streams both into a :class:`~django_zrank.sync.weights.MultisetSketch`. Members that are right on both
+    sides leave no trace in it, and are not looked up. The second looks at the suspects, the members whose cells differ:
+    they are wrong, have changed in between, or share a cell with one of these.
     """
 
     def __init__(self, report: Report, *, repair: bool, size: int, progress: Callable[[int], Any]) -> None:

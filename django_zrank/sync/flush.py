@@ -14,6 +14,7 @@ from ..codec.column import Column
 from ..conf import get_settings
 from ..exceptions import Busy, IndexUnavailable
 from ..index import RankIndex
+from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..notes import noted
 from ..recent import Recent
@@ -149,12 +150,10 @@ def _write(index: RankIndex, flight: Flight) -> list[str]:
         with transaction.atomic(index.get_using()):
             add_to_column(index, flight.rule, changes)
     except (DataError, IntegrityError) as error:
-        (member, change), *others = changes.items()
-        if others:
-            half = len(changes) // 2
-            pairs = list(changes.items())
-            halves = (flight._replace(changes=dict(part)) for part in (pairs[:half], pairs[half:]))
-            return [refused for part in halves for refused in _write(index, part)]
+        if len(changes) > 1:
+            halves = map(dict, batched(changes.items(), (len(changes) + 1) // 2))
+            return [refused for half in halves for refused in _write(index, flight._replace(changes=half))]
+        ((member, change),) = changes.items()
         logger.error(
             "Index %r: the database refuses the change %d of %s: %s", index.name, change, member, error
         )

@@ -1,6 +1,6 @@
 """Jobs: verifications and rebuilds that were requested elsewhere, carried out by ``sync_zrank --watch``.
 
-A job is taken by one conditional UPDATE, and kept by signs of life: a process that is killed leaves it to the next.
+A job is taken by one conditional UPDATE, and kept by heartbeats: if a process is killed, the next one takes it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
 logger = logging.getLogger("django_zrank.sync")
 
 LEASE: Final = timedelta(seconds=20)
-"""The time without a sign of life after which another process may take a job."""
+"""The time without a heartbeat after which another process may take a job."""
 
 _PULSE: Final = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 _LOOK: Final = 1.0
 """Seconds between two polls."""
@@ -105,7 +105,7 @@ def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
 
 
 def take(using: str, names: Sequence[str], runner: str) -> Job | None:
-    """Take the oldest job that waits, or whose runner shows no sign of life; None if there is none."""
+    """Take the oldest job that waits, or whose runner sends no heartbeat; None if there is none."""
     free = Job.objects.using(using).filter(index__in=names, is_open=True)
     free = free.filter(Q(runner="") | Q(seen_at__lt=Now() - LEASE))
     taken = {"runner": runner, "seen_at": Now(), "attempts": F("attempts") + 1, "done": 0, "total": None}
@@ -173,7 +173,7 @@ def _finish(job: Job, **result: object) -> None:
 
 
 class _Progress:
-    """Counts rows, and writes the count once a second as a sign of life.
+    """Counts rows, and writes the count once a second as a heartbeat.
 
     It has a thread of its own, because a query may take long to return its first row, and MySQL's connection can't be
     used while rows come from it. For the same reason this thread hands the job back when the process ends.
@@ -198,6 +198,6 @@ class _Progress:
                     break
                 kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                 self.is_mine = bool(kept)
-            except Exception as error:  # noqa: BLE001 - without a sign of life, another process takes the job
-                logger.debug("%s: no sign of life. %s", self.job, error)
+            except Exception as error:  # noqa: BLE001 - without a heartbeat, another process takes the job
+                logger.debug("%s: no heartbeat. %s", self.job, error)
                 disconnect(str(self.job._state.db))

@@ -130,7 +130,7 @@ class _Push:
                 return
         for part in todo:
             reach.failed[part] = IndexUnavailable(
-                f"Index {part.name!r}: rebuilds began too often for a write to get through"
+                f"Index {part.name!r}: rebuilds began too often for a write to succeed"
             )
 
     def attempt(

@@ -63,7 +63,9 @@ class Touched:
     def add(self, route: Route, instance: models.Model) -> None:
         """Add a row that was saved, or a member that was deleted."""
         if route.related is None:
-            self.add_members(route.index, [_member(route.index, instance)])
+            # An instance of a child model that comes from a fixture has only its own key, which its parents share.
+            pk = getattr(instance, route.index.model._meta.pk.attname) or instance.pk
+            self.add_members(route.index, [pk])
         else:
             self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
 
@@ -141,9 +143,3 @@ class Touched:
             if source and other is index and len(pks) < LIMIT:
                 pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
         return pks
-
-
-def _member(index: RankIndex, instance: models.Model) -> Any:
-    """Return the member's primary key of ``instance``, which may be of a child model."""
-    # An instance of a child model that comes from a fixture has only its own key, which its parents share.
-    return getattr(instance, index.model._meta.pk.attname) or instance.pk

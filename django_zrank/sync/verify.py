@@ -43,8 +43,8 @@ def verify(
 
     Both sides are read in batches: memory doesn't grow with their number, and no query, transaction or call to Redis is
     long. Members that look wrong are checked again, so that a change on its way isn't reported as drift; for that,
-    marks that wait are worked off. ``progress`` is called with the number of rows, and then of members, of each
-    batch. ``repair``: repair an index that isn't healthy, leave a mark for each member that is wrong, and work the
+    marks that wait are worked off. ``progress`` is called with the number of rows, or of members, of each batch.
+    ``repair``: repair an index that isn't healthy, leave a mark for each member that is wrong, and work the
     marks off.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if ``repair`` takes a rebuild and another one
@@ -75,7 +75,7 @@ def verify(
                 report.compared = True
             break
     else:
-        raise IndexUnavailable(f"Index {index.name!r}: too many rebuilds came while it was verified")
+        raise IndexUnavailable(f"Index {index.name!r}: it was rebuilt too often to be verified")
     if report.compared:  # otherwise the verdict is the reason why they were not
         if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
             sync(index)
@@ -115,4 +115,4 @@ def _warnings(index: RankIndex) -> Iterator[str]:
     if policy is None:
         yield "Redis's maxmemory-policy could not be read: make sure that it is none of allkeys-*."
     elif policy.startswith("allkeys"):
-        yield f"Redis throws away any key when its memory is full (maxmemory-policy {policy}): set noeviction."
+        yield f"Redis evicts any key when its memory is full (maxmemory-policy {policy}): set noeviction."

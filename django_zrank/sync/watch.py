@@ -34,7 +34,7 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are worked off before the next index's turn, or before SIGTERM is obeyed: under a second."""
+"""Marks of an index that are worked off before it is the next index's turn, and SIGTERM is handled: under a second."""
 
 _STEPS: Final = 4
 """The most steps of a repair: a missing note, a restart, and another restart meanwhile."""

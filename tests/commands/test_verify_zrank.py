@@ -162,7 +162,7 @@ def test_settings_of_redis(zrank: Redis, settings: Any) -> None:
     finally:
         zrank.config_set("maxmemory-policy", "noeviction")
     assert "ascending: warning: The indexes share a Redis database with the cache 'default'" in said
-    assert "ascending: warning: Redis throws away any key when its memory is full" in said
+    assert "ascending: warning: Redis evicts any key when its memory is full" in said
 
 
 def test_without_redis_it_fails_and_says_so(settings: Any) -> None:

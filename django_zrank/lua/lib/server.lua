@@ -17,7 +17,7 @@ local function used()
   return math.floor(sum * 1000000 + 0.5)
 end
 
--- True if a rebuild whose last sign of life was 'seen' counts as dead, after 'lease' seconds. One from the future came from a
+-- True if a rebuild whose last heartbeat was 'seen' counts as dead, after 'lease' seconds. One from the future came from a
 -- clock that has been set back since, so it doesn't count.
 local function is_silent(seen, lease)
   return math.abs(clock() - (seen or 0)) > lease * 1000000

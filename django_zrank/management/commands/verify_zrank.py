@@ -23,7 +23,7 @@ class Command(ProgressCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--repair", action="store_true", help="Repair what is wrong.")
-        parser.add_argument("--json", action="store_true", help="Print one JSON document, for machines.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON document, for programs.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         documents: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ class Command(IndexCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--json", action="store_true", help="Write one JSON object for all.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON document, for programs.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         states = {index.name: read_gauges(index) for index in self.named(options["index"])}
