@@ -177,13 +177,14 @@ NAMESAKES = {
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
-    classes = Counter(
-        node.name
-        for path in MODULES.values()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef)
-    )
-    assert {name for name, count in classes.items() if count > 1} == {*NAMESAKES}
+    nodes = [node for path in MODULES.values() for node in ast.walk(parsed(path))]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    aliases = [
+        ast.unparse(node.targets[0])
+        for node in nodes
+        if isinstance(node, ast.Assign) and re.match(r"[A-Z]\w* = tuple\[", ast.unparse(node))
+    ]
+    assert {name for name, count in Counter(classes + aliases).items() if count > 1} == {*NAMESAKES}
 
 
 def test_every_room_is_on_the_map() -> None:

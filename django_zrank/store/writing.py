@@ -67,7 +67,7 @@ class Change(NamedTuple):
     """See :class:`~django_zrank.codec.layout.Layout`."""
 
 
-Row = tuple[str, Number, bytes]
+BuiltRow = tuple[str, Number, bytes]
 """A :class:`Change` of a rebuild, its member as text."""
 
 
@@ -187,7 +187,7 @@ class Writing(Base):
         self._packed = 0
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
-    def pack(self, rows: Collection[Row]) -> Iterator[Packed]:
+    def pack(self, rows: Collection[BuiltRow]) -> Iterator[Packed]:
         """Yield rows in pieces, for :meth:`load_rows`."""
         most = 2 * LEAST if _doubles(self._packed, len(rows)) else None
         self._packed += len(rows)
@@ -195,7 +195,7 @@ class Writing(Base):
             packed = b"".join(map(self._pack, piece))
             yield Packed(sum(map(len, piece)), cost, packed)
 
-    def _pack(self, rows: Sequence[Row]) -> bytes:
+    def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
         """MessagePack of rows that stand in the same facet rankings."""
         first = rows[0][2]
         tied = len(self.layout.split(first)[0])

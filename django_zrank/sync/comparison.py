@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..store import Number, Replaced
 from .rankings import Rankings
 from .report import Report
-from .rows import Row, encode, select
+from .rows import EncodedRow, encode, select
 from .sides import ComparedPart, Sides, pieces
 from .strangers import Strangers
 from .suspects import Suspects
@@ -104,7 +104,7 @@ class Comparison:
             for _, memberships in pieces(side.store.scan_memberships(side.generation)):
                 yield self.strangers.leave_out_memberships(side, memberships)
 
-    def batches(self, size: int, *, differing: bool = False) -> Iterator[dict[bytes, Row]]:
+    def batches(self, size: int, *, differing: bool = False) -> Iterator[dict[bytes, EncodedRow]]:
         """Yield each member that there should be, with its row; or those whose cells differ."""
         to_text, is_uneven = self.index.to_text, self.sketch.is_uneven
         for page in self.pages():
@@ -114,7 +114,7 @@ class Comparison:
             while rows := {to_text(row[0]).encode(): row for row in islice(ranked, size)}:
                 yield self.with_pending(rows) if self.index.rule else rows
 
-    def with_pending(self, rows: dict[bytes, Row]) -> dict[bytes, Row]:
+    def with_pending(self, rows: dict[bytes, EncodedRow]) -> dict[bytes, EncodedRow]:
         """Return rows with the pending changes that they lack. If that can't be told, their members become suspects."""
         found: Mapping[bytes, tuple[Number, bytes]] = {}
         with suppress(Replaced):

@@ -34,11 +34,11 @@ from ..recent import Recent
 from ..store import Number, Store
 from .watched_tables import every_row
 
-__all__ = ["Row", "encode", "fastest", "forget", "select", "select_among"]
+__all__ = ["EncodedRow", "encode", "fastest", "forget", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
-Row = tuple[Any, Number, bytes]
+EncodedRow = tuple[Any, Number, bytes]
 """The primary key of a member, its score and its membership."""
 
 
@@ -131,7 +131,7 @@ def forget(index: RankIndex) -> None:
     _kept.forget((index, index.get_using()))
 
 
-def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[Row]:
+def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
     of all parts, the last flush that the rows contain. Rows that can't be ranked are logged and skipped."""
     if index.column is not None:

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from ..codec.layout import Layout
-from .rows import Row
+from .rows import EncodedRow
 
 __all__ = ["MultisetSketch", "Values", "Weights", "group_of", "member_getter"]
 
@@ -83,11 +83,11 @@ class Weights:
         """Return the salted hash of a text."""
         return hash(self._salt + text)
 
-    def add_rows(self, rows: Mapping[bytes, Row]) -> None:
+    def add_rows(self, rows: Mapping[bytes, EncodedRow]) -> None:
         """Add each member with the rankings that its row puts it in."""
         self.sketch.add(rows, self._weigh_rows(rows))
 
-    def _weigh_rows(self, rows: Mapping[bytes, Row]) -> Iterator[int]:
+    def _weigh_rows(self, rows: Mapping[bytes, EncodedRow]) -> Iterator[int]:
         salt, split, weigh, whole = self._salt, self.layout.split, self._rankings, self._rankings(b"")
         for member, (_, score, membership) in rows.items():
             if membership:

@@ -50,7 +50,7 @@ def bare_position(question: BarePosition, view: View, shards: Shards) -> Request
 
 
 def find_sort_keys(members: Sequence[str], view: View, shards: Shards) -> Request[dict[str, SortKey]]:
-    """Look up the places of those members that are ranked."""
+    """Look up the sort keys of those members that are ranked."""
     split = shards.split(dict.fromkeys(members))
     view = view.by("ordinal")
     requests = [Locate(own).request(view, shards.keys[shard]) for shard, own in split.items()]
