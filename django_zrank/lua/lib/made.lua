@@ -19,8 +19,28 @@ local function cost_to_read(made)
   return made.layout.memberships and 2 or 1
 end
 
+-- True if the server doubles the hash tables of a set of this size while a piece is put in, or has while the last one was:
+-- Redis when they hold a power of two, Valkey seven times one. Every page of a new table is a page fault.
+local function doubles(size)
+  local PIECE, LARGE = 1000, 2 ^ 15
+  for _, full in ipairs({LARGE, LARGE * 7 / 4}) do
+    while full <= size - 2 * PIECE do
+      full = 2 * full
+    end
+    if full <= size + PIECE then
+      return true
+    end
+  end
+  return false
+end
+
 local function cost_to_put(made)
-  return made.facet ~= '' and 3 or made.layout.width > 0 and 6 or 2
+  if not made.cost then
+    local is_counted = made.facet ~= ''
+    local size = is_counted and redis.call('HLEN', made.noted) or redis.call('ZCARD', made.base)
+    made.cost = (is_counted and 3 or made.layout.width > 0 and 6 or 2) * (doubles(size) and 3 or 1)
+  end
+  return made.cost
 end
 
 -- The number of members of a piece, of which so many look-ups are spent.

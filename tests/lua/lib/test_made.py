@@ -85,3 +85,34 @@ def test_members_are_counted_once_by_what_they_are_now(run: Run, zrank: Redis) -
     stand(zrank, "1", 5, "b")
     put(run, "1", facet="region:", there=True)
     assert zrank.exists("part", "part:noted") == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "is_near"),
+    [
+        (0, False),
+        (2**12, False),
+        (2**15 - 1001, False),
+        (2**15 - 1000, True),
+        (2**15 + 1999, True),
+        (2**15 + 2000, False),
+        (7 * 2**13, True),
+        (7 * 2**17 - 1, True),
+        (2**20, True),
+        (10**6, False),
+    ],
+)
+def test_members_cost_more_while_hash_tables_double(run: Run, size: int, is_near: bool) -> None:
+    code = "return doubles(tonumber(ARGV[1])) and 'doubles' or 'stays'"
+    assert run("tests, slices, made", code, [], [size]) == (b"doubles" if is_near else b"stays")
+
+
+@pytest.mark.parametrize(("facet", "costs"), [("", [6, 18]), ("region:", [3, 9])])
+def test_pieces_are_small_meanwhile(run: Run, zrank: Redis, facet: str, costs: list[int]) -> None:
+    code = """
+      local made = {base = 'part', noted = 'noted', facet = ARGV[1], layout = {width = 8}}
+      return cost_to_put(made)"""
+    found = [run("tests, slices, made", code, [], [facet])]
+    run("bulk", "local many = {} for i = 1, 65536 do many[i] = i end write_all('ZADD', 'part', many)")
+    run("bulk", "local many = {} for i = 1, 65536 do many[i] = i end write_all('HSET', 'noted', many)")
+    assert [*found, run("tests, slices, made", code, [], [facet])] == costs
