@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 
 from django.db import connections
@@ -70,8 +69,7 @@ def verify(
             continue
         with suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
-                with _few_collections():
-                    Comparison(report, repair=repair, size=batch_size, progress=progress).run()
+                Comparison(report, repair=repair, size=batch_size, progress=progress).run()
                 report.compared = True
             break
     else:
@@ -90,20 +88,6 @@ def verify(
             different=report.different.count,
         )
     return report
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Keep the garbage collector from traversing whatever the process held before: millions of tuples come and go, and
-    so it would run hundreds of times, for a fifth of Python's time. Not where the project has frozen something."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _warnings(index: RankIndex) -> Iterator[str]:

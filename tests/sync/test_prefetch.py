@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from sys import getswitchinterval
@@ -117,10 +118,12 @@ def test_once_a_caller_has_stopped_batches_that_wait_are_dropped(monkeypatch: py
     assert called == [1, 2]
 
 
-def test_threads_take_turns_as_before_in_the_end() -> None:
-    before = getswitchinterval()
-    assert {interval for _, interval in prefetch(lambda batch: getswitchinterval(), [1, 2])} != {before}
-    assert getswitchinterval() == before
+def test_what_is_set_for_the_whole_process_is_as_before_in_the_end() -> None:
+    before = getswitchinterval(), gc.get_threshold()
+    for _, (turn, thresholds) in prefetch(lambda batch: (getswitchinterval(), gc.get_threshold()), [1, 2]):
+        assert turn < before[0]
+        assert thresholds > before[1]
+    assert (getswitchinterval(), gc.get_threshold()) == before
 
 
 @pytest.mark.parametrize("batches", [[], [[]], [[1], [], [2, 3]]], ids=len)
