@@ -97,7 +97,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 def _check_sharing(alias: str) -> Iterator[CheckMessage]:
     if message := sharing(alias):
-        hint = "Give them an alias and a database number (or a server) of their own."
+        hint = "Give them their own alias and database number (or server)."
         yield Warning(message, hint=hint, id="zrank.W001")
 
 
@@ -156,7 +156,7 @@ def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage
     location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
     is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
     if is_alone and get_settings().reads == "replica":
-        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all is read from the primary."
+        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all reads go to the primary."
         hint = "Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster."
         yield Warning(message, hint=hint, id="zrank.W007")
 

@@ -59,9 +59,9 @@ class Cluster(RedisCluster):
 class ConnectionFactory(BaseFactory):  # type: ignore[misc]
     """Connects a cache to a cluster, whose ``LOCATION`` is the URL of any of its nodes.
 
-    ``OPTIONS`` are those of django-redis, with ``NODES``: a list of further nodes, ``(host, port)``, that a process may
-    learn the others from. ``get_redis_connection()`` returns a ``redis.cluster.RedisCluster``: one for each process and
-    location, since to make one takes two round trips and Django makes a cache object for each thread.
+    ``OPTIONS`` are those of django-redis, with ``NODES``: a list of further nodes, ``(host, port)``, from which a
+    process can learn the others. ``get_redis_connection()`` returns a ``redis.cluster.RedisCluster``: one for each
+    process and location, since creating one takes two round trips, and Django creates a cache object for each thread.
     """
 
     _clients: Final[dict[tuple[Any, ...], RedisCluster]] = {}

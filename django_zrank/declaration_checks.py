@@ -57,7 +57,7 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
     name: Any = index.name
     is_text = isinstance(name, str) and name.isprintable()
     if not is_text or not 0 < len(name) < 256 or set(name) & set("{}/ "):
-        hint = "It becomes part of keys and URLs: letters, digits, hyphens and underscores do."
+        hint = "It becomes part of keys and URLs: use letters, digits, hyphens and underscores."
         yield error(cls, f".name is {name!r}.", hint, "zrank.E013")
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
         hint = "Give the model a primary key of one column."
@@ -177,7 +177,7 @@ def _check_seen(index: RankIndex) -> Iterator[CheckMessage]:
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     method = index.get_ranking_method()
     if method not in METHODS:
-        hint = f"One of {', '.join(map(repr, METHODS))}: 1234, 1224, 1223."
+        hint = f"Choose one of {', '.join(map(repr, METHODS))}: 1234, 1224, 1223."
         yield error(type(index), f".ranking_method is {method!r}.", hint, "zrank.E024")
 
 
@@ -192,7 +192,7 @@ def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
         index.ordering.first.kind.distance(below)
         index.ordering.first.kind.distance(above)
     except (ArithmeticError, AttributeError, TypeError, ValueError) as raised:
-        hint = "A distance such as 10, or (below, above); of dates and durations, a timedelta."
+        hint = "Use a distance such as 10, or (below, above); for dates and durations, a timedelta."
         yield error(type(index), f".band is {band!r}: {raised}.", hint, "zrank.E016")
 
 
@@ -230,7 +230,7 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
         message = ".get_queryset() is sliced, combined or distinct on fields, so it can't be filtered."
         yield error(cls, message, "Select rows by filter() and exclude() only.", "zrank.E020")
     elif queryset._fields is not None:  # type: ignore[attr-defined]  # Not in the stubs
-        hint = "Leave out values(), values_list() and dates(): a row is ranked, and its columns are read as needed."
+        hint = "Don't call values(), values_list() or dates(): rows are ranked, and their columns are read as needed."
         yield error(cls, ".get_queryset() returns values, not rows.", hint, "zrank.E031")
     elif queryset.query.where.contains_over_clause:
         message = (
@@ -267,7 +267,7 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
     cls, using = type(index), index.get_using()
     if using not in connections:
         message = f": there is no database {using!r}."
-        yield error(cls, message, f"Known: {', '.join(connections)}.", "zrank.E021")
+        yield error(cls, message, f"Known databases: {', '.join(connections)}.", "zrank.E021")
         return
     if not router.allow_migrate_model(using, Mark):
         hint = "Marks are kept in the database of the model: let allow_migrate() return None or True there."

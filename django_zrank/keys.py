@@ -25,18 +25,19 @@ class Keys(_Keys):
 
     @cached_property
     def meta(self) -> str:
-        """Hash: ``generation``, the live one, and ``present``, which of its keys there are; ``owner``, the database
-        whose build it is; ``server``, the identity of the server that was accepted, and ``term``, under which;
+        """Hash: ``generation``, the live one, and ``present``, which of its keys exist; ``owner``, the database
+        whose build it is; ``server``, the identity of the server that was accepted, and ``term``, its term;
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
-        ``filled``, which of its keys there are; ``followed``, "1" while intersections follow
+        ``filled``, which of its keys exist; ``followed``, "1" while intersections follow
         changes of ``pending``; ``guarded``, "1" where ``recent`` must be there.
 
         Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
         ``cursor``, how far takings have come in a round; ``identified``, when the server was last compared
-        with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which.
+        with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
+        merged.
 
         Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have been removed, and
         ``swept_member``, the last of them."""
@@ -98,7 +99,7 @@ class Keys(_Keys):
     def root(self) -> str:
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
-        It is the root of the other keys of its generation. Scripts know which there are, and spell them:
+        It is the root of the other keys of its generation. Scripts know which exist, and spell them:
         ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
         rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense
         indexes, for each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value
@@ -132,7 +133,7 @@ class Keys(_Keys):
         """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
         by a facet. ``<intersection>:making`` holds how far it is; ``<intersection>:noted`` which members are stored
         with tie bytes, and how, or what each is counted by; ``<intersection>:unfinished`` and ``…:unfinished:noted``
-        what there is of it while it is made."""
+        what is made so far."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 

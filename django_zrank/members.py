@@ -26,8 +26,8 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[Item]:
-    """Take half from each side, the odd one from the better; if one has too few, more from the other. Reads no more of
-    either than it takes."""
+    """Take half from each side, the odd one from the better; if one has too few, more from the other. Reads no more
+    items than it takes."""
     first, second = iter(better), iter(worse)
     chosen = list(islice(first, (wanted + 1) // 2))
     chosen += islice(second, wanted - len(chosen))

@@ -75,7 +75,7 @@ class Collector:
 
 
 def _gauges_of(index: Any) -> Gauges | None:
-    """The gauges of an index; None if its database can't be queried: those of others are shown all the same.
+    """The gauges of an index; None if its database can't be queried: those of other indexes are still shown.
 
     A connection opened for it is closed: nothing else closes those of the threads of ``start_http_server()``.
     """

@@ -12,8 +12,8 @@ __all__ = ["Batch", "Clock", "ExactCharField", "ExactTextField", "Generation", "
 
 
 class _Exact:
-    """Text that equals only itself, in every script: MySQL's own collations take ``Bob`` for ``bob``, and
-    its character sets may refuse a primary key that another table's column took."""
+    """Text that only equals itself, in any script: MySQL's default collations treat ``Bob`` and ``bob`` as equal, and
+    its default character set may refuse a primary key that another table's column accepts."""
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
         parameters: dict[str, Any] = super().db_parameters(connection)  # type: ignore[misc]
@@ -164,7 +164,7 @@ class Ranking(Generation):
 class Job(models.Model):
     """A verification or a rebuild that was requested in the admin. ``sync_zrank --watch`` carries it out.
 
-    It lies in the database of its index.
+    It is stored in the database of its index.
     """
 
     class Kind(models.TextChoices):

@@ -63,7 +63,7 @@ Batches = Callable[[], Steps[Sequence[Answer]]]
 def in_batches(
     begin: Callable[Concatenate[Owner, Parameters], Batches[Answer]],
 ) -> Callable[Concatenate[Owner, Parameters], Iterator[Answer]]:
-    """Make a method that returns an iterator of one that returns batches. Arguments are validated at once, and not when
+    """Make a method that returns an iterator of one that returns batches. Arguments are validated by the call, not when
     the first answer is taken."""
 
     @wraps(begin)
