@@ -23,7 +23,6 @@ from .units import (
     Distance,
     Number,
     beyond,
-    inexact,
     pack,
     parse_number,
     plain_number,
@@ -85,7 +84,10 @@ class Kind:
             units = whole(values[0])
             if EXACT_LOW <= units <= EXACT:
                 return units, b""
-            raise inexact(units)
+            raise Unrankable(
+                f"{units} is beyond ±2**53, up to which scores are exact: as the first criterion, larger values need a "
+                "BigIntegerField, or a DecimalField of more than 15 digits"
+            )
 
         def encode_wide(values: Sequence[Any]) -> tuple[Number, bytes]:
             # 2**53 and 2**53 + 1 share a double, so 2**53 needs tie bytes too.

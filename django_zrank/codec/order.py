@@ -54,7 +54,8 @@ class Criterion:
         if field.is_relation and last not in ("pk", column if column != field.name else "pk"):
             hint = f"; its column is {column}" if column != field.name else ""
             raise FieldError(f"{path} is a relation, which can't be ranked{hint}")
-        nullable = any(map(_may_be_missing, relations)) or bool(field.null)
+        # The reverse of a one-to-one relation may lead to no row.
+        nullable = any(not one.concrete or one.null for one in relations) or bool(field.null)
         return cls(path, descending, kind_of(field), nullable, nulls_first)
 
 
@@ -70,11 +71,6 @@ def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
     raise FieldError(
         f'expected text such as "-level", or F("level").desc(nulls_first=True), not {declared!r}'
     )
-
-
-def _may_be_missing(relation: Any) -> bool:
-    """Return True if a row may have no related row, as with the reverse of a one-to-one relation."""
-    return bool(relation.null) if relation.concrete else True
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ __all__ = [
     "Distance",
     "Number",
     "beyond",
-    "inexact",
     "pack",
     "parse_number",
     "parse_timespan",
@@ -65,13 +64,6 @@ def unpack(code: bytes) -> int:
 
 def beyond(units: int) -> Unrankable:
     return Unrankable(f"{units} lies beyond 64 bits (-2**63 to 2**63 - 1)")
-
-
-def inexact(units: int) -> Unrankable:
-    return Unrankable(
-        f"{units} is beyond ±2**53, up to which scores are exact: as the first criterion, "
-        "larger values need a BigIntegerField, or a DecimalField of more than 15 digits"
-    )
 
 
 def plain_number(value: Any) -> Decimal:

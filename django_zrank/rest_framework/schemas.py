@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db import models
 
 from ..codec.fields import follow, value_field
+from ..codec.times import Day, Moment
 from ..index import RankIndex
 
 __all__ = [
@@ -71,23 +72,22 @@ def score_schema(index: RankIndex) -> Schema:
 def distance_schema(index: RankIndex) -> Schema:
     """One side of a band, as a response shows it."""
     duration = {"type": "string", "description": "A duration.", "example": "7 00:00:00"}
-    match _distance_type(index):
-        case "day":
+    match index.ordering.first.kind:
+        case Day():
             return one_of([duration, {"type": "number", "description": "Days."}])
-        case "span":
+        case Moment():
             return duration
     return {"type": "number", "example": 10}
 
 
 def band_pattern(index: RankIndex) -> str:
     """One side of a band, as a request spells it: a regular expression."""
-    return {"day": f"(?:{NUMBER}|{SPAN})", "span": SPAN}.get(_distance_type(index), NUMBER)
-
-
-def _distance_type(index: RankIndex) -> str:
-    score = score_schema(index)
-    kind: str = score.get("format") or score["type"]
-    return {"date": "day", "date-time": "span", "string": "span"}.get(kind, "number")
+    match index.ordering.first.kind:
+        case Day():
+            return f"(?:{NUMBER}|{SPAN})"
+        case Moment():
+            return SPAN
+    return NUMBER
 
 
 def facet_schema(index: RankIndex, path: str) -> Schema:

@@ -28,10 +28,6 @@ def over_shards(question: Question[Answer], view: View, shards: Shards) -> Reque
     return _ANSWERS[type(question)](question, view, shards)
 
 
-def _several(question: Several[Any], view: View, shards: Shards) -> Request[list[Any]]:
-    return question.joined([over_shards(one, view, shards) for one in question.questions])
-
-
 _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
     BarePosition: bare_position,
     CountFacet: count_facet,
@@ -41,6 +37,8 @@ _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
     PageAround: page_around,
     PageAt: page_at,
     PageBetween: page_between,
-    Several: _several,
+    Several: lambda question, view, shards: question.joined(
+        [over_shards(one, view, shards) for one in question.questions]
+    ),
     Size: size,
 }

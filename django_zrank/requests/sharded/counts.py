@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from ..counts import CountFacet, Size
 from ..histogram import CountScores
@@ -24,11 +23,5 @@ def count_scores(question: CountScores, view: View, shards: Shards) -> Request[l
 
 
 def count_facet(question: CountFacet, view: View, shards: Shards) -> Request[dict[bytes, int]]:
-    return shards.each(lambda keys: question.request(view, keys)).then(_added)
-
-
-def _added(counts: Sequence[dict[bytes, int]]) -> dict[bytes, int]:
-    total: Counter[bytes] = Counter()
-    for count in counts:
-        total.update(count)
-    return total
+    counts = shards.each(lambda keys: question.request(view, keys))
+    return counts.then(lambda found: sum(map(Counter, found), Counter()))
