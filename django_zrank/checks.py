@@ -168,8 +168,7 @@ _WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFacto
 @register("zrank")
 def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """Every registered index."""
-    errors: list[CheckMessage] = []
-    errors.extend(chain.from_iterable(map(check_declaration, registry.classes)))
+    errors = list(chain.from_iterable(map(check_declaration, registry.classes)))
     indexes = registry.all()
     for name, times in Counter(index.name for index in indexes).items():
         if times > 1:

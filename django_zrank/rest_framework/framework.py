@@ -30,9 +30,7 @@ def backend_parameters(view: GenericAPIView[Any]) -> Iterator[str]:
         if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular
             filterset = backend.get_filterset_class(view, view.get_queryset())
             for name, one in getattr(filterset, "base_filters", {}).items():
-                suffixes = getattr(
-                    one.field_class.widget, "suffixes", None
-                )  # Of a range: level_min, level_max
-                yield from (f"{name}_{suffix}" for suffix in suffixes) if suffixes else [name]
+                suffixes = getattr(one.field_class.widget, "suffixes", ())  # of a range: level_min, level_max
+                yield from [f"{name}_{suffix}" for suffix in suffixes] or [name]
         elif hasattr(backend, "get_schema_operation_parameters"):
             yield from (parameter["name"] for parameter in backend.get_schema_operation_parameters(view))
