@@ -35,7 +35,7 @@ _MANY: Final = 200
 """Members whose exclusions ``recommend_many()`` reads at once."""
 
 _AT_ONCE: Final = 100
-"""Members that ``recommend_many()`` draws in one round trip."""
+"""The most members that ``recommend_many()`` draws in one round trip."""
 
 
 class Ranking(Board[Member]):
@@ -137,8 +137,9 @@ class Ranking(Board[Member]):
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
 
-        It takes one round trip for each 100 members drawn. If the index has ``get_excluded()``, each 200 of ``members``
-        also take the queries of ``get_excluded_many()``, and one for the rows of those given by primary key.
+        One round trip draws up to 100 members, fewer where a draw costs more. If the index has ``get_excluded()``, each
+        200 of ``members`` also take the queries of ``get_excluded_many()``, and one for the rows of those given by
+        primary key.
         """
         draw = parse_draw(
             self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember, reach=reach

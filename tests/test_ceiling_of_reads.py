@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank.engine import executor
 from django_zrank.ranking import Ranking
-from django_zrank.requests import pages, positions, sampling
+from django_zrank.requests import pages, positions, request, sampling
 from tests.populations import load
 from tests.test_ranking import CompetitorRank
 
@@ -48,6 +48,19 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "many": lambda ranking: list(ranking.recommend_many(range(1, 500), 10)),
         "many under filters": lambda ranking: list(
             ranking.filter(region__in=["a", "b"], platform="c").recommend_many(range(1, 100), 10)
+        ),
+        "many of few who pass": lambda ranking: list(
+            ranking.filter(group="few").recommend_many(range(1, 100), 1)
+        ),
+        "many without thousands": lambda ranking: list(
+            ranking.recommend_many(range(1, 20), 1, exclude=range(100, MEMBERS))
+        ),
+        "many remembered": lambda ranking: list(ranking.recommend_many([ME] * 20, 1, remember=HOUR)),
+        "many whose band is shown": lambda ranking: list(
+            ranking.recommend_many([ME] * 20, 1, band=0, remember=HOUR)
+        ),
+        "many by competition": lambda ranking: list(
+            ranking.by("competition").recommend_many(range(1, 200), 10)
         ),
         "five hundred by competition": lambda ranking: ranking.by("competition").recommend(ME, 500),
         "five hundred": lambda ranking: ranking.recommend(ME, 500),
@@ -130,6 +143,8 @@ def test_no_round_trip_costs_much(
         (positions, "_CHUNK", "ranks"),
         (pages, "_CHUNK", "top"),
         (sampling, "_LOOK_UPS", "few pass"),
+        (request, "FULL", "many of few who pass"),
+        (request, "FULL", "many by competition"),
         (sampling, "_LOOK_UPS", "fifty groups"),
     ],
 )

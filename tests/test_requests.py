@@ -20,7 +20,7 @@ from django_zrank.keys import Keys
 from django_zrank.ranking import Ranking
 from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.positions import BareScore
-from django_zrank.requests.request import Call, Request, Several, merge
+from django_zrank.requests.request import FULL, Call, Request, Several, merge
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.requests.sharded import _ANSWERS as SHARDED_ANSWERS
@@ -106,6 +106,20 @@ class Question:
 def test_several_questions() -> None:
     several = Several([Question("A", "B"), Question("C")])
     assert run(several.request(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
+
+
+def test_those_that_cost_much_go_in_several_round_trips() -> None:
+    costs = [FULL // 2, FULL // 2, 1, 2 * FULL, FULL]
+    requests = [asking_on(name)._replace(cost=cost) for name, cost in zip("ABCDE", costs, strict=True)]
+    assert run(merge(requests, at_once=3)) == (list("ABCDE"), [["A", "B"], ["C"], ["D"], ["E"]])
+    assert run(merge(requests)) == (list("ABCDE"), [list("ABCDE")])
+
+
+def test_those_that_go_on_come_first_and_as_few_at_once() -> None:
+    requests = [asking_on(f"{name}1", f"{name}2") for name in "ABC"]
+    answers, trips = run(merge(requests, at_once=2))
+    assert answers == ["A1A2", "B1B2", "C1C2"]
+    assert trips == [["A1", "B1"], ["A2", "B2"], ["C1"], ["C2"]]
 
 
 def questions() -> set[type]:

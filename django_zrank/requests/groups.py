@@ -7,9 +7,16 @@ from typing import Any, Final
 
 from .. import scripts
 from ..keys import Keys
-from .request import Call, Request, in_turn
+from .request import FULL, Call, Request, in_turn
 
-__all__ = ["add_to_group", "clear_group", "count_group", "forget_seen", "remove_from_group"]
+__all__ = [
+    "add_to_group",
+    "clear_group",
+    "count_group",
+    "exclude_for_now",
+    "forget_seen",
+    "remove_from_group",
+]
 
 _PART: Final = 500
 """Members that are added or removed in one round trip, and the most expired ones that it removes."""
@@ -41,6 +48,14 @@ def clear_group(keys: Keys, group: str) -> Request[int]:
     """Remove all members of a group. Its log is removed too, so that intersections are made again."""
     key = keys.group(group)
     return Request((Call("UNLINK", (key, keys.changes(key))),), _last, writes=True)
+
+
+def exclude_for_now(key: str, members: Sequence[str]) -> Request[list[int]]:
+    """Make a group of members that is there for a minute."""
+    parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
+    calls = [Call("ZADD", (key,), [word for member in part for word in ("inf", member)]) for part in parts]
+    kept = Call("EXPIRE", (key,), (60,))
+    return in_turn([Request((call, kept), len, writes=True, atomic=True, cost=FULL) for call in calls])
 
 
 def forget_seen(keys: Keys, member: str) -> Request[int]:

@@ -13,13 +13,17 @@ from ..scripts import Script
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["FEW", "Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
+__all__ = ["FEW", "FULL", "Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
 
 FEW: Final = 10
 """The most members that a light request draws or reads."""
+
+
+FULL: Final = 500
+"""The most that the requests of one round trip may cost together."""
 
 
 class Swapped(Exception):
@@ -63,6 +67,9 @@ class Request(NamedTuple, Generic[Answer]):
     light: bool = False
     """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
 
+    cost: int = 0
+    """About what it may cost the server at most, in look-ups of some 4 microseconds each."""
+
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """Return a request whose answer is ``follow(answer)`` of this one, which may be a further request."""
 
@@ -73,28 +80,34 @@ class Request(NamedTuple, Generic[Answer]):
         return self._replace(parse=parse)  # type: ignore[arg-type, return-value]
 
 
-def merge(requests: Sequence[Request[Answer]], *, spread: bool = False) -> Request[list[Answer]]:
-    """Merge requests into one for all their answers; ``spread``: true if they have keys of several shards."""
-    return _merged(dict(enumerate(requests)), {}, spread=spread)
+def merge(
+    requests: Sequence[Request[Answer]], *, spread: bool = False, at_once: int | None = None
+) -> Request[list[Answer]]:
+    """Merge requests into one for all their answers; ``spread``: true if they have keys of several shards. ``at_once``:
+    the most that go in one round trip, or fewer, as they cost; all if it is None."""
+    return _merged(dict(enumerate(requests)), {}, spread, at_once)
 
 
 def _merged(
-    waiting: Mapping[int, Request[Answer]], answers: Mapping[int, Answer], *, spread: bool
+    waiting: Mapping[int, Request[Answer]], answers: Mapping[int, Answer], spread: bool, at_once: int | None
 ) -> Request[list[Answer]]:
     """Merge ``waiting`` requests, given the ``answers`` that are known. Each round trip makes a new request instead of
     wrapping the last one: thousands of wrappers would exceed Python's recursion limit."""
-    requests = waiting.values()
+    sent = waiting if at_once is None else _first(waiting, at_once)
+    requests = sent.values()
 
     def parse(replies: list[Any]) -> list[Answer] | Request[list[Answer]]:
         remaining, found, following = iter(replies), {**answers}, {}
-        for at, request in waiting.items():
+        for at, request in sent.items():
             answer = request.parse(list(islice(remaining, len(request.calls))))
             if isinstance(answer, Request):
                 following[at] = answer
             else:
                 found[at] = answer
+        # Those that have begun end first, because what they have put into Redis expires.
+        following |= {at: request for at, request in waiting.items() if at not in sent}
         if following:
-            return _merged(following, found, spread=spread)
+            return _merged(following, found, spread, at_once)
         return [found[at] for at in range(len(found))]
 
     return Request(
@@ -104,7 +117,20 @@ def _merged(
         atomic=any(request.atomic for request in requests),
         delay=min((request.delay for request in requests), default=0.0),
         spread=spread or any(request.spread for request in requests),
+        cost=sum(request.cost for request in requests),
     )
+
+
+def _first(waiting: Mapping[int, Request[Answer]], most: int) -> Mapping[int, Request[Answer]]:
+    """The first requests, as many as go in one round trip: at least one."""
+    first: dict[int, Request[Answer]] = {}
+    cost = 0
+    for at, request in waiting.items():
+        cost += request.cost
+        if first and (cost > FULL or len(first) == most):
+            break
+        first[at] = request
+    return first
 
 
 def in_turn(requests: Sequence[Request[Answer]], answers: tuple[Answer, ...] = ()) -> Request[list[Answer]]:
@@ -127,7 +153,7 @@ class Question(Protocol[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Several(Generic[Answer]):
-    """Several questions, ``at_once`` of them in a round trip."""
+    """Several questions, at most ``at_once`` of them in a round trip."""
 
     questions: Sequence[Question[Answer]]
     at_once: int = 100
@@ -137,5 +163,4 @@ class Several(Generic[Answer]):
 
     def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
         """Merge the requests of the questions."""
-        chunks = [merge(requests[at : at + self.at_once]) for at in range(0, len(requests), self.at_once)]
-        return in_turn(chunks).then(lambda answers: list(chain.from_iterable(answers)))
+        return merge(requests, at_once=self.at_once)

@@ -15,8 +15,9 @@ from .. import scripts
 from ..codec.units import Number
 from ..filters import Clause, Scope
 from ..keys import Keys
+from .groups import exclude_for_now
 from .positions import Locate, Locations
-from .request import FEW, Call, Request, in_turn
+from .request import FEW, Call, Request
 from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
 from .view import EVERY, View
 
@@ -27,9 +28,6 @@ _SPARE_NUMBERS: Final = 8
 
 _EXCLUDED_AT_ONCE: Final = 5000
 """The most excluded members that are passed to a script; more are first put into a set."""
-
-_CHUNK: Final = 1000
-"""Members that are added to this set in one round trip."""
 
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for in the round trip that draws them."""
@@ -92,12 +90,12 @@ class Draw(NamedTuple):
             call = Call(
                 scripts.SAMPLE_NEARBY, (keys.root, keys.meta), self._arguments(view, keys, self.numbers())
             )
-            return Request((call,), parse, light=light)
+            return Request((call,), parse, light=light, cost=self._cost(view))
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             drawing = self.request(replace(view, method="ordinal"), keys)
             return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
         call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
-        return Request((call,), parse, writes=bool(self.remember), light=light)
+        return Request((call,), parse, writes=bool(self.remember), light=light, cost=self._cost(view))
 
     def _parse(
         self, view: View, keys: Keys, replies: list[Any], first: int = 0
@@ -135,7 +133,8 @@ class Draw(NamedTuple):
             return self._from_intersection(view, keys, further, narrow=candidates <= _MOST_NARROWED)
 
         call = self._anywhere(view, keys, keys.root, progress, str(view.scope), patience, view.tested(keys))
-        return Request((call,), parse, writes=bool(self.remember))
+        cost = self._cost(view, patience * (1 + look_ups) + len(progress.found) * (2 + look_ups))
+        return Request((call,), parse, writes=bool(self.remember), cost=cost)
 
     def _from_intersection(
         self, view: View, keys: Keys, progress: Progress | None = None, *, narrow: bool = False
@@ -158,7 +157,9 @@ class Draw(NamedTuple):
 
         if self.remember:
             # A draw from an intersection that is about to be made again would be remembered, but never seen.
-            drawing = Request((second,), lambda replies: parse(replies[0]), writes=True)
+            drawing = Request(
+                (second,), lambda replies: parse(replies[0]), writes=True, cost=self._cost(view)
+            )
             return view.make(keys, scores=scores).then(lambda size: drawing)
         return view.of_made(keys, second, parse, scores=scores)
 
@@ -166,19 +167,6 @@ class Draw(NamedTuple):
         """Exclude by a temporary group, at a cost independent of the number of members excluded."""
         name = keys.excluded(secrets.token_hex(8))
         key, members = keys.group(name), [*map(str, self.excluded), self.member]
-        chunks = [members[at : at + _CHUNK] for at in range(0, len(members), _CHUNK)]
-        adding = [
-            Request(
-                (
-                    Call("ZADD", (key,), [word for member in chunk for word in ("inf", member)]),
-                    Call("EXPIRE", (key,), (60,)),
-                ),
-                len,
-                writes=True,
-                atomic=True,
-            )
-            for chunk in chunks
-        ]
         draw = self._replace(excluded=())
 
         def ending(sample: Sample | None) -> Request[Sample | None]:
@@ -203,7 +191,7 @@ class Draw(NamedTuple):
                 return draw._outside(view, keys, name, Progress(self.numbers())).then(end)
             return draw.request(_without(view, name), keys).then(end)
 
-        return in_turn(adding).then(follow)
+        return exclude_for_now(key, members).then(follow)
 
     def _outside(
         self, view: View, keys: Keys, name: str, progress: Progress, patience: int = _LOOK_UPS // 2
@@ -226,7 +214,7 @@ class Draw(NamedTuple):
                 return self._from_intersection(_without(view, name), keys)
             return self._outside(view, keys, name, further, 2 * patience)
 
-        drawing = Request((call,), parse, writes=bool(self.remember))
+        drawing = Request((call,), parse, writes=bool(self.remember), cost=self._cost(view, 2 * patience))
         return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
 
     def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
@@ -285,6 +273,11 @@ class Draw(NamedTuple):
             numbers(6 * (self.wanted + misses + patience + _SPARE_NUMBERS)),
             keys.generation,
         )
+
+    def _cost(self, view: View, look_ups: int = 0) -> int:
+        """Return what a call may cost that makes so many look-ups besides those of a draw."""
+        each = 16 if view.searches_ties and self.wanted <= _RANKED_AT_ONCE else 1
+        return 15 + each * self.wanted + len(self.excluded) // 100 + (200 if self.remember else 0) + look_ups
 
     def _patience(self, look_ups: int, *, is_first: bool) -> int:
         """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up."""
