@@ -52,7 +52,9 @@ class TryForm(forms.Form):
         if band is None:
             self.fields["band"].required = True
         else:
-            self.fields["band"].widget.attrs["placeholder"] = _band_text(band)
+            below, above = sides(band)
+            text = str(below) if below == above else f"{below},{above}"
+            self.fields["band"].widget.attrs["placeholder"] = text
         for name, path in self.paths.items():
             self.fields[name] = _facet_field(index.faceting.reading(path).field(path), path)
 
@@ -120,11 +122,6 @@ class TryForm(forms.Form):
             draw_histogram(self.index, view, low - max(below, 1), high + max(above, 1)),
         )
         return [one and one.marked(own, scores, (low, high)) for one in found]
-
-
-def _band_text(band: Any) -> str:
-    below, above = sides(band)
-    return str(below) if below == above else f"{below},{above}"
 
 
 def _facet_field(field: Any, path: str) -> forms.Field:

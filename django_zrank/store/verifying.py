@@ -200,22 +200,16 @@ class Verifying(Base):
 
     def _scan_keys(self, prefix: str, size: int) -> Iterator[list[bytes]]:
         """Yield the keys that begin with ``prefix``, about ``size`` at a time, perhaps one twice."""
-        cursor, ended = 0, False
+        cursor, pattern, ended = 0, re.sub(r"([\\*?\[\]^])", r"\\\1", prefix) + "*", False
+
+        def scan(client: Redis) -> Any:
+            return node_of(client, prefix).scan(cursor, pattern, size)
+
         while not ended:
-            cursor, found = self.guard(_scan_server, prefix, cursor, _escape(prefix) + "*", size)
+            cursor, found = self.guard(scan)
             yield found
             ended = cursor == 0
 
 
 def _number(text: bytes | None) -> float | None:
     return None if text is None else float(text)
-
-
-def _scan_server(client: Redis, key: str, *args: Any) -> Any:
-    """Run SCAN on the server that a key lies on."""
-    return node_of(client, key).scan(*args)
-
-
-def _escape(text: str) -> str:
-    """Return ``text`` as a pattern that matches itself."""
-    return re.sub(r"([\\*?\[\]^])", r"\\\1", text)

@@ -75,8 +75,6 @@ def read_gauges(index: RankIndex) -> Gauges:
 
 
 class _Look(NamedTuple):
-    """The state of a part in Redis."""
-
     members: int
     verdict: Verdict
     pending: int = 0

@@ -46,8 +46,6 @@ class Written(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """The result of a push."""
-
     written: dict[RankIndex, Written]
     """The parts to which all of their members were written."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -14,7 +15,7 @@ from .weights import member_getter
 __all__ = ["Strangers"]
 
 _MANY: Final = 100_000
-"""The most members that are remembered. The next verification finds the rest."""
+"""The most members of a part that are remembered. The next verification finds the rest."""
 
 
 class Strangers:
@@ -24,8 +25,8 @@ class Strangers:
         self.index, self.is_sharded = sides.index, len(sides.parts) > 1
         self._member_of = member_getter(sides.layout)
 
-        self.found: dict[tuple[ComparedPart, bytes], set[Occurrence]] = {}
-        """Their occurrences, by their part and member."""
+        self.found: dict[ComparedPart, dict[bytes, set[Occurrence]]] = defaultdict(dict)
+        """Their occurrences, by the part where they are, and by members."""
 
     def leave_out(
         self, side: ComparedPart, name: str, members: Sequence[tuple[bytes, float]]
@@ -35,7 +36,7 @@ class Strangers:
             return members
         own = self.index.split(members, lambda found: self._member_of(found[0]))
         kept = own.pop(side.part, [])
-        for stored, _ in (one for found in own.values() for one in found):
+        for stored, _ in chain.from_iterable(own.values()):
             self.note(side, self._member_of(stored)).add((name, stored))
         return kept
 
@@ -47,21 +48,17 @@ class Strangers:
             return memberships
         own = self.index.split(memberships)
         kept = own.pop(side.part, [])
-        for member in (one for found in own.values() for one in found):
+        for member in chain.from_iterable(own.values()):
             self.note(side, member)
         return {member: memberships[member] for member in kept}
 
     def note(self, side: ComparedPart, member: bytes) -> set[Occurrence]:
-        if len(self.found) >= _MANY:
-            return self.found.get((side, member), set())
-        return self.found.setdefault((side, member), set())
+        found = self.found[side]
+        return found.setdefault(member, set()) if len(found) < _MANY else found.get(member, set())
 
     def settle(self, report: Report, *, repair: bool) -> None:
         """Report strangers, and remove them with ``repair``."""
-        by_side: dict[ComparedPart, dict[bytes, set[Occurrence]]] = {}
-        for (side, member), where in self.found.items():
-            by_side.setdefault(side, {})[member] = where
-        for side, members in by_side.items():
+        for side, members in self.found.items():
             standings = side.store.read_members(side.generation, members)
             why = f"in the shard {side.part.name}, which isn't its own"
             for member, standing in zip(members, standings, strict=True):

@@ -44,10 +44,7 @@ class Synced(NamedTuple):
     """The result of ``sync()``."""
 
     marks: int
-    """Marks that were worked off."""
-
     rebuilt: bool
-    """True if the index was rebuilt."""
 
     flushed: int = 0
     """Members whose scores or touches, begun in Redis, were written to their column."""
