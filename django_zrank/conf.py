@@ -62,8 +62,8 @@ class Settings:
     ``signals``, for databases that forbid triggers."""
 
     test_location: str | None = None
-    """The ``LOCATION`` of a Redis that tests may write to, in place of an embedded server. Where it is that of the
-    alias itself, as in settings for tests alone, tests use that as it is."""
+    """The ``LOCATION`` of a Redis that tests may write to, in place of an embedded server. If it is the
+    ``LOCATION`` of the alias, as in settings that only tests use, tests use that cache unchanged."""
 
 
 def raw_settings() -> Any:

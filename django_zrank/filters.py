@@ -192,8 +192,8 @@ def _declare(paths: Iterable[str]) -> str:
 
 
 def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
-    """The composite facet that would cover ``conditions`` and, of the members that meet them, the values that are
-    ``counted``: as it is declared. None if none would."""
+    """Return the declaration of the composite facet that would cover ``conditions`` and, in counts by a facet, the
+    paths that are ``counted``; None if none would."""
     if counted:
         given = _given(conditions)
         return _declare([*given, *counted]) if given and not given.keys() & set(counted) else None

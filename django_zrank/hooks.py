@@ -81,7 +81,7 @@ def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
             )
             yield error(cls, f".{name} {problem}.", hint, "zrank.E028")
     if blank.has_async_excluded and not blank.has_blocking_excluded:
-        hint = "Define get_excluded() beside aget_excluded(): recommend() and the REST API call it."
+        hint = "Define get_excluded() as well as aget_excluded(): recommend() and the REST API call it."
         yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
 
 

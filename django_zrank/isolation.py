@@ -1,8 +1,8 @@
 """Keeps tests out of a project's Redis.
 
-Django gives tests databases of their own, and knows nothing of the Redis beside them. So while a test environment is
-set up (by Django's test runner, or by pytest-django), this app only uses a Redis that belongs to the tests:
-without one, saves push nothing, and anything else raises :exc:`~django_zrank.exceptions.NotIsolated`.
+Django creates separate databases for tests, but leaves Redis as it is. So while a test environment is set up (by
+Django's test runner, or by pytest-django), this app only uses a Redis that belongs to the tests: without one, saves
+push nothing, and anything else raises :exc:`~django_zrank.exceptions.NotIsolated`.
 """
 
 from __future__ import annotations

@@ -159,5 +159,5 @@ class Keys(_Keys):
 
 @lru_cache(maxsize=1024)
 def guard_of(key: str) -> str:
-    """The key that never exists, beside another key of an index."""
+    """Return the guard key, which never exists, in the slot of another key of an index."""
     return key.partition("}")[0] + "}:guard"

@@ -99,7 +99,8 @@ def newest_batch(index: RankIndex) -> tuple[int, int]:
 
 
 def has_all(health: Health, newest: tuple[int, int]) -> bool:
-    """Return True if a server has the newest batch, if that is of its own term, whatever its identity says."""
+    """Return True unless the newest batch is of the server's own term and the server lacks it. Its identity doesn't
+    matter here."""
     return newest[0] != health.position[0] or newest <= health.position
 
 

@@ -57,7 +57,7 @@ def kind_of(field: models.Field[Any, Any]) -> Kind:
         case models.IntegerField():
             return Kind()
         case models.CharField() | models.TextField():
-            raise FieldError(f"{field} is text, which can't be ranked; the primary key breaks ties as it is")
+            raise FieldError(f"{field} is text, which can't be ranked; the primary key always breaks ties")
     raise FieldError(f"{field} is a {type(field).__name__}, which can't be ranked")
 
 

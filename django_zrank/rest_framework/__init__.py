@@ -28,8 +28,8 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Not before it is asked for: views can't be imported while REST framework reads from the settings which permissions
-    # to use, and those may be this package's.
+    # Imported lazily: views can't be imported while REST framework reads its default permissions from the settings,
+    # which may name this package's.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -61,7 +61,7 @@ def _on_sqlite(connection: BaseDatabaseWrapper, deadline: Deadline) -> Iterator[
         cursor.execute("PRAGMA busy_timeout")
         patience = cursor.fetchone()[0]
         cursor.execute(f"PRAGMA busy_timeout = {min(patience, deadline.milliseconds())}")
-        # SQLite can't return a handler that somebody else has set, so that is not restored.
+        # SQLite doesn't return the handler that was set before, so that one isn't restored.
         driver.set_progress_handler(deadline.has_passed, _OPCODES)
         try:
             # Outside a transaction this begins a deferred one. atomic() might be configured to take the write lock.

@@ -118,7 +118,7 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
     """Read the size of the ranking, and the members from a position on, however deep.
 
     Each shard returns the member at the page's share of its positions; the median of these is a pivot near the page.
-    The number of members before the pivot tells the distance, and the next pivot is nearer by a square root.
+    The number of members before the pivot gives the distance, and the next pivot is nearer by a square root.
     """
     plain = view.by("ordinal")
 

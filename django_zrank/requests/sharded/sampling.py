@@ -222,7 +222,7 @@ class _Drawing:
         return *limit(mine - below), *end
 
     def _ends(self, below: int, above: int) -> Request[Ends]:
-        """Find the ends of a band of so many positions below and above the member."""
+        """Find the ends of a band that is given in positions below and above the member."""
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
 
