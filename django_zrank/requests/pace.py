@@ -71,7 +71,7 @@ class Pace:
             at = 0
             while at < len(items):
                 if not piece:  # once for each: another thread may learn while a piece is cut
-                    budget = min(self.budget, most or self._most)
+                    budget = self.budget if most is None else min(self.budget, most)
                 count = max((budget - spent) // price, not piece)
                 if count > 0:
                     piece.append(items[at : at + count])
