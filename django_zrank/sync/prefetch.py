@@ -20,7 +20,7 @@ _READY: Final = 4
 _AHEAD: Final = 16
 """The most batches that are read ahead from Redis."""
 
-_TURN: Final = 0.0003
+_TURN: Final = 0.0001
 """Seconds for which a thread that has an answer of Redis waits while Python is at work in another one."""
 
 _OBJECTS: Final = 100_000
