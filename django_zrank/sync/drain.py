@@ -19,11 +19,10 @@ from ..signals import drained
 from ..store import Health, Store
 from .leads import Lead, TooMany, follow
 from .marks import Seen, Worked, forget_batches, newest_mark, next_marks, replayed_marks, unmark
-from .patience import PATIENCE, without_waiting
 from .push import Pushed, Written, write
 from .reach import Reach
 from .rebuild import rebuild
-from .transactions import refuse_transaction
+from .transactions import PATIENCE, refuse_transaction, without_waiting
 
 __all__ = ["drain", "drain_soon"]
 
@@ -51,7 +50,7 @@ def drain(
     stays locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction, where
     an old snapshot might be read.
     """
-    refuse_transaction(connections[index.get_using()], "Draining")
+    refuse_transaction(index.get_using(), "Draining")
     return _Drain(index, batch_size, patience).run(limit)
 
 

@@ -21,9 +21,8 @@ from ..recent import Recent
 from ..store import Flight, Health, Store
 from .flush_statements import add_to_column
 from .idle import sweep, write_touches
-from .patience import PATIENCE, briefly, without_waiting
 from .reach import Reach
-from .transactions import refuse_transaction
+from .transactions import PATIENCE, briefly, refuse_transaction, without_waiting
 
 __all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile", "write_scores"]
 
@@ -53,7 +52,7 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
     than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
-    refuse_transaction(connections[index.get_using()], "A flush")
+    refuse_transaction(index.get_using(), "A flush")
     return Reach(index).total(partial(_flush, patience=patience), limit)
 
 

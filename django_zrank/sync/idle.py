@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from django.db import connections
 from django.db.models import Q, QuerySet
 
 from ..codec.awake import MOMENT, TimeAgo
@@ -14,12 +13,11 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
 from ..store import Epoch, Store, Swept
-from .patience import PATIENCE
 from .push import begin, push
 from .reach import Reach
 from .rows import fastest
 from .seen import carry_touches
-from .transactions import refuse_transaction
+from .transactions import PATIENCE, refuse_transaction
 
 __all__ = ["asleep_since", "sweep", "unswept", "write_touches"]
 
@@ -50,7 +48,7 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
 
     Raises as ``flush()`` does.
     """
-    refuse_transaction(connections[index.get_using()], "A sweep")
+    refuse_transaction(index.get_using(), "A sweep")
     until = asleep_since(index)
     return 0 if until is None else Reach(index).total(partial(_sweep, until, patience=patience), limit)
 

@@ -18,8 +18,8 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..notes import noted
-from .patience import PATIENCE, briefly
 from .push import Written
+from .transactions import PATIENCE, briefly
 
 __all__ = [
     "Seen",

@@ -71,7 +71,7 @@ def rebuild(
     if not 1 <= batch_size <= LOAD_LIMIT:
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
-        refuse_transaction(connections[index.get_using()], "A rebuild")
+        refuse_transaction(index.get_using(), "A rebuild")
     reach, name, members = Reach(index), index.new_generation(), 0
     parts = index.parts if parts is None else parts
     builds = reach.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))

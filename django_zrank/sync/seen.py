@@ -16,7 +16,7 @@ from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
 from ..members import batched
 from ..store import Store
-from .patience import PATIENCE, briefly
+from .transactions import PATIENCE, briefly
 from .watched_tables import every_row
 
 __all__ = ["carry_touches", "write_seen"]

@@ -1,19 +1,102 @@
-"""Open transactions, and their meaning in a ``TestCase``."""
+"""Transactions: short ones, which don't wait for locks that a stopped process may hold; and those that are open."""
 
 from __future__ import annotations
 
-from django.db import transaction
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Final, TypeVar
+
+from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["belongs_to", "is_open", "refuse_transaction"]
+from ..exceptions import Busy
+
+__all__ = ["PATIENCE", "belongs_to", "briefly", "is_open", "refuse_transaction", "retry", "without_waiting"]
+
+PATIENCE: Final = 5.0
+"""Seconds for which a watcher retries while a row is locked."""
+
+_PAUSE: Final = 0.05
+
+Answer = TypeVar("Answer")
 
 
-def refuse_transaction(connection: BaseDatabaseWrapper, what: str) -> None:
+def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
+    """Return the result of ``work``, run in a transaction of its own, and retried as by :func:`retry`."""
+    is_own = not connections[using].in_atomic_block  # not inside that of a test
+
+    def attempt() -> Answer:
+        with transaction.atomic(using):
+            _begin(using, is_own=is_own)
+            return work()
+
+    return retry(attempt, patience=patience)
+
+
+def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
+    """Return the result of ``work``. After a lock, a deadlock or a serialization failure it is tried again, for
+    ``patience`` seconds; then :exc:`Busy` is raised."""
+    deadline = monotonic() + patience
+    while True:
+        try:
+            return work()
+        except OperationalError as error:
+            if not _is_passing(error):
+                raise
+            if monotonic() >= deadline:
+                raise Busy(str(error).strip()) from error
+        sleep(_PAUSE)
+
+
+@contextmanager
+def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Don't wait for SQLite's only writer in this block. Other databases lock rows."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        before = cursor.fetchone()[0]
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {before}")
+
+
+def _begin(using: str, *, is_own: bool) -> None:
+    """On PostgreSQL, limit what each statement waits for, table locks included, and let it see what was committed
+    before it.
+
+    At a stricter isolation level, the snapshot would be taken before a statement waits for a lock, and miss what its
+    holder commits. MySQL takes it with the first plain read, which comes after the lock.
+    """
+    connection = connections[using]
+    if connection.vendor != "postgresql":
+        return
+    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; " if is_own else ""
+    limits = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'"
+    with connection.cursor() as cursor:
+        cursor.execute(level + limits)
+
+
+def _is_passing(error: OperationalError) -> bool:
+    """Return True if a retry may succeed: after a lock, a deadlock or a serialization failure."""
+    cause = error.__cause__
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    if state is not None:
+        return state in ("40001", "40P01", "55P03")
+    code = error.args[0] if error.args else None
+    return code in (1020, 1205, 1213, 3572) or "locked" in str(error)
+
+
+def refuse_transaction(using: str, what: str) -> None:
     """Raise ``TransactionManagementError`` inside a transaction.
 
     Its snapshot may be older than what others have written, and what it reads of its own may be rolled back.
     """
-    if connection.in_atomic_block or not connection.get_autocommit():
+    if connections[using].in_atomic_block or not connections[using].get_autocommit():
         raise transaction.TransactionManagementError(f"{what} can't be done inside a transaction.")
 
 

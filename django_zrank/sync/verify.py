@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from django.db import connections
-
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
@@ -49,7 +47,7 @@ def verify(
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if ``repair`` takes a rebuild and another one
     is running; and ``TransactionManagementError`` inside a transaction, where an old snapshot might be read.
     """
-    refuse_transaction(connections[index.get_using()], "A verification")
+    refuse_transaction(index.get_using(), "A verification")
     found, gauges = examine(index), read_gauges(index)
     if repair:
         sync(index)

@@ -20,8 +20,8 @@ from .drain import drain
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
-from .patience import retry
 from .reach import Reach
+from .transactions import retry
 
 __all__ = ["Synced", "disconnect", "sync", "watch"]
 

@@ -316,7 +316,7 @@ def settle_without_number() -> None:
     """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
     from django_zrank.models import Generation
     from django_zrank.sync import flush
-    from django_zrank.sync.patience import briefly
+    from django_zrank.sync.transactions import briefly
 
     def carry(index: Any, flight: Any, term: int, patience: float) -> bool:
         briefly(index.get_using(), lambda: flush._write(index, flight), patience=patience)
