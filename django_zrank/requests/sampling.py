@@ -115,7 +115,7 @@ class Draw(NamedTuple):
         look_ups = view.scope.look_ups
         if self.wanted * look_ups > 2 * _LOOK_UPS:  # those found are tested again in each round trip
             return self._from_intersection(view, keys)
-        patience = self._patience(look_ups, is_first=not progress.tested)
+        patience = self._patience(look_ups, len(progress.found), is_first=not progress.tested)
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             (reply,) = replies
@@ -279,10 +279,13 @@ class Draw(NamedTuple):
         each = 16 if view.searches_ties and self.wanted <= _RANKED_AT_ONCE else 1
         return 15 + each * self.wanted + len(self.excluded) // 100 + (200 if self.remember else 0) + look_ups
 
-    def _patience(self, look_ups: int, *, is_first: bool) -> int:
-        """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up."""
+    def _patience(self, look_ups: int, found: int, *, is_first: bool) -> int:
+        """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up.
+        ``found``: members found before, which are tested again."""
         most = _LOOK_UPS // (1 + look_ups)
-        return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // look_ups)) if is_first else most
+        if is_first:
+            return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // look_ups))
+        return max(most // 2, most - found)
 
 
 def _without(view: View, group: str) -> View:

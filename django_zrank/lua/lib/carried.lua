@@ -4,13 +4,14 @@
 -- are as random as those that follow, and are not dealt again.
 local function put_back(draw, before, after)
   local reply, is_barred, chosen, behind, carried = draw.reply, draw.is_barred, 0, 0, {}
-  for _, stored in ipairs(draw.found) do
-    local at = redis.call('ZRANK', draw.ranking, stored)
+  local scores = redis.call('ZMSCORE', draw.ranking, unpack(draw.found))
+  for i, stored in ipairs(draw.found) do
+    local at = scores[i] and redis.call('ZRANK', draw.ranking, stored)
     local is_before = at and at >= before.first and at <= before.last
     local is_behind = at and at >= after.first and at <= after.last
     if (is_before or is_behind) and not is_barred(stored) and not (draw.passes and not draw.passes(stored)) then
       local n = 3 * chosen + 5
-      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, redis.call('ZSCORE', draw.ranking, stored)
+      reply[n + 1], reply[n + 2], reply[n + 3] = at, stored, scores[i]
       chosen, behind, carried[stored] = chosen + 1, behind + (is_behind and 1 or 0), true
     end
   end
