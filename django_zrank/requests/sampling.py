@@ -181,10 +181,16 @@ class Draw(NamedTuple):
 
             return Request((Call("UNLINK", (key,)),), parse, writes=True)
 
+        def locate(sample: Sample, one: Sample | None) -> Request[Sample | None]:
+            return self._located(sample._replace(candidates=(one or sample).candidates), view, keys)
+
         def end(sample: Sample | None) -> Request[Sample | None]:
             if sample is None or view.ranking is None:
                 return ending(sample)
-            return self._located(sample, view, keys).then(ending)
+            # Members of the group are candidates, too.
+            alone = draw._replace(wanted=1, bands=[self.bands[sample.band]], remember=None)
+            located: Request[Sample | None] = alone.request(view, keys).then(partial(locate, sample))
+            return located.then(ending)
 
         def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
             if self.measure == "ranks":
