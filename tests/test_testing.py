@@ -282,7 +282,7 @@ def test_its_allocator_keeps_what_scripts_free(
     with EmbeddedServer() as server:
         about: Any = connect(server).info("server")
         found = Path(f"/proc/{about['process_id']}/environ").read_text()
-    assert "tcache_count" in found
+    assert all(each in found for each in ("tcache_count", "mxfast"))
     assert (ours or "") in found
     assert os.environ.get("GLIBC_TUNABLES") == ours
 
