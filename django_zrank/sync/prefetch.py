@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import repeat
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 __all__ = ["ahead", "prefetch"]
@@ -43,14 +44,9 @@ def prefetch(
     def call(batch: Batch) -> tuple[Batch, Result]:
         return batch, function(batch)
 
-    turn = sys.getswitchinterval()
-    # In the whole process. By default, the caller may run for 5 ms while a thread has something to send to Redis.
-    sys.setswitchinterval(_TURN)
-    try:
-        with closing(_results((partial(call, batch) for batch in batches), _READY)) as results:
-            yield from results
-    finally:
-        sys.setswitchinterval(turn)
+    # By default, the caller may run for 5 ms while a thread has something to send to Redis.
+    with _TURNS.set(_TURN), closing(_results((partial(call, batch) for batch in batches), _READY)) as results:
+        yield from results
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -64,7 +60,13 @@ def _results(calls: Iterable[Callable[[], Result]], most: int) -> Generator[Resu
     """Yield the results of ``calls``, made in another thread one after the other, at most ``most`` of them before their
     result is asked for. None is made after one that failed, nor once this generator is closed."""
     coming: deque[Future[Result]] = deque()
-    with _few_collections(), ThreadPoolExecutor(max_workers=1) as thread:
+    # By default, it runs for every 700 rows, and traverses what the process held before each time: a fifth of Python's
+    # time. A threshold of 0 means that the project has disabled it.
+    objects, *_ = gc.get_threshold()
+    with (
+        _COLLECTIONS.set(objects and max(objects, _OBJECTS)),
+        ThreadPoolExecutor(max_workers=1) as thread,
+    ):
         try:
             for call in calls:
                 coming.append(thread.submit(_make, call, coming[-1] if coming else None))
@@ -83,13 +85,28 @@ def _make(call: Callable[[], Result], after: Future[Result] | None) -> Result:
     return call()
 
 
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Have the garbage collector run less often, in the whole process: by default it does for every 700 rows, and
-    traverses what the process held before hundreds of times, for a fifth of Python's time."""
-    objects, *others = gc.get_threshold()
-    gc.set_threshold(objects and max(objects, _OBJECTS), *others)  # 0: the project has disabled it
-    try:
-        yield
-    finally:
-        gc.set_threshold(objects, *others)
+class _Setting:
+    """A setting of the whole process. The last thread that needs another value puts the first one back."""
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
+        self._get, self._put = get, put
+        self._lock, self._users, self._before = Lock(), 0, None
+
+    @contextmanager
+    def set(self, value: Any) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._before = self._get()
+            self._users += 1
+            self._put(value)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._put(self._before)
+
+
+_TURNS: Final = _Setting(sys.getswitchinterval, sys.setswitchinterval)
+_COLLECTIONS: Final = _Setting(lambda: gc.get_threshold()[0], gc.set_threshold)

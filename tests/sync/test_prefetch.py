@@ -126,6 +126,17 @@ def test_what_is_set_for_the_whole_process_is_as_before_in_the_end() -> None:
     assert (getswitchinterval(), gc.get_threshold()) == before
 
 
+def test_the_last_of_two_at_once_puts_back_what_was_set() -> None:
+    before = getswitchinterval(), gc.get_threshold()
+    first, second = (prefetch(str, range(9)) for _ in range(2))
+    next(first)
+    next(second)
+    first.close()
+    assert (getswitchinterval(), gc.get_threshold()) != before
+    second.close()
+    assert (getswitchinterval(), gc.get_threshold()) == before
+
+
 @pytest.mark.parametrize("batches", [[], [[]], [[1], [], [2, 3]]], ids=len)
 def test_ahead_is_the_same_batches(batches: list[list[int]]) -> None:
     assert list(ahead(iter(batches))) == batches
