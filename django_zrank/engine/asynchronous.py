@@ -13,6 +13,7 @@ from ..conf import get_settings
 from ..requests.request import Request
 from .loops import Loop, running_loop
 from .pipelines import fresh, send_all, send_once
+from .sending import in_trips
 from .steps import Blocking, Once, Step, Steps
 
 if TYPE_CHECKING:
@@ -81,12 +82,16 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
             return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
         if request.light and client.pipelines and not request.writes:
             return await client.pipelines.send(request.calls)
-        async with client.free:
-            try:
-                return await _send_request(redis, request)
-            except ReadOnlyError:  # as in Executor.guard()
-                await redis.connection_pool.disconnect(inuse_connections=False)
-                return await _send_request(redis, request)
+        replies: list[Any] = []
+        for trip in in_trips(None, request):
+            part = request._replace(calls=[request.calls[at] for at in trip])
+            async with client.free:
+                try:
+                    replies += await _send_request(redis, part)
+                except ReadOnlyError:  # as in Executor.guard()
+                    await redis.connection_pool.disconnect(inuse_connections=False)
+                    replies += await _send_request(redis, part)
+        return replies
     except (RedisError, RedisClusterException) as error:
         raise executor.translated(error) from error
 

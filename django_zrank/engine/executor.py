@@ -28,7 +28,7 @@ from ..keys import Keys
 from ..requests.request import Call, Request, Swapped
 from ..shards import whole_of
 from .fanout import send_spread
-from .sending import send, send_all, send_once
+from .sending import in_trips, send, send_all, send_once
 from .steps import Once, Steps, drive
 
 __all__ = ["Executor"]
@@ -114,12 +114,24 @@ class Executor:
         """Return the replies to a request, after its delay."""
         if request.delay:
             sleep(request.delay)
+        calls = request.calls
         if request.once:
-            return [self.guard(send_once, request.calls[0])]
+            return [self.guard(send_once, calls[0])]
+        if len(calls) == 1 and not request.replica:
+            return [self.guard(send, calls[0])]
+        trips = self.guard(in_trips, request)
+        if len(trips) == 1:
+            return self._send_together(request)
+        replies: dict[int, Any] = {}
+        for trip in trips:
+            part = request._replace(calls=[calls[at] for at in trip])
+            replies.update(zip(trip, self._send_together(part), strict=True))
+        return [replies[at] for at in range(len(calls))]
+
+    def _send_together(self, request: Request[Any]) -> list[Any]:
+        """Return the replies to a request, in one round trip."""
         if request.replica:
             return self.ask_replica(request)
-        if len(request.calls) == 1:
-            return [self.guard(send, request.calls[0])]
         return self.guard(
             partial(send_spread if request.spread else send_all, atomic=request.atomic), request.calls
         )

@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis import Redis
 from redis.exceptions import AskError, NoScriptError, TryAgainError
 
-from ..cluster import node_of, pipelined
+from ..cluster import is_cluster, node_of, pipelined
 from ..keys import guard_of
-from ..requests.request import Call
+from ..requests.request import Call, Request
 
-__all__ = ["complete", "send", "send_all", "send_once", "words"]
+__all__ = ["complete", "in_trips", "send", "send_all", "send_once", "words"]
+
+_MOST: Final = 3000
+"""Microseconds that the calls of one round trip may take of a server: it answers all of a pipeline that it has read
+before it turns to another client."""
+
+
+def in_trips(client: Redis | None, request: Request[Any]) -> list[Sequence[int]]:
+    """Return the numbers of the calls of each round trip, so that none holds a server for long: shards may lie on one.
+    A transaction about one shard is not cut. ``client``: needed to know the nodes of a cluster.
+    """
+    calls = request.calls
+    if sum(call.cost for call in calls) <= _MOST:
+        return [range(len(calls))]
+    cluster: Any = client if client is not None and is_cluster(client) else None
+    trips: list[list[int]] = []
+    last: dict[str, tuple[int, int, str]] = {}
+    for at, call in enumerate(calls):
+        key = call.keys[0]
+        node = cluster.get_node_from_key(key).name if cluster else ""
+        trip, spent, shard = last.get(node, (0, 0, ""))
+        if spent and spent + call.cost > _MOST and not (request.atomic and guard_of(key) == shard):
+            trip, spent = trip + 1, 0
+        last[node] = trip, spent + call.cost, guard_of(key)
+        trips[trip:] = trips[trip:] or [[]]
+        trips[trip].append(at)
+    return list(trips)
 
 
 def send(client: Redis, call: Call) -> Any:
@@ -76,7 +102,7 @@ def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
     these missing, and be stopped halfway by others. So each declares one more key, which never exists: a node refuses
     scripts that declare both existing and missing keys of a moving slot.
     """
-    command, keys, arguments = call
+    command, keys, arguments, _ = call
     if isinstance(command, str):
         return (command, *keys, *arguments)
     script = ("EVALSHA", command.sha) if known else ("EVAL", command.source)

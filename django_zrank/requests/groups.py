@@ -35,7 +35,8 @@ def remove_from_group(keys: Keys, group: str, members: Sequence[str]) -> Request
 def _change(keys: Keys, group: str, members: Sequence[str], lifetime: float | str) -> Request[int]:
     each = list(dict.fromkeys(members))
     parts = [each[at : at + _PART] for at in range(0, len(each), _PART)]
-    calls = [Call(scripts.CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part)) for part in parts]
+    key = keys.group(group)
+    calls = [Call(scripts.CHANGE_GROUP, (key,), (lifetime, _PART, *part), 5 * len(part)) for part in parts]
     return in_turn([Request((call,), _last, writes=True) for call in calls]).then(sum)
 
 

@@ -27,4 +27,4 @@ class CountScores(NamedTuple):
                 raise Swapped
             return counts
 
-        return Request((*(Call("ZCOUNT", (key,), ends) for ends in self.ranges), live), parse)
+        return Request((*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live), parse)

@@ -90,7 +90,8 @@ def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
         after = _request(view, keys, left, "position", page.first + len(page.members))
         return after.then(lambda rest: _joined(page, rest))
 
-    page: Request[Any] = view.read(keys, scripts.READ_PAGE, arguments, parse_page).then(go_on)
+    cost = 2 * min(count, _CHUNK)
+    page: Request[Any] = view.read(keys, scripts.READ_PAGE, arguments, parse_page, cost).then(go_on)
     return page._replace(light=count <= FEW)
 
 

@@ -51,7 +51,9 @@ class Locate(NamedTuple):
 
         def chunk(first: int) -> Request[Locations]:
             members = self.members[first : first + size]
-            located = view.read(keys, scripts.READ_RANKS, (keys.generation, *view.order, *members), _parse)
+            arguments = (keys.generation, *view.order, *members)
+            cost = len(members) * (40 if view.searches_ties else 12)
+            located = view.read(keys, scripts.READ_RANKS, arguments, _parse, cost)
             return located._replace(light=len(members) <= FEW and not view.searches_ties)
 
         return in_turn([chunk(first) for first in range(0, len(self.members) or 1, size)]).then(_joined)

@@ -37,6 +37,9 @@ class Call(NamedTuple):
     keys: Sequence[str]
     arguments: Sequence[Any] = ()
 
+    cost: int = 0
+    """Microseconds that it may take of the server, about; 0 if it takes few."""
+
 
 class Request(NamedTuple, Generic[Answer]):
     """Calls that are sent in one round trip."""

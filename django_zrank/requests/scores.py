@@ -76,7 +76,7 @@ class Touch(NamedTuple):
         names = (keys.root, keys.meta, keys.touched, keys.due)
         how = (keys.generation, int(self.layout.memberships))
         pieces = [self.members[at : at + _TOUCHED] for at in range(0, len(self.members), _TOUCHED)]
-        calls = [Call(TOUCH_MEMBERS, names, (*how, *piece)) for piece in pieces]
+        calls = [Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece)) for piece in pieces]
         requests = [Request((call,), _texts, writes=True) for call in calls]
         return in_turn(requests).then(lambda missing: list(chain.from_iterable(missing)))
 

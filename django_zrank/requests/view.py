@@ -11,7 +11,7 @@ from .. import scripts
 from ..codec.layout import PLAIN, Layout
 from ..filters import Scope
 from ..keys import Keys
-from .pace import Pace
+from .pace import TARGET, Pace
 from .request import FULL, Call, Question, Request, Swapped
 
 __all__ = ["ALL", "METHODS", "View"]
@@ -23,6 +23,9 @@ _KEPT: Final = 5
 
 _WAIT: Final = 0.02
 """Seconds after which a client asks again for an intersection that another one is making."""
+
+_LEAST: Final = 125
+"""The fewest look-ups of a piece of an intersection."""
 
 EVERY: Final = ("-inf", "+inf")
 """Every score."""
@@ -49,6 +52,9 @@ class View:
     """True if a higher score ranks better."""
 
     method: str = "ordinal"
+
+    shards: int = 1
+    """The number of shards that are asked at once, and share the first piece of an intersection."""
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""
@@ -80,12 +86,13 @@ class View:
         script: scripts.Script,
         arguments: Sequence[Any],
         parse: Callable[[Any], Answer | Request[Answer]],
+        cost: int = 0,
     ) -> Request[Answer]:
-        """A request that runs a script on the ranking of these members."""
+        """A request that runs a script on the ranking of these members; ``cost``: that of the call."""
         if self.ranking is None:
-            call = Call(script, (self.intersection(keys), keys.root, keys.meta), arguments)
+            call = Call(script, (self.intersection(keys), keys.root, keys.meta), arguments, cost)
             return self.of_made(keys, call, parse)
-        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta), arguments)
+        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta), arguments, cost)
         return Request((call,), lambda replies: parse(replies[0]))
 
     def bare(
@@ -167,6 +174,9 @@ class View:
 
     def _intersect(self, keys: Keys, facet: str, scores: tuple[str, str], step: bytes = b"") -> Call:
         made = self.intersection(keys, facet, scores)
+        budget = self.PACE.budget
+        # The first piece finds most of them made.
+        work = budget if step else max(_LEAST, budget // self.shards)
         where = (
             made,
             keys.making(made),
@@ -185,9 +195,9 @@ class View:
             *scores,
             self.LIMIT,
             _KEPT,
-            self.PACE.budget,
+            work,
         )
-        return Call(scripts.INTERSECT, where, (*how, step))
+        return Call(scripts.INTERSECT, where, (*how, step), int(TARGET * 1e6 * work / budget))
 
     def intersection(self, keys: Keys, facet: str = "", scores: tuple[str, str] = EVERY) -> str:
         """The key of the intersection that ``make()`` makes."""

@@ -111,9 +111,11 @@ class Walk:
         reverse: bool,
         patience: Callable[[int], int],
         own: int | None = None,
+        most: int = _MOST,
     ) -> None:
         """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``own``: the shard of the member, to
-        ask few shards; None to ask all."""
+        ask few shards; None to ask all. ``most``: the most cards of a side that are asked for in one round
+        trip."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
@@ -127,6 +129,7 @@ class Walk:
 
         self._is_offered = is_offered
         self._own = own
+        self._most = min(most, _MOST)
         self._patience = patience
         self._failed = 0
         self._turns = 0
@@ -173,10 +176,10 @@ class Walk:
         for decks, lack, total in zip(self.decks, lacks, left, strict=True):
             shards = range(len(decks))
             if self._proposed:
-                count = min((lack << self._turns) + _SLACK, max(lack, _MOST)) if lack else 0
+                count = min((lack << self._turns) + _SLACK, self._most) if lack else 0
                 picks.append(self.rng.choices(shards, k=count))
             else:
-                count = min(total, lack << 2 * self._turns, max(lack, _MOST))
+                count = min(total, lack << 2 * self._turns, self._most)
                 picks.append(
                     self.rng.sample(shards, count, counts=[deck.left for deck in decks]) if count else []
                 )

@@ -99,7 +99,7 @@ def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request
     def ask(keys: Keys) -> Request[Page]:
         start = ("sort key", repr(sort_key.score), sort_key.stored, want)
         arguments = (keys.generation, *by_position.order, want, 2 * want, *start)
-        return view.read(keys, scripts.READ_PAGE, arguments, parse_page)  # type: ignore[arg-type]
+        return view.read(keys, scripts.READ_PAGE, arguments, parse_page, 4 * want)  # type: ignore[arg-type]
 
     def split(pages: list[Page]) -> Around:
         positions, backs, aheads = [], [], []

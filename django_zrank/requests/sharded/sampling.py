@@ -28,6 +28,9 @@ _SMALL: Final = 16
 _SMALL_TESTED: Final = 4
 """The same, if members have to be tested."""
 
+_LOOK_UPS: Final = 300
+"""Look-ups of a round trip for either side, for each shard."""
+
 _PATIENCE: Final = 200, 10_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the filters are
 intersected."""
@@ -77,6 +80,9 @@ class _Drawing:
     ends: Ends
     """Its ends."""
 
+    price: int
+    """Look-ups for each card."""
+
     def __init__(self, question: Draw, view: View, shards: Shards, *, again: bool) -> None:
         self.question, self.view, self.shards = question, view, shards
         self.rng: Random = SystemRandom() if question.seed is None else Random(question.seed)  # noqa: S311
@@ -124,6 +130,7 @@ class _Drawing:
 
     def _deal(self, ends: Ends) -> Request[Sample | None]:
         self.ends = ends
+        self.price = 1 + (self.view.scope.look_ups if self.tests else 0)
         self._passed_over.clear()
         self._dealt.clear()
         least, most = _PATIENCE
@@ -138,6 +145,7 @@ class _Drawing:
             reverse=self.view.reverse,
             patience=lambda candidates: max(least, min(candidates // 2, most)),
             own=self.own if is_few else None,
+            most=_LOOK_UPS * count // self.price,
         )
         return self._take(self.walk.pick())  # type: ignore[return-value]
 
@@ -190,10 +198,13 @@ class _Drawing:
             self.walk.add(shard, counts, dealt)
             return False
 
+        cost = 50 + 3 * self.price * sum(counts) + sum(deck.dealt for deck in decks) // 2
         if self.tests:
             where = (keys.root, keys.root, keys.meta, *view.tested(keys))
-            return Request((Call(scripts.DEAL_SHARD, where, arguments),), lambda replies: parse(replies[0]))
-        return view.read(keys, scripts.DEAL_SHARD, arguments, parse)
+            return Request(
+                (Call(scripts.DEAL_SHARD, where, arguments, cost),), lambda replies: parse(replies[0])
+            )
+        return view.read(keys, scripts.DEAL_SHARD, arguments, parse, cost)
 
     def _finish(self, sample: Sample, drawn: list[SortKey]) -> Answer:
         """Remember the members drawn, and return them. Positions only order these members: ranks, which aren't always
