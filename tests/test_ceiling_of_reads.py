@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.engine import executor
+from django_zrank.engine import executor, reader_of
 from django_zrank.ranking import Ranking
 from django_zrank.requests import pages, positions, request, sampling
 from tests.populations import load
+from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank
 
 MEMBERS = 6000
@@ -87,7 +88,7 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "counted": lambda ranking: ranking.filter(group="show", region="a").count(),
         "counts": lambda ranking: ranking.filter(group="show").counts("region"),
         "all but": lambda ranking: ranking.exclude(region="a").top(10),
-        "joined": lambda ranking: Held.group("joined").add(*range(1, 5000)),
+        "joined": lambda ranking: type(ranking.index).group("joined").add(*range(1, 5000)),
     }
 
 
@@ -110,6 +111,7 @@ def costs(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
 
     monkeypatch.setattr(executor, "send", counting(executor.send))
     monkeypatch.setattr(executor, "send_all", counting(executor.send_all))
+    monkeypatch.setattr(executor, "send_spread", counting(executor.send_spread))
     return found
 
 
@@ -117,27 +119,53 @@ def words_of(reply: Any) -> int:
     return sum(map(words_of, reply)) if isinstance(reply, list) else 1
 
 
+def filled(index: type[Held]) -> Ranking[Any]:
+    load(index, ((pk, pk % 7, pk % 3, "abc"[pk % 3], "abc"[pk % 2]) for pk in range(1, MEMBERS + 1)))
+    index.group("show").add(*range(1, MEMBERS, 3))
+    index.group("few").add(*range(1, MEMBERS, 600))
+    for number, name in enumerate(FIFTY):
+        index.group(name).add(1 + 100 * number)
+    shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
+    store = reader_of(index.instance().part_of(str(ME))).store
+    store.client.zadd(store.keys.seen(str(ME)), shown)
+    return index.ranking
+
+
 @pytest.fixture
 def ranking(zrank: Redis) -> Ranking[Any]:
-    load(Held, ((pk, pk % 7, pk % 3, "abc"[pk % 3], "abc"[pk % 2]) for pk in range(1, MEMBERS + 1)))
-    Held.group("show").add(*range(1, MEMBERS, 3))
-    Held.group("few").add(*range(1, MEMBERS, 600))
-    for number, name in enumerate(FIFTY):
-        Held.group(name).add(1 + 100 * number)
-    shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
-    zrank.zadd(Held.ranking.store.keys.seen(str(ME)), shown)
-    return Held.ranking
+    return filled(Held)
 
 
+@pytest.mark.parametrize("shards", [1, 2, 16])
 def test_no_round_trip_costs_much(
-    ranking: Ranking[Any], asked: dict[str, Callable[..., Any]], costs: list[tuple[int, int]]
+    zrank: Redis, shards: int, asked: dict[str, Callable[..., Any]], costs: list[tuple[int, int]]
 ) -> None:
+    """Nor with shards, all of which lie on one server."""
+    ranking = filled(sharded(Held, shards) if shards > 1 else Held)
     for name, ask in asked.items():
         costs.clear()
         ask(ranking)
         commands, words = (max(each) for each in zip(*costs, strict=True))
         assert commands <= CEILING, name
         assert words <= ARGUMENTS, name
+
+
+def test_a_light_question_takes_no_more_round_trips_over_shards(
+    zrank: Redis, costs: list[tuple[int, int]]
+) -> None:
+    ranking = filled(sharded(Held, 16))
+    ranking.rank(ME)
+    for ask, most in (
+        (lambda: ranking.rank(ME), 2),
+        (lambda: ranking.recommend(ME, 10), 2),
+        (lambda: ranking.top(10), 1),
+        (lambda: ranking.filter(region="a").count(), 1),
+        (lambda: ranking.counts("region"), 1),
+        (lambda: ranking.around(ME, 10), 2),
+    ):
+        costs.clear()
+        ask()
+        assert len(costs) <= most
 
 
 @pytest.mark.parametrize(

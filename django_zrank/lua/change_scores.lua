@@ -107,11 +107,7 @@ if change_rankings(live, {}, entering, 0, dense) then
 end
 write_all('HSET', pending, new)
 if building then
-  local shadow, shadowed = root_of(building, live, generation), {}
-  for n, member in ipairs(members) do
-    local membership = memberships and redis.call('HGET', memberships_key(shadow), member) or ''
-    change_everywhere(shadowed, shadow, member, membership, rule, tonumber(changes[n]))
-  end
-  change_rankings(shadow, {}, shadowed, 0, dense)
+  local shadow = root_of(building, live, generation)
+  change_rankings(shadow, {}, changed_everywhere(shadow, members, changes, rule, memberships), 0, dense)
 end
 return done

@@ -104,8 +104,14 @@ note_rescored(meta, pending, followed, members)
 add_pending(pending, members, changes)
 if building then
   local root = root_of(building, live, generation)
-  for n, one in ipairs(members) do
-    redis.call('ZADD', root, 'XX', 'INCR', changes[n], one)
+  local shadowed = {}
+  for n, before in ipairs(redis.call('ZMSCORE', root, unpack(members))) do
+    if before then
+      shadowed[#shadowed + 1], shadowed[#shadowed + 2] = before + changes[n], members[n]
+    end
+  end
+  if shadowed[1] then
+    redis.call('ZADD', root, unpack(shadowed))
   end
 end
 return done

@@ -1,4 +1,4 @@
--- uses: clock, identity, pending
+-- uses: clock, identity, pending, sums
 -- Reconcile the pending changes of a server that is about to be accepted with its column. Leaves no flush in flight.
 --
 -- KEYS  meta       hash of the index
@@ -28,16 +28,31 @@ if (state[6] or '') ~= term then
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 rule = state[7] or rule
-if settled < taken and committed ~= '1' then
-  local carried = redis.call('HGETALL', carried_key(pending, taken))
-  for i = 1, #carried, 2 do
-    local member, change = carried[i], carried[i + 1]
-    if rule == 'sum' then
-      redis.call('HINCRBY', pending, member, change)
-    elseif redis.call('HSETNX', pending, member, change) == 0 and rule ~= 'last' then
-      local later = redis.call('HGET', pending, member)
-      redis.call('HSET', pending, member, integer(changed(rule, tonumber(change), tonumber(later))))
+
+-- Put back changes that a flush carried, before the later ones of the same members.
+local function put_back(members, changes)
+  if rule == 'sum' then
+    return add_pending(pending, members, changes)
+  end
+  local merged = {}
+  for n, later in ipairs(redis.call('HMGET', pending, unpack(members))) do
+    local change = later or changes[n]
+    if later and rule ~= 'last' then
+      change = integer(changed(rule, tonumber(changes[n]), tonumber(later)))
     end
+    merged[2 * n - 1], merged[2 * n] = members[n], change
+  end
+  redis.call('HSET', pending, unpack(merged))
+end
+
+if settled < taken and committed ~= '1' then
+  local carried, CHUNK = redis.call('HGETALL', carried_key(pending, taken)), 2000
+  for first = 1, #carried, CHUNK do
+    local members, changes = {}, {}
+    for i = first, math.min(first + CHUNK, #carried + 1) - 1, 2 do
+      members[#members + 1], changes[#changes + 1] = carried[i], carried[i + 1]
+    end
+    put_back(members, changes)
   end
 end
 for number = tonumber(state[3] or taken), taken do

@@ -52,7 +52,7 @@ class Locate(NamedTuple):
         def chunk(first: int) -> Request[Locations]:
             members = self.members[first : first + size]
             arguments = (keys.generation, *view.order, *members)
-            cost = len(members) * (40 if view.searches_ties else 12)
+            cost = len(members) * (40 if view.searches_ties else 14)
             located = view.read(keys, scripts.READ_RANKS, arguments, _parse, cost)
             return located._replace(light=len(members) <= FEW and not view.searches_ties)
 

@@ -173,7 +173,7 @@ class View:
         return self.make(keys, facet, scores, step=step)
 
     def _intersect(self, keys: Keys, facet: str, scores: tuple[str, str], step: bytes = b"") -> Call:
-        made = self.intersection(keys, facet, scores)
+        made, tested = self.intersection(keys, facet, scores), self.tested(keys)
         budget = self.PACE.budget
         # The first piece finds most of them made.
         work = budget if step else max(_LEAST, budget // self.shards)
@@ -185,7 +185,7 @@ class View:
             keys.recent,
             keys.meta,
             keys.pending,
-            *self.tested(keys),
+            *tested,
         )
         how = (
             keys.generation,
@@ -197,7 +197,8 @@ class View:
             _KEPT,
             work,
         )
-        return Call(scripts.INTERSECT, where, (*how, step), int(TARGET * 1e6 * work / budget))
+        cost = int(TARGET * 1e6 * work / budget) + 20 * len(tested)
+        return Call(scripts.INTERSECT, where, (*how, step), cost)
 
     def intersection(self, keys: Keys, facet: str = "", scores: tuple[str, str] = EVERY) -> str:
         """The key of the intersection that ``make()`` makes."""

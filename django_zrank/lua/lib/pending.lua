@@ -56,16 +56,25 @@ local function apply_pending(hashes, rule, members, scores, at)
   return number
 end
 
--- Add the changed score of a member, if it is in the root, to the lists of all its rankings for change_rankings().
-local function change_everywhere(entering, root, member, membership, rule, change)
-  local tie, names = read_membership(membership, 0)
-  local stored = tie .. member
-  local before = redis.call('ZSCORE', root, stored)
-  if before then
-    local score = integer(changed(rule, tonumber(before), change))
-    for name in rankings_of(names) do
-      local list = list_of(entering, name)
-      list[#list + 1], list[#list + 2] = score, stored
+-- The changed scores of those members that are in the root, in the lists of all their rankings for change_rankings().
+local function changed_everywhere(root, members, changes, rule, memberships)
+  local known, stored, names, entering = {}, {}, {}, {}
+  if memberships then
+    known = redis.call('HMGET', memberships_key(root), unpack(members))
+  end
+  for n, member in ipairs(members) do
+    local tie
+    tie, names[n] = read_membership(known[n] or '', 0)
+    stored[n] = tie .. member
+  end
+  for n, before in ipairs(redis.call('ZMSCORE', root, unpack(stored))) do
+    if before then
+      local score = integer(changed(rule, tonumber(before), tonumber(changes[n])))
+      for name in rankings_of(names[n]) do
+        local list = list_of(entering, name)
+        list[#list + 1], list[#list + 2] = score, stored[n]
+      end
     end
   end
+  return entering
 end

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ... import scripts
 from ...keys import Keys
 from ..pages import Page, PageAt, parse_page
-from ..request import Request, merge
+from ..request import Request, in_turn, merge
 from ..view import View
 from .shards import Shards
 from .sort_keys import SortKey
@@ -19,6 +19,9 @@ __all__ = ["NEAR", "Around", "merged", "read_around", "read_at", "share", "sort_
 
 NEAR: Final = 64
 """The most members of a shard that are read to reach those wanted; for more, a nearer one is found first."""
+
+_AT_ONCE: Final = 500
+"""The most members on either side that a shard returns in one round trip."""
 
 Spans = Callable[[int, int], tuple[int, int]]
 """A function from the size of the ranking and the number of members before a sort key to the numbers of members to
@@ -94,12 +97,27 @@ def read_around(
 
 
 def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request[Around]:
-    by_position = view.by("ordinal")
+    by_position, near = view.by("ordinal"), min(want, _AT_ONCE)
 
     def ask(keys: Keys) -> Request[Page]:
-        start = ("sort key", repr(sort_key.score), sort_key.stored, want)
-        arguments = (keys.generation, *by_position.order, want, 2 * want, *start)
-        return view.read(keys, scripts.READ_PAGE, arguments, parse_page, 4 * want)  # type: ignore[arg-type]
+        start = ("sort key", repr(sort_key.score), sort_key.stored, near)
+        arguments = (keys.generation, *by_position.order, near, 2 * near, *start)
+        nearest: Request[Page] = view.read(keys, scripts.READ_PAGE, arguments, parse_page, 4 * near)  # type: ignore[arg-type]
+        return nearest.then(lambda page: further(page, keys))
+
+    def further(page: Page, keys: Keys) -> Page | Request[Page]:
+        start, end = page.first, page.first + len(page.members)
+        first, last = max(0, start - want + near), min(page.size, end + want - near)
+        spans = [(at, count) for at, count in ((first, start - first), (end, last - end)) if count > 0]
+        if want == near or not spans:
+            return page
+
+        def joined(pages: list[Page]) -> Page:
+            found = {stored: score for one in (*pages, page) for stored, score in one.members}
+            members = sorted(found.items(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
+            return page._replace(first=first, members=members)
+
+        return in_turn([PageAt(*span).request(by_position, keys) for span in spans]).then(joined)
 
     def split(pages: list[Page]) -> Around:
         positions, backs, aheads = [], [], []

@@ -198,7 +198,8 @@ class _Drawing:
             self.walk.add(shard, counts, dealt)
             return False
 
-        cost = 50 + 3 * self.price * sum(counts) + sum(deck.dealt for deck in decks) // 2
+        cards = max(sum(counts), 2 * _SMALL_TESTED if self.tests else 0)
+        cost = 50 + 4 * self.price * cards + sum(deck.dealt for deck in decks) // 2
         if self.tests:
             where = (keys.root, keys.root, keys.meta, *view.tested(keys))
             return Request(
