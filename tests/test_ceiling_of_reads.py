@@ -157,7 +157,7 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(
     ranking.rank(ME)
     for ask, most in (
         (lambda: ranking.rank(ME), 2),
-        (lambda: ranking.recommend(ME, 10), 2),
+        (lambda: ranking.recommend(ME, 10, seed=1), 2),
         (lambda: ranking.top(10), 1),
         (lambda: ranking.filter(region="a").count(), 1),
         (lambda: ranking.counts("region"), 1),

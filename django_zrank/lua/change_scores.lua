@@ -108,6 +108,7 @@ end
 write_all('HSET', pending, new)
 if building then
   local shadow = root_of(building, live, generation)
-  change_rankings(shadow, {}, changed_everywhere(shadow, members, changes, rule, memberships), 0, dense)
+  known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}
+  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, rule, changes), 0, dense)
 end
 return done

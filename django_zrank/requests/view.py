@@ -197,7 +197,7 @@ class View:
             _KEPT,
             work,
         )
-        cost = int(TARGET * 1e6 * work / budget) + 20 * len(tested)
+        cost = int(TARGET * 1e6 * work / budget) + 30 * len(tested)
         return Call(scripts.INTERSECT, where, (*how, step), cost)
 
     def intersection(self, keys: Keys, facet: str = "", scores: tuple[str, str] = EVERY) -> str:

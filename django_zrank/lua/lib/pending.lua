@@ -57,14 +57,11 @@ local function apply_pending(hashes, rule, members, scores, at)
 end
 
 -- The changed scores of those members that are in the root, in the lists of all their rankings for change_rankings().
-local function changed_everywhere(root, members, changes, rule, memberships)
-  local known, stored, names, entering = {}, {}, {}, {}
-  if memberships then
-    known = redis.call('HMGET', memberships_key(root), unpack(members))
-  end
+local function changed_everywhere(root, members, memberships, rule, changes)
+  local stored, names, entering = {}, {}, {}
   for n, member in ipairs(members) do
     local tie
-    tie, names[n] = read_membership(known[n] or '', 0)
+    tie, names[n] = read_membership(memberships[n] or '', 0)
     stored[n] = tie .. member
   end
   for n, before in ipairs(redis.call('ZMSCORE', root, unpack(stored))) do
