@@ -28,8 +28,11 @@ _SMALL: Final = 16
 _SMALL_TESTED: Final = 4
 """The same, if members have to be tested."""
 
-_LOOK_UPS: Final = 300
+_LOOK_UPS: Final = 200
 """Look-ups of a round trip for either side, for each shard."""
+
+_REMEMBERED: Final = 700
+"""Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 _PATIENCE: Final = 200, 10_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the filters are
@@ -64,7 +67,7 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
 def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
     """Remember that members were shown. The answer: those remembered before, in the order in which they were shown."""
     key = shards.own(question.member).seen(question.member)
-    call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members))
+    call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members), _REMEMBERED)
     return Request((call,), lambda replies: replies[0], writes=True)
 
 
