@@ -48,8 +48,9 @@ class Scores:
 
     @property
     def limit(self) -> int:
-        """The most members that one call of ``increment()`` changes: 200, and fewer where each of them stands in
-        several rankings, by facets and dense ranks. The server does nothing else meanwhile."""
+        """The most members that one call of ``increment()`` changes: 150, and fewer where each of them stands in
+        several rankings, by facets and dense ranks. The server does nothing else meanwhile, and while a rebuild runs, a
+        call writes both generations."""
         return _limit(self.index)
 
     @verb

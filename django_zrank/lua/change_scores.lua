@@ -12,7 +12,7 @@
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
---       …           then pairs: member, change in units; 200 at most, each member once
+--       …           then pairs: member, change in units; 150 at most, each member once
 -- Returns {'done', score…}; with nothing changed {'missing', member…} if some aren't ranked, {'beyond', member…} if scores
 --         would leave the column's range, or {'reused'} if another call was made under this name. The error UNHEALTHY if
 --         the server is not the one that was accepted, OTHERRULE if changes by another rule are not flushed yet, READONLY

@@ -9,7 +9,7 @@
 --       highest     score that a change may lead to
 --       member      primary key as text
 --       change      in units
---       …           then more pairs of both; 200 in all at most, each member once
+--       …           then more pairs of both; 150 in all at most, each member once
 -- Returns {'done', score…}; {'missing', member…} or {'beyond', member…} with nothing changed; and errors, all as in
 --         change_scores.lua.
 -- Cost  O(members * log(size)).

@@ -16,7 +16,7 @@ __all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
 LIMIT = 1000
 """The most members that one call touches."""
 
-CHANGES = 200
+CHANGES = 150
 """The most scores that one call changes, all at once, if each member is in one ranking only."""
 
 _TOUCHED = 200
