@@ -14,7 +14,7 @@ from redis.crc import key_slot
 from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex
-from django_zrank.engine import reader_of
+from django_zrank.engine import executor, reader_of, sending
 from django_zrank.engine.steps import drive
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
@@ -65,6 +65,24 @@ QUESTIONS = {
 def scripts(node: RedisServer) -> int:
     """The number of scripts that a node knew and ran since its statistics were reset."""
     return int(node.ask("INFO", "commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+def test_heavy_calls_go_to_each_node_one_by_one(
+    index: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = index.ranking.ranks(range(1, 51))
+    trips = []
+    send_spread = executor.send_spread
+
+    def send(client: Any, calls: Any, **how: Any) -> Any:
+        trips.append(Counter(client.get_node_from_key(call.keys[0]).name for call in calls if call.cost))
+        return send_spread(client, calls, **how)
+
+    monkeypatch.setattr(executor, "send_spread", send)
+    monkeypatch.setattr(sending, "_MOST", 1)
+    assert index.ranking.ranks(range(1, 51)) == ranks
+    assert {max(trip.values()) for trip in trips} == {1}
+    assert max(map(len, trips)) > 1
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)
