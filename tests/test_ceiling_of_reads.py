@@ -67,6 +67,9 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "five hundred": lambda ranking: ranking.recommend(ME, 500),
         "most excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(100, MEMBERS)),
         "many excluded": lambda ranking: ranking.recommend(ME, 10, exclude=range(1, 4000)),
+        "ranks of which most are excluded": lambda ranking: ranking.recommend(
+            ME, 500, ranks=2500, exclude=range(600, 5400)
+        ),
         "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
         "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(ME, 10, remember=HOUR),
         "shown": lambda ranking: ranking.recommend(ME, 10, remember=HOUR),

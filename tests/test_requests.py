@@ -163,5 +163,5 @@ def test_recommend_many_has_the_parameters_of_recommend() -> None:
 def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
     tested = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
     request: Any = Draw("1", 2, [(1, 1), (2, 2), (3, 3)]).request(View(PLAIN, tested), KEYS)
-    request = request.parse([[b"out of patience", b"5", 2, 1000, b"not made"]])
+    request = request.parse([[b"out of patience", b"5", 2, 1000, b"not made", 9000, 0, 1000, 500]])
     assert request.parse([[b"drawn", 9, 4, 2, 3]]).band == 2

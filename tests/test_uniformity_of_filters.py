@@ -127,7 +127,7 @@ def test_who_leaves_while_it_is_drawn_is_not_drawn(case: Case) -> None:
     def leaving(self: Executor, request: Request[Any]) -> list[Any]:
         replies = send(self, request)
         (call, *_) = request.calls
-        found = replies[0][5:] if getattr(call.command, "name", "") == "sample_anywhere" else []
+        found = replies[0][9:] if getattr(call.command, "name", "") == "sample_anywhere" else []
         if found and replies[0][0] == b"out of patience" and not left:
             left.add(int(found[0]))
             group.remove(int(found[0]))

@@ -30,9 +30,10 @@
 --         then position, stored member, score of each drawn}; with methods other than ordinal {'ranked', the same, and
 --         for each drawn also its rank less 1}. Positions count from 0 at the lowest score. {'not ranked'} if the member
 --         is not in live; {'out of patience', the member's score, band that was tried, members in it, 'made' if the
---         intersection exists, else 'not made', then the stored members drawn so far} if too many failed the tests, or a
---         side of more than 1,000 seems to be mostly excluded (3,000 with 'remember', 4,096 by ranks); {'moved'} if the
---         member's score is not 'since'; the errors of lib/built.lua.
+--         intersection exists, else 'not made', size of ranking, first and last position of the band, position of the
+--         asking one, then the stored members drawn so far} if too many failed the tests, or a side of more than 1,000
+--         seems to be mostly excluded (3,000 with 'remember'); {'moved'} if the member's score is not 'since'; the errors
+--         of lib/built.lua.
 -- Cost  O((wanted + patience) * log(size)) and O(bytes of excluded). A side of up to so many is read whole if more than
 --       about half of it is excluded. With 'remember' also up to 1,000 look-ups of those shown.
 
@@ -54,9 +55,6 @@ if since ~= '' and since ~= score then
 end
 local now = (remember or tests ~= '') and clock()
 local draw = {numbers = numbers, wanted = wanted, patience = tonumber(patience), failed = 0, most = 1000}
-if measure == 'ranks' then
-  draw.most = 4096
-end
 if tests ~= '' then
   local checks = parse_tests(tests, KEYS, FIRST_TEST)
   ranking, draw.passes = smallest_ranking(checks, ranking), tester(checks, layout, live, now)
@@ -96,7 +94,8 @@ repeat
   choose(draw, before, after, {'drawn', size, position, band, high - low + 1 - among})
   if draw.gave_up then
     local is_there = tests ~= '' and call('EXISTS', intersection) == 1
-    local reply = {'out of patience', score, band, high - low + 1 - among, is_there and 'made' or 'not made'}
+    local made = is_there and 'made' or 'not made'
+    local reply = {'out of patience', score, band, high - low + 1 - among, made, size, low, high, position}
     for i = 7, 3 * draw.chosen + 5, 3 do
       reply[#reply + 1] = draw.reply[i]
     end

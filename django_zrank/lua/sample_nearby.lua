@@ -14,8 +14,9 @@
 --       generation that the client believes to be live
 -- Returns {'drawn', size of the index, position of the asking one, band used (from 1), members in it beside that one,
 --         then position, member, score of each drawn}. Positions count from 0 at the lowest score. {'not ranked'} if
---         the member is not in live; {'out of patience'} if a side of more than 1,000 seems to be mostly excluded;
---         the errors of lib/built.lua.
+--         the member is not in live; {'out of patience', its score, band that was tried, members in it, 'not made', size
+--         of the index, first and last position of the band, position of the asking one} if a side of more than 1,000
+--         seems to be mostly excluded; the errors of lib/built.lua.
 -- Cost  O(wanted * log(size)) and O(bytes of excluded). A side of up to 1,000 is read whole if more than about half of
 --       it is excluded.
 
@@ -34,14 +35,17 @@ if #excluded > 2 then
   draw.is_barred = exclusions(excluded)
 end
 
-local band = 0
+local band, low, high = 0
 repeat
   band = band + 1
-  local low, high = ends_by_score(live, score, bands, band)
+  low, high = ends_by_score(live, score, bands, band)
   local before, after = deck(low, position - 1), deck(position + 1, high)
   if reverse == '1' then
     before, after = after, before
   end
   choose(draw, before, after, {'drawn', size, position, band, high - low})
 until draw.chosen == draw.wanted or band * 16 == #bands or draw.gave_up
-return draw.gave_up and {'out of patience'} or draw.reply
+if draw.gave_up then
+  return {'out of patience', score, band, high - low, 'not made', size, low, high, position}
+end
+return draw.reply

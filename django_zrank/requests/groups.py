@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from .. import scripts
@@ -15,11 +15,16 @@ __all__ = [
     "count_group",
     "exclude_for_now",
     "forget_seen",
+    "remember_shown",
     "remove_from_group",
 ]
 
 _PART: Final = 500
 """Members that are added or removed in one round trip, and the most expired ones that it removes."""
+
+
+_REMEMBERED: Final = 700
+"""Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Request[int]:
@@ -57,6 +62,15 @@ def exclude_for_now(key: str, members: Sequence[str]) -> Request[list[int]]:
     calls = [Call("ZADD", (key,), [word for member in part for word in ("inf", member)]) for part in parts]
     kept = Call("EXPIRE", (key,), (60,))
     return in_turn([Request((call, kept), len, writes=True, atomic=True, cost=FULL) for call in calls])
+
+
+def remember_shown(
+    keys: Keys, member: str, span: int, shown: Iterable[str | bytes] = ()
+) -> Request[list[bytes]]:
+    """Remember members shown to a member for ``span`` microseconds. The answer: those remembered before, in the order
+    in which they were shown."""
+    call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), _REMEMBERED)
+    return Request((call,), _last, writes=True)
 
 
 def forget_seen(keys: Keys, member: str) -> Request[int]:

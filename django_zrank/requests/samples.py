@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from math import inf, nextafter
 from typing import Any, Final, NamedTuple
 
 from ..codec.units import Number
+from .positions import Locations
 from .view import View
 
 __all__ = ["NOBODY", "Excluded", "Progress", "Sample", "packed", "packed_bands", "parse_sample", "span"]
@@ -40,6 +41,25 @@ class Sample(NamedTuple):
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
 
     is_estimate: bool = False
+
+    def without(self, excluded: Collection[str], view: View) -> Sample:
+        """Return the sample without some members."""
+        split = view.layout.split
+        chosen = [split(stored)[1].decode() not in excluded for _, stored, _ in self.drawn]
+        before = self.before and list(compress(self.before, chosen))
+        return self._replace(drawn=list(compress(self.drawn, chosen)), before=before)
+
+    def located(self, locations: Locations, view: View) -> Sample:
+        """Return the sample with the ranks of its members; ``locations``: of the asking one, and of these."""
+        me, *found = locations.found
+        last = locations.size - 1 if view.reverse else 0
+        there = [one for one in found if one is not None]
+        return self._replace(
+            size=locations.size,
+            position=abs(last - me.position) if me else self.position,
+            drawn=[(abs(last - one.position), one.stored, one.score) for one in there],
+            before=None if view.method == "ordinal" else [one.before for one in there],
+        )
 
 
 class Progress(NamedTuple):

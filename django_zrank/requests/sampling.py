@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
@@ -16,10 +15,11 @@ from ..codec.units import Number
 from ..filters import Clause, Scope
 from ..keys import Keys
 from .groups import exclude_for_now
-from .positions import Locate, Locations
+from .positions import Locate
 from .request import FEW, Call, Request
 from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
 from .view import EVERY, View
+from .whole import draw_whole
 
 __all__ = ["Draw", "Excluded", "Sample"]
 
@@ -98,12 +98,24 @@ class Draw(NamedTuple):
         return Request((call,), parse, writes=bool(self.remember), light=light, cost=self._cost(view))
 
     def _parse(
-        self, view: View, keys: Keys, replies: list[Any], first: int = 0
+        self, view: View, keys: Keys, replies: list[Any], first: int = 0, *, narrow: bool = False
     ) -> Sample | Request[Sample | None] | None:
         """Return the sample, or the next request if most of a large side is excluded."""
-        if replies[0][0] == b"out of patience":
+        (reply,) = replies
+        if reply[0] != b"out of patience":
+            return parse_sample(reply, view, first)
+        if narrow or reply[3] > _MOST_TESTED:
             return self._excluding_by_set(view, keys)
-        return parse_sample(replies[0], view, first)
+        ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
+
+        def further(band: int) -> Request[Sample | None]:
+            call = self._anywhere(view, keys, ranking, Progress(self.numbers(), band))
+            return Request((call,), partial(self._parse, view, keys, first=band), writes=bool(self.remember))
+
+        drawing = draw_whole(self, view, keys, reply, first, set(map(str, self.excluded)), further)
+        if view.ranking is None or view.method == "ordinal":
+            return drawing
+        return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
 
     def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
         """Draw from the smallest ranking that holds all members that pass several filters. Each round trip tests some
@@ -123,9 +135,9 @@ class Draw(NamedTuple):
                 return self._testing(view, keys, Progress(progress.numbers))
             if reply[0] != b"out of patience":
                 return parse_sample(reply, view, progress.band)
-            _, score, band, candidates, is_there, *found = reply
+            _, score, band, candidates, is_there = reply[:5]
             tested, at = progress.tested + patience, progress.band + band - 1
-            further = Progress(progress.numbers, at, tested, score, found)
+            further = Progress(progress.numbers, at, tested, score, reply[9:])
             if is_there == b"made" and self.seed is None:
                 return self._from_intersection(view, keys, further)
             if tested < min(candidates / 2, _MOST_TESTED // max(1, look_ups // 2)):
@@ -153,7 +165,7 @@ class Draw(NamedTuple):
         def parse(reply: Any) -> Sample | Request[Sample | None] | None:
             if reply[0] == b"moved":
                 return self.request(view, keys)
-            return self._parse(view, keys, [reply], progress.band)
+            return self._parse(view, keys, [reply], progress.band, narrow=narrow)
 
         if self.remember:
             # A draw from an intersection that is about to be made again would be remembered, but never seen.
@@ -174,10 +186,7 @@ class Draw(NamedTuple):
                 if sample is None or replies[0]:
                     return sample
                 # The group was evicted, so members drawn since then may be excluded ones.
-                split, out = view.layout.split, set(members)
-                chosen = [split(stored)[1].decode() not in out for _, stored, _ in sample.drawn]
-                before = sample.before and list(compress(sample.before, chosen))
-                return sample._replace(drawn=list(compress(sample.drawn, chosen)), before=before)
+                return sample.without(set(members), view)
 
             return Request((Call("UNLINK", (key,)),), parse, writes=True)
 
@@ -194,31 +203,39 @@ class Draw(NamedTuple):
 
         def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
             if self.measure == "ranks":
-                return draw._outside(view, keys, name, Progress(self.numbers())).then(end)
-            return draw.request(_without(view, name), keys).then(end)
+                return draw._outside(view, keys, name, set(members), Progress(self.numbers())).then(end)
+            scope = Scope((*view.scope.clauses, Clause(True, "g", (name,))))
+            return draw.request(replace(view, scope=scope), keys).then(end)
 
         return exclude_for_now(key, members).then(follow)
 
     def _outside(
-        self, view: View, keys: Keys, name: str, progress: Progress, patience: int = _LOOK_UPS // 2
+        self, view: View, keys: Keys, name: str, excluded: Collection[str], progress: Progress
     ) -> Request[Sample | None]:
-        """Draw by ranks, which count members of the group too, so from a ranking that holds these. Each round trip
-        tests twice as many members as the last, until a band is exhausted."""
+        """Draw by ranks, which count members of the group too, so from a ranking that holds these. After too many
+        tests, read the band. ``excluded``: the members of the group."""
         ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
-        plain = replace(view, method="ordinal")
+        plain, patience = (
+            replace(view, method="ordinal"),
+            self._patience(1, len(progress.found), is_first=False),
+        )
         call = self._anywhere(plain, keys, ranking, progress, "-g1", patience, (keys.group(name),))
+
+        def again(band: int) -> Request[Sample | None]:
+            return self._outside(view, keys, name, excluded, Progress(progress.numbers, band))
 
         def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
             (reply,) = replies
             if reply[0] == b"moved":
-                return self._outside(view, keys, name, Progress(progress.numbers))
+                return again(0)
             if reply[0] != b"out of patience":
                 return parse_sample(reply, plain, progress.band)
-            _, score, band, _, _, *found = reply
-            further = Progress(progress.numbers, progress.band + band - 1, 0, score, found)
-            if patience > _MOST_TESTED * 10:  # most of a large side is excluded: rank without these members
-                return self._from_intersection(_without(view, name), keys)
-            return self._outside(view, keys, name, further, 2 * patience)
+            _, score, band, candidates = reply[:4]
+            tested, at = progress.tested + patience, progress.band + band - 1
+            if tested < min(candidates / 2, _MOST_TESTED):
+                further = Progress(progress.numbers, at, tested, score, reply[9:])
+                return self._outside(view, keys, name, excluded, further)
+            return draw_whole(self, plain, keys, reply, progress.band, excluded, again)
 
         drawing = Request((call,), parse, writes=bool(self.remember), cost=self._cost(view, 2 * patience))
         return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
@@ -226,20 +243,9 @@ class Draw(NamedTuple):
     def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
         """Add the ranks of a sample's members, looked up in a further round trip."""
 
-        def numbered(locations: Locations) -> Sample:
-            me, *found = locations.found
-            last = locations.size - 1 if view.reverse else 0
-            there = [one for one in found if one is not None]
-            return sample._replace(
-                size=locations.size,
-                position=abs(last - me.position) if me else sample.position,
-                drawn=[(abs(last - one.position), one.stored, one.score) for one in there],
-                before=None if view.method == "ordinal" else [one.before for one in there],
-            )
-
         split = view.layout.split
         members = [self.member, *(split(stored)[1].decode() for _, stored, _ in sample.drawn)]
-        return Locate(members).request(view, keys).then(numbered)
+        return Locate(members).request(view, keys).then(lambda found: sample.located(found, view))
 
     def _anywhere(
         self,
@@ -292,8 +298,3 @@ class Draw(NamedTuple):
         if is_first:
             return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // look_ups))
         return max(most // 2, most - found)
-
-
-def _without(view: View, group: str) -> View:
-    """Return the view without the members of a group."""
-    return replace(view, scope=Scope((*view.scope.clauses, Clause(True, "g", (group,)))))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ... import scripts
 from ...codec.units import EXACT, HIGHEST, LOWEST, NUL, pack, unpack
+from ..groups import remember_shown
 from ..request import Call, Request, merge
 from ..samples import Sample
 from ..sampling import Draw
@@ -30,9 +31,6 @@ _SMALL_TESTED: Final = 4
 
 _LOOK_UPS: Final = 200
 """Look-ups of a round trip for either side, for each shard."""
-
-_REMEMBERED: Final = 700
-"""Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 _PATIENCE: Final = 200, 10_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the filters are
@@ -60,15 +58,9 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
         drawn = found.then(lambda sort_keys: drawing.near(sort_keys.get(question.member)))
     if not question.remember:
         return drawn
-    shown = _remember(question, shards, ()).then(drawing.note_shown)
+    own = shards.own(question.member)
+    shown = remember_shown(own, question.member, question.remember).then(drawing.note_shown)
     return merge([shown, drawn], spread=True).then(lambda both: both[1])
-
-
-def _remember(question: Draw, shards: Shards, members: Sequence[bytes]) -> Request[list[bytes]]:
-    """Remember that members were shown. The answer: those remembered before, in the order in which they were shown."""
-    key = shards.own(question.member).seen(question.member)
-    call = Call(scripts.REMEMBER_MEMBERS, (key,), (question.remember, *members), _REMEMBERED)
-    return Request((call,), lambda replies: replies[0], writes=True)
 
 
 class _Drawing:
@@ -219,7 +211,12 @@ class _Drawing:
         if not (self.question.remember and drawn):
             return sample
         members = [self.view.layout.split(sort_key.stored)[1] for sort_key in drawn]
-        return _remember(self.question, self.shards, members).then(lambda shown: sample)
+        own, member, span = (
+            self.shards.own(self.question.member),
+            self.question.member,
+            self.question.remember,
+        )
+        return remember_shown(own, member, span, members).then(lambda shown: sample)
 
     def _exact_ends(self, below: int, above: int) -> Ends:
         """Return the ends of a band of 64-bit integers, whose scores may be rounded."""

@@ -1,0 +1,109 @@
+"""Draws from a band that is read as a whole, because most of its members are excluded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from ..keys import Keys
+from .groups import remember_shown
+from .pages import Page, PageAt
+from .request import Request, in_turn
+from .samples import Sample
+from .view import View
+
+if TYPE_CHECKING:
+    from .sampling import Draw
+
+__all__ = ["draw_whole"]
+
+_CHUNK: Final = 1000
+"""Members that are read in one round trip."""
+
+Card: TypeAlias = tuple[int, bytes, float]
+"""The position of a member, 0 for the lowest score; its stored form; its score."""
+
+
+class _Whole(NamedTuple):
+    """A band, as positions in a ranking."""
+
+    size: int
+    """Members in the ranking."""
+
+    low: int
+    high: int
+    """The first position and the last one."""
+
+    position: int
+    """The number of members below the asking one."""
+
+
+def draw_whole(
+    draw: Draw,
+    view: View,
+    keys: Keys,
+    reply: Sequence[Any],
+    first: int,
+    excluded: Collection[str],
+    further: Callable[[int], Request[Sample | None]],
+) -> Request[Sample | None]:
+    """Draw from a band that is read in as many round trips as it takes. ``reply``: that of the script that gave up,
+    which had the bands from ``first`` on; ``further``: draws from the band of a number."""
+    _, _, band, candidates, _, *ends = reply[:9]
+    whole, at = _Whole(*ends), first + band - 1
+    is_last = at + 1 == len(draw.bands)
+
+    def choose(cards: Mapping[str, Card], shown: Sequence[bytes] = ()) -> Sample | Request[Sample | None]:
+        left = {who: card for who, card in cards.items() if who not in excluded and who != draw.member}
+        found = _chosen(
+            draw, whole, left, [who.decode() for who in shown], reverse=view.reverse, again=is_last
+        )
+        if len(found) < draw.wanted and not is_last:
+            return further(at + 1)
+        size = None if view.ranking is None else whole.size
+        sample = Sample(size, whole.position, at, candidates, [left[who] for who in found], None)
+        if not draw.remember:
+            return sample
+        return remember_shown(keys, draw.member, draw.remember, found).then(lambda shown: sample)
+
+    reading = _read(whole, replace(view, method="ordinal"), keys)
+    if not draw.remember:
+        return reading.then(choose)
+    shown = remember_shown(keys, draw.member, draw.remember)
+    return reading.then(lambda cards: shown.then(lambda shown: choose(cards, shown)))
+
+
+def _read(whole: _Whole, view: View, keys: Keys) -> Request[dict[str, Card]]:
+    """Read the members of a band, by their primary keys."""
+    first = whole.size - 1 - whole.high if view.reverse else whole.low
+    starts = range(first, first + whole.high - whole.low + 1, _CHUNK)
+    pages = [PageAt(at, min(_CHUNK, starts.stop - at)).request(view, keys) for at in starts]
+
+    def cards(found: Iterable[Page]) -> dict[str, Card]:
+        split, last = view.layout.split, whole.size - 1 if view.reverse else 0
+        return {
+            split(stored)[1].decode(): (abs(last - at), stored, score)
+            for page in found
+            for at, (stored, score) in enumerate(page.members, page.first)
+        }
+
+    return in_turn(pages).then(cards)
+
+
+def _chosen(
+    draw: Draw, whole: _Whole, cards: Mapping[str, Card], shown: Sequence[str], *, reverse: bool, again: bool
+) -> list[str]:
+    """Choose half from each side, as ``lib/deck.lua`` does. Those ``shown`` before come only if there are no others,
+    and only ``again``: the first ones first."""
+    rng = random.SystemRandom() if draw.seed is None else random.Random(draw.seed)  # noqa: S311 - not for secrets
+    new = [who for who in cards if who not in set(shown)] if shown else list(cards)
+    rng.shuffle(new)
+    before = [who for who in new if (cards[who][0] < whole.position) != reverse]
+    after = [who for who in new if (cards[who][0] < whole.position) == reverse]
+    half = (draw.wanted + 1) // 2
+    order = before[:half] + after[: draw.wanted - len(before[:half])] + before[half:]
+    if again:
+        order += [who for who in shown if who in cards]
+    return order[: draw.wanted]

@@ -1,0 +1,109 @@
+"""Draws from bands of which most is excluded: they are read as a whole, in several round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.requests import sampling
+from tests.populations import fill
+from tests.test_uniformity import LIMIT, Side, Uniform
+
+SIZE = 3203
+ME = 1602
+ABOVE = range(1801, 3002, 200)
+BELOW = range(201, 1402, 200)
+"""Those who may come: seven better ones, and seven worse ones. Each side is too large to be read at once."""
+
+EXCLUDED = [pk for pk in range(1, SIZE + 1) if pk not in {*ABOVE, *BELOW, ME}]
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(params=[False, True], ids=["passed", "by a set"])
+def crowd(request: pytest.FixtureRequest, zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Any:
+    fill(Uniform, {pk: pk for pk in range(1, SIZE + 1)})
+    if request.param:
+        monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 100)
+        monkeypatch.setattr(sampling, "_LOOK_UPS", 20)
+        monkeypatch.setattr(sampling, "_MOST_TESTED", 10)
+    return Uniform.ranking
+
+
+def drawn(ranking: Any, n: int, **how: Any) -> list[int]:
+    how = {"ranks": SIZE, "exclude": EXCLUDED, **how}
+    return [entry.pk for entry in ranking.recommend(ME, n, **how)]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of bands that were read."""
+    found: list[int] = []
+    draw_whole: Callable[..., Any] = sampling.draw_whole
+
+    def noting(*given: Any) -> Any:
+        found.append(given[4])
+        return draw_whole(*given)
+
+    monkeypatch.setattr(sampling, "draw_whole", noting)
+    return found
+
+
+def test_half_come_from_each_side(crowd: Any, read: list[int]) -> None:
+    for reverse in (False, True):
+        found = drawn(crowd.reversed() if reverse else crowd, 5)
+        assert len(set(found)) == 5
+        assert len(set(found) & set(BELOW if reverse else ABOVE)) == 3, "the odd one is ranked before"
+        assert set(found) <= {*ABOVE, *BELOW}
+    assert read == [0, 0]
+    assert drawn(crowd, 50) == [*reversed(ABOVE), *reversed(BELOW)]
+    assert drawn(crowd, 5, seed=1) == drawn(crowd, 5, seed=1)
+
+
+def test_one_side_makes_up_for_the_other(crowd: Any, read: list[int]) -> None:
+    found = drawn(crowd, 10, exclude=[*EXCLUDED, *ABOVE[1:]])
+    assert found[0] == ABOVE[0]
+    assert found[1:] == [*reversed(BELOW)]
+    assert read == [0]
+
+
+def test_every_set_is_equally_likely(crowd: Any, read: list[int]) -> None:
+    draws = [drawn(crowd, 3, seed=seed) for seed in range(60)]
+    assert len(read) == 60
+    better, worse = Side(tuple(ABOVE), 2), Side(tuple(BELOW), 1)
+    assert better.deviation(tuple(one[:2]) for one in draws) < LIMIT
+    assert worse.deviation(tuple(one[2:]) for one in draws) < LIMIT
+
+
+def test_the_next_band_is_tried(crowd: Any, read: list[int]) -> None:
+    for widest, count in ((1400, 13), (SIZE, 14)):
+        read.clear()
+        found = Uniform.ranking.recommend(ME, 14, ranks=1100, widen=[1200, widest], exclude=EXCLUDED)
+        assert len(found) == count
+        assert found.band == (widest, widest)
+        assert read == [0, 1, 2]
+
+
+def test_nobody_comes_twice_before_everybody_came(crowd: Any) -> None:
+    Uniform.ranking.forget(ME)
+    first, second = (drawn(crowd, 7, remember=HOUR) for _ in range(2))
+    assert {*first, *second} == {*ABOVE, *BELOW}
+    third = drawn(crowd, 10, remember=HOUR)
+    assert set(first) < set(third), "those shown first come again first"
+    assert len(set(third)) == 10
+
+
+def test_ranks_by_competition(crowd: Any, read: list[int]) -> None:
+    entries = crowd.by("competition").recommend(ME, 3, ranks=SIZE, exclude=EXCLUDED)
+    assert [entry.rank for entry in entries] == [SIZE + 1 - entry.pk for entry in entries]
+    assert read == [0]
+
+
+def test_scores_of_those_who_pass_filters(crowd: Any) -> None:
+    Uniform.group("all").add(*range(1, SIZE + 1))
+    ranking = Uniform.ranking.filter(group="all")
+    for how in ({"ranks": SIZE}, {"ranks": None}):
+        assert drawn(ranking, 50, **how) == [*reversed(ABOVE), *reversed(BELOW)]
