@@ -80,9 +80,7 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         ),
         "all of some ranks shown": lambda ranking: ranking.recommend(ME, 500, ranks=500, remember=HOUR),
         "few pass, shown": lambda ranking: ranking.filter(group="few").recommend(ME, 500, remember=HOUR),
-        "five hundred, and half pass": lambda ranking: ranking.filter(group="show").recommend(
-            ME, 500, band=1
-        ),
+        "a third pass": lambda ranking: ranking.filter(group="show").recommend(ME, 350, band=1),
         "few pass a window": lambda ranking: ranking.filter(group="few").recommend(ME, 10, ranks=5),
         "fifty groups": lambda ranking: ranking.filter(group__in=FIFTY).recommend(ME, 10),
         "all but fifty groups": lambda ranking: ranking.exclude(group__in=FIFTY).recommend(ME, 10),

@@ -289,7 +289,7 @@ class Draw(NamedTuple):
     def _cost(self, view: View, look_ups: int = 0) -> int:
         """Return what a call may cost that makes so many look-ups besides those of a draw."""
         each = 16 if view.searches_ties and self.wanted <= _RANKED_AT_ONCE else 1
-        return 15 + each * self.wanted + len(self.excluded) // 100 + (200 if self.remember else 0) + look_ups
+        return 15 + each * self.wanted + len(self.excluded) // 100 + (250 if self.remember else 0) + look_ups
 
     def _patience(self, look_ups: int, found: int, *, is_first: bool) -> int:
         """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up.
