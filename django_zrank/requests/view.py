@@ -176,7 +176,7 @@ class View:
         made, tested = self.intersection(keys, facet, scores), self.tested(keys)
         budget = self.PACE.budget
         # The first piece finds most of them made.
-        work = budget if step else max(_LEAST, budget // self.shards)
+        work = budget if step else min(budget, max(_LEAST, budget // self.shards))
         where = (
             made,
             keys.making(made),
