@@ -149,7 +149,8 @@ def test_many_at_once_take_no_threads_and_few_connections(waiting: Redis) -> Non
 
     _, threads, connections = asyncio.run(ask())
     assert threads <= 0
-    assert 1 < connections <= 5
+    # Of four senders, of a request that was alone, and of the health check, if a second has passed.
+    assert 1 < connections <= 6
 
 
 def test_health_is_looked_up_once_for_all() -> None:
