@@ -67,17 +67,20 @@ def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
         message = f": the primary key of {index.model._meta.label} can't be a member: {problem}."
         yield error(cls, message, f"Primary keys of ranked models can be {SUPPORTED}.", "zrank.E027")
         return
+    found: list[CheckMessage] = []
     for (attribute, parsed, code), hint in _PARSED.items():
         try:
             getattr(index, parsed)
         except (FieldDoesNotExist, FieldError) as raised:
-            yield error(cls, f".{attribute}: {raised}", hint, code)
-            return
+            found.append(error(cls, f".{attribute}: {raised}", hint, code))
+            if attribute in ("order", "facets"):  # all that follows needs them
+                yield from found
+                return
     if GROUP in index.faceting.paths:
         message = ".facets: filter(group=…) asks for the groups of an index, so no facet can have that name."
         hint = "Rename the field, or declare the column behind the relation: group_id."
         yield error(cls, message, hint, "zrank.E026")
-    found = list(_check_shards(index))
+    found += _check_shards(index)
     yield from found
     if found:
         return

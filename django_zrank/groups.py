@@ -70,7 +70,10 @@ class Group:
     @verb
     def contains(self, member: Any) -> Steps[bool]:
         """Return true if ``member`` is in the group."""
-        return (yield from self._sum(count_group, members=self._texts([member]))) > 0
+        (text,) = self._texts([member])
+        # Of its own shard alone: others may be away.
+        reader = reader_of(self.index.part_of(text))
+        return (yield from reader.running(lambda keys: count_group(keys, self._key, [text]))) > 0
 
     acontains = twin(contains)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .. import scripts
 from ..keys import Keys
-from .request import FULL, Call, Request, in_turn
+from .request import Call, Request, in_turn
 
 __all__ = [
     "add_to_group",
@@ -61,7 +61,7 @@ def exclude_for_now(key: str, members: Sequence[str]) -> Request[list[int]]:
     parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
     calls = [Call("ZADD", (key,), [word for member in part for word in ("inf", member)]) for part in parts]
     kept = Call("EXPIRE", (key,), (60,))
-    return in_turn([Request((call, kept), len, writes=True, atomic=True, cost=FULL) for call in calls])
+    return in_turn([Request((call, kept), len, writes=True, atomic=True, cost=_PART // 5) for call in calls])
 
 
 def remember_shown(

@@ -44,7 +44,7 @@ class Locate(NamedTuple):
     the members before these sort keys; otherwise the members are looked up anyway."""
 
     checked: bool = False
-    """True to look the members up unless all of them are still have these sort keys."""
+    """True to look the members up unless all of them still have these sort keys."""
 
     def request(self, view: View, keys: Keys) -> Request[Locations]:
         size = _CHUNK // 4 if view.searches_ties else _CHUNK

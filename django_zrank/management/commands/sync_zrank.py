@@ -68,8 +68,9 @@ def set_by_signals(*numbers: int) -> Iterator[Event]:
     event = Event()
 
     def handle(*args: Any) -> None:
-        # In a thread, because this may interrupt wait(), which holds the lock that set() takes.
-        Thread(target=event.set, name="zrank-signal").start()
+        # In a thread, because this may interrupt wait(), which holds the lock that set() takes. In a daemon, because to
+        # start another kind takes a lock that join() holds.
+        Thread(target=event.set, name="zrank-signal", daemon=True).start()
 
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
