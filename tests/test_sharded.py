@@ -7,11 +7,12 @@ from collections import Counter
 from datetime import timedelta
 from itertools import chain
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from django_zrank import RankIndex
-from django_zrank.engine import reader_of
+from django_zrank.engine import executor, reader_of
 from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, NotRanked
 from django_zrank.models import Generation
@@ -62,6 +63,20 @@ class TestGroups:
         assert [pk for pk in range(160) if pk in group] == list(range(10, 150))
         group.clear()
         assert group.count() == 0
+
+    def test_the_shard_of_a_member_says_if_it_is_in_a_group(
+        self, count: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The others may be away, also for a process that has asked nothing before."""
+        index = sharded(PlayerAscending, count)
+        fill(index, SCORES)
+        index.group("live").add(7)
+        executor._live.clear()
+        own = index.instance().part_of("7")
+        for part in index.instance().parts:
+            if part is not own:
+                monkeypatch.setattr(reader_of(part), "learning", mock.Mock(side_effect=AssertionError))
+        assert 7 in index.group("live")
 
     def test_members_of_a_group_are_narrowed_to(self, count: int) -> None:
         index = sharded(PlayerAscending, count)

@@ -125,7 +125,7 @@ class Draw(NamedTuple):
         many round trips it takes and whichever members are tested again.
         """
         look_ups = view.scope.look_ups
-        if self.wanted * look_ups > 2 * _LOOK_UPS:  # those found are tested again in each round trip
+        if self.wanted * look_ups > 4 * _LOOK_UPS:  # those found are tested again in each round trip
             return self._from_intersection(view, keys)
         patience = self._patience(look_ups, len(progress.found), is_first=not progress.tested)
 
