@@ -19,8 +19,8 @@ _KEEPER: Final = 'read -r line; kill "$0" && rm -rf "$1"'
 
 _ALLOCATOR: Final = "glibc.malloc.tcache_count=20000:glibc.malloc.mxfast=0"
 """The wheel's Valkey is built with glibc's allocator, others with jemalloc. A script allocates and frees thousands of
-strings, of which glibc keeps seven of each size at hand unless it is told otherwise: scripts take twice as long. Others
-wait in bins that are merged all at once, which holds the server for up to 60 ms, unless there are none."""
+strings, of which glibc keeps seven of each size at hand unless it is told otherwise: scripts take twice as long. The
+others would wait in bins that are merged all at once."""
 
 
 class EmbeddedServer:

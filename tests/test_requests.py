@@ -110,7 +110,10 @@ def test_several_questions() -> None:
 
 def test_those_that_cost_much_go_in_several_round_trips() -> None:
     costs = [FULL // 2, FULL // 2, 1, 2 * FULL, FULL]
-    requests = [asking_on(name)._replace(cost=cost) for name, cost in zip("ABCDE", costs, strict=True)]
+    requests = [
+        Request((Call(name, (), cost=cost),), lambda replies: replies[0])
+        for name, cost in zip("ABCDE", costs, strict=True)
+    ]
     assert run(merge(requests, at_once=3)) == (list("ABCDE"), [["A", "B"], ["C"], ["D"], ["E"]])
     assert run(merge(requests)) == (list("ABCDE"), [list("ABCDE")])
 

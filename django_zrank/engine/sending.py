@@ -36,7 +36,8 @@ def in_trips(client: Redis | None, request: Request[Any]) -> list[Sequence[int]]
         if spent and spent + call.cost > _MOST and not (request.atomic and guard_of(key) == shard):
             trip, spent = trip + 1, 0
         last[node] = trip, spent + call.cost, guard_of(key)
-        trips[trip:] = trips[trip:] or [[]]
+        if trip == len(trips):
+            trips.append([])
         trips[trip].append(at)
     return list(trips)
 

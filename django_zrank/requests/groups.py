@@ -59,9 +59,10 @@ def clear_group(keys: Keys, group: str) -> Request[int]:
 def exclude_for_now(key: str, members: Sequence[str]) -> Request[list[int]]:
     """Make a group of members that is there for a minute."""
     parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
-    calls = [Call("ZADD", (key,), [word for member in part for word in ("inf", member)]) for part in parts]
+    words = [[word for member in part for word in ("inf", member)] for part in parts]
+    calls = [Call("ZADD", (key,), part, len(part) // 2) for part in words]
     kept = Call("EXPIRE", (key,), (60,))
-    return in_turn([Request((call, kept), len, writes=True, atomic=True, cost=_PART // 5) for call in calls])
+    return in_turn([Request((call, kept), len, writes=True, atomic=True) for call in calls])
 
 
 def remember_shown(

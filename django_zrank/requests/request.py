@@ -22,8 +22,8 @@ FEW: Final = 10
 """The most members that a light request draws or reads."""
 
 
-FULL: Final = 500
-"""The most that the requests of one round trip may cost together."""
+FULL: Final = 2000
+"""The most microseconds that the requests of one round trip may take of the server together, about."""
 
 
 class Swapped(Exception):
@@ -69,9 +69,6 @@ class Request(NamedTuple, Generic[Answer]):
 
     light: bool = False
     """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
-
-    cost: int = 0
-    """About what it may cost the server at most, in look-ups of some 4 microseconds each."""
 
     def then(self, follow: Callable[[Answer], Other | Request[Other]]) -> Request[Other]:
         """Return a request whose answer is ``follow(answer)`` of this one, which may be a further request."""
@@ -120,7 +117,6 @@ def _merged(
         atomic=any(request.atomic for request in requests),
         delay=min((request.delay for request in requests), default=0.0),
         spread=spread or any(request.spread for request in requests),
-        cost=sum(request.cost for request in requests),
     )
 
 
@@ -129,7 +125,7 @@ def _first(waiting: Mapping[int, Request[Answer]], most: int) -> Mapping[int, Re
     first: dict[int, Request[Answer]] = {}
     cost = 0
     for at, request in waiting.items():
-        cost += request.cost
+        cost += sum(call.cost for call in request.calls)
         if first and (cost > FULL or len(first) == most):
             break
         first[at] = request

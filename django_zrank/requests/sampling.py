@@ -87,15 +87,14 @@ class Draw(NamedTuple):
         parse = partial(self._parse, view, keys)
         light = self.wanted <= FEW and len(self.excluded) <= 10 * FEW and not view.searches_ties
         if view.is_plain and self.measure == "score" and not self.remember:
-            call = Call(
-                scripts.SAMPLE_NEARBY, (keys.root, keys.meta), self._arguments(view, keys, self.numbers())
-            )
-            return Request((call,), parse, light=light, cost=self._cost(view))
+            arguments = self._arguments(view, keys, self.numbers())
+            call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, self._cost(view))
+            return Request((call,), parse, light=light)
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             drawing = self.request(replace(view, method="ordinal"), keys)
             return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
         call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
-        return Request((call,), parse, writes=bool(self.remember), light=light, cost=self._cost(view))
+        return Request((call,), parse, writes=bool(self.remember), light=light)
 
     def _parse(
         self, view: View, keys: Keys, replies: list[Any], first: int = 0, *, narrow: bool = False
@@ -144,9 +143,11 @@ class Draw(NamedTuple):
                 return self._testing(view, keys, further)
             return self._from_intersection(view, keys, further, narrow=candidates <= _MOST_NARROWED)
 
-        call = self._anywhere(view, keys, keys.root, progress, str(view.scope), patience, view.tested(keys))
         cost = self._cost(view, patience * (1 + look_ups) + len(progress.found) * (2 + look_ups))
-        return Request((call,), parse, writes=bool(self.remember), cost=cost)
+        call = self._anywhere(
+            view, keys, keys.root, progress, cost, str(view.scope), patience, view.tested(keys)
+        )
+        return Request((call,), parse, writes=bool(self.remember))
 
     def _from_intersection(
         self, view: View, keys: Keys, progress: Progress | None = None, *, narrow: bool = False
@@ -169,9 +170,7 @@ class Draw(NamedTuple):
 
         if self.remember:
             # A draw from an intersection that is about to be made again would be remembered, but never seen.
-            drawing = Request(
-                (second,), lambda replies: parse(replies[0]), writes=True, cost=self._cost(view)
-            )
+            drawing = Request((second,), lambda replies: parse(replies[0]), writes=True)
             return view.make(keys, scores=scores).then(lambda size: drawing)
         return view.of_made(keys, second, parse, scores=scores)
 
@@ -215,11 +214,10 @@ class Draw(NamedTuple):
         """Draw by ranks, which count members of the group too, so from a ranking that holds these. After too many
         tests, read the band. ``excluded``: the members of the group."""
         ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
-        plain, patience = (
-            replace(view, method="ordinal"),
-            self._patience(1, len(progress.found), is_first=False),
-        )
-        call = self._anywhere(plain, keys, ranking, progress, "-g1", patience, (keys.group(name),))
+        plain = replace(view, method="ordinal")
+        patience = self._patience(1, len(progress.found), is_first=False)
+        cost = self._cost(view, 2 * patience)
+        call = self._anywhere(plain, keys, ranking, progress, cost, "-g1", patience, (keys.group(name),))
 
         def again(band: int) -> Request[Sample | None]:
             return self._outside(view, keys, name, excluded, Progress(progress.numbers, band))
@@ -237,12 +235,11 @@ class Draw(NamedTuple):
                 return self._outside(view, keys, name, excluded, further)
             return draw_whole(self, plain, keys, reply, progress.band, excluded, again)
 
-        drawing = Request((call,), parse, writes=bool(self.remember), cost=self._cost(view, 2 * patience))
+        drawing = Request((call,), parse, writes=bool(self.remember))
         return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
 
     def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
         """Add the ranks of a sample's members, looked up in a further round trip."""
-
         split = view.layout.split
         members = [self.member, *(split(stored)[1].decode() for _, stored, _ in sample.drawn)]
         return Locate(members).request(view, keys).then(lambda found: sample.located(found, view))
@@ -253,6 +250,7 @@ class Draw(NamedTuple):
         keys: Keys,
         ranking: str,
         progress: Progress,
+        cost: int | None = None,
         tests: str = "",
         patience: int = 0,
         tested: Sequence[str] = (),
@@ -269,6 +267,7 @@ class Draw(NamedTuple):
                 "ordinal" if view.ranking is None else view.method,
                 *(tests, patience, self.remember or "", progress.since, *progress.found),
             ),
+            self._cost(view) if cost is None else cost,
         )
 
     def _arguments(
@@ -287,9 +286,10 @@ class Draw(NamedTuple):
         )
 
     def _cost(self, view: View, look_ups: int = 0) -> int:
-        """Return what a call may cost that makes so many look-ups besides those of a draw."""
+        """Return the microseconds that a call may take that makes so many look-ups besides those of a draw."""
         each = 16 if view.searches_ties and self.wanted <= _RANKED_AT_ONCE else 1
-        return 15 + each * self.wanted + len(self.excluded) // 100 + (250 if self.remember else 0) + look_ups
+        look_ups += 15 + each * self.wanted + len(self.excluded) // 100 + (250 if self.remember else 0)
+        return 4 * look_ups
 
     def _patience(self, look_ups: int, found: int, *, is_first: bool) -> int:
         """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up.

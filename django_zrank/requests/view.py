@@ -12,7 +12,7 @@ from ..codec.layout import PLAIN, Layout
 from ..filters import Scope
 from ..keys import Keys
 from .pace import TARGET, Pace
-from .request import FULL, Call, Question, Request, Swapped
+from .request import Call, Question, Request, Swapped
 
 __all__ = ["ALL", "METHODS", "View"]
 
@@ -140,7 +140,7 @@ class View:
             return going_on.then(lambda size: self.of_made(keys, second, parse, facet, scores))
 
         calls = (self._intersect(keys, facet, scores), second)
-        return Request(calls, parse_both, writes=True, atomic=True, cost=FULL)
+        return Request(calls, parse_both, writes=True, atomic=True)
 
     def make(
         self,
@@ -161,9 +161,7 @@ class View:
             (made,) = replies
             return made[1] if made[0] == b"made" else self._going_on(made, keys, facet, scores)
 
-        return Request(
-            (self._intersect(keys, facet, scores, step),), parse, writes=True, delay=delay, cost=FULL
-        )
+        return Request((self._intersect(keys, facet, scores, step),), parse, writes=True, delay=delay)
 
     def _going_on(self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str]) -> Request[int]:
         if reply[0] == b"wait":
