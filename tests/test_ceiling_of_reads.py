@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.engine import executor, reader_of
+from django_zrank.engine import executor, reader_of, sending
 from django_zrank.ranking import Ranking
 from django_zrank.requests import pages, positions, request, sampling
 from tests.populations import load
@@ -189,7 +189,8 @@ def test_what_is_not_cut_is_seen(
     constant: str,
     name: str,
 ) -> None:
-    monkeypatch.setattr(module, constant, 4900)
+    monkeypatch.setattr(module, constant, 20_000 if module is request else 4900)
+    monkeypatch.setattr(sending, "_MOST", 20_000)
     costs.clear()
     asked[name](ranking)
     commands, words = (max(each) for each in zip(*costs, strict=True))
