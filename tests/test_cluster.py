@@ -234,8 +234,7 @@ class Mover:
 def believe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reads take the server for healthy without a look."""
     reader = reader_of(INDEX)
-    steps = {name: replace(step, is_due=lambda loop: False) for name, step in reader._health.items()}
-    monkeypatch.setattr(reader, "_health", steps)
+    monkeypatch.setattr(reader, "health", replace(reader.health, is_due=lambda loop: False))
 
 
 def held_of(index: type[RankIndex]) -> Any:

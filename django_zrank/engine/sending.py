@@ -21,10 +21,11 @@ before it turns to another client."""
 
 def in_trips(client: Redis | None, request: Request[Any]) -> list[Sequence[int]]:
     """Return the numbers of the calls of each round trip, so that none holds a server for long: shards may lie on one.
-    A transaction about one shard is not cut. ``client``: needed to know the nodes of a cluster.
+    A transaction about one shard is not cut, nor what replicas are asked: they have been found fresh in the same round
+    trip. ``client``: needed to know the nodes of a cluster.
     """
     calls = request.calls
-    if sum(call.cost for call in calls) <= _MOST:
+    if request.replica or sum(call.cost for call in calls) <= _MOST:
         return [range(len(calls))]
     cluster: Any = client if client is not None and is_cluster(client) else None
     trips: list[list[int]] = []

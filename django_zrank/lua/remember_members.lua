@@ -15,6 +15,10 @@ local now = clock()
 forget_old(seen, now)
 local before = remembered(seen)
 if ARGV[FIRST] then
-  memorize({unpack(ARGV, FIRST)}, seen, now + remember)
+  local shown = {}
+  for i = FIRST, #ARGV do
+    shown[#shown + 1] = ARGV[i]
+  end
+  memorize(shown, seen, now + remember)
 end
 return before

@@ -95,11 +95,10 @@ def parse_sample(reply: Any, view: View, first: int = 0) -> Sample | None:
     return Sample(size, position, band, candidates, found, drawn[3::4] if step == 4 else None)
 
 
-def span(bands: Sequence[tuple[Number, Number]], progress: Progress) -> tuple[str, str]:
-    """Return the lowest and the highest score of the remaining bands, with a margin for rounding."""
-    mine, left = float(progress.since), bands[progress.band :]
-    low = min(mine - float(below) for below, _ in left)
-    high = max(mine + float(above) for _, above in left)
+def span(bands: Sequence[tuple[Number, Number]], mine: float) -> tuple[str, str]:
+    """Return the lowest and the highest score of bands around a score, with a margin for rounding."""
+    low = min(mine - float(below) for below, _ in bands)
+    high = max(mine + float(above) for _, above in bands)
     return repr(nextafter(low - abs(low) * 1e-12, -inf)), repr(nextafter(high + abs(high) * 1e-12, inf))
 
 

@@ -154,7 +154,7 @@ class Draw(NamedTuple):
     ) -> Request[Sample | None]:
         """Draw from the intersection of several filters; ``narrow``: made only for the bands that are left."""
         progress = (progress or Progress(self.numbers()))._replace(found=())
-        scores = span(self.bands, progress) if narrow else EVERY
+        scores = span(self.bands[progress.band :], float(progress.since)) if narrow else EVERY
         if not narrow:
             progress = progress._replace(since=b"")
         draw = self
@@ -166,7 +166,7 @@ class Draw(NamedTuple):
         def parse(reply: Any) -> Sample | Request[Sample | None] | None:
             if reply[0] == b"moved":
                 return self.request(view, keys)
-            return self._parse(view, keys, [reply], progress.band, narrow=narrow)
+            return draw._parse(view, keys, [reply], progress.band, narrow=narrow)
 
         if self.remember:
             # A draw from an intersection that is about to be made again would be remembered, but never seen.
@@ -294,7 +294,7 @@ class Draw(NamedTuple):
     def _patience(self, look_ups: int, found: int, *, is_first: bool) -> int:
         """Return the number of members that may fail the tests, of so many look-ups, before a round trip gives up.
         ``found``: members found before, which are tested again."""
-        most = _LOOK_UPS // (1 + look_ups)
+        most = max(1, _LOOK_UPS // (1 + look_ups))
         if is_first:
             return min(most, max(self.wanted + 16, (8 * self.wanted + 64) // look_ups))
-        return max(most // 2, most - found)
+        return max(1, most // 2, most - found)

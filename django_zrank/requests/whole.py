@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..keys import Keys
 from .groups import remember_shown
 from .pages import Page, PageAt
 from .request import Request, in_turn
-from .samples import Sample
+from .samples import Sample, span
 from .view import View
 
 if TYPE_CHECKING:
@@ -51,12 +52,18 @@ def draw_whole(
 ) -> Request[Sample | None]:
     """Draw from a band that is read in as many round trips as it takes. ``reply``: that of the script that gave up,
     which had the bands from ``first`` on; ``further``: draws from the band of a number."""
-    _, _, band, candidates, _, *ends = reply[:9]
+    _, score, band, candidates, _, *ends = reply[:9]
     whole, at = _Whole(*ends), first + band - 1
     is_last = at + 1 == len(draw.bands)
+    # Members that cross the end of a band while it is read move others into its positions, and out of them.
+    low, high = _ends(draw, float(score), at)
 
     def choose(cards: Mapping[str, Card], shown: Sequence[bytes] = ()) -> Sample | Request[Sample | None]:
-        left = {who: card for who, card in cards.items() if who not in excluded and who != draw.member}
+        left = {
+            who: card
+            for who, card in cards.items()
+            if who not in excluded and who != draw.member and low <= card[2] <= high
+        }
         found = _chosen(
             draw, whole, left, [who.decode() for who in shown], reverse=view.reverse, again=is_last
         )
@@ -73,6 +80,17 @@ def draw_whole(
         return reading.then(choose)
     shown = remember_shown(keys, draw.member, draw.remember)
     return reading.then(lambda cards: shown.then(lambda shown: choose(cards, shown)))
+
+
+def _ends(draw: Draw, mine: float, band: int) -> tuple[float, float]:
+    """Return the lowest and the highest score of a band. One of ranks has none."""
+    if draw.measure == "ranks":
+        return -inf, inf
+    below, above = draw.bands[band]
+    if draw.measure == "score":
+        return mine - below, mine + above
+    low, high = span([(below, above)], mine)
+    return float(low), float(high)
 
 
 def _read(whole: _Whole, view: View, keys: Keys) -> Request[dict[str, Card]]:

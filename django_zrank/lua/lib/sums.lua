@@ -4,8 +4,9 @@
 local function add_pending(pending, members, changes)
   local EXACT, sums = 2 ^ 53, {}
   for n, before in ipairs(redis.call('HMGET', pending, unpack(members))) do
-    local sum = (tonumber(before) or 0) + changes[n]
-    if math.abs(sum) < EXACT then
+    local held, change = tonumber(before) or 0, tonumber(changes[n])
+    local sum = held + change
+    if math.abs(held) < EXACT and math.abs(change) < EXACT and math.abs(sum) < EXACT then
       sums[#sums + 1], sums[#sums + 2] = members[n], string.format('%.0f', sum)
     else
       redis.call('HINCRBY', pending, members[n], changes[n])

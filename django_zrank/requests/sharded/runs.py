@@ -113,9 +113,12 @@ def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request
             return page
 
         def joined(pages: list[Page]) -> Page:
-            found = {stored: score for one in (*pages, page) for stored, score in one.members}
-            members = sorted(found.items(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
-            return page._replace(first=first, members=members)
+            read = (one for page in (*pages, page) for one in page.members)
+            found = {view.layout.split(stored)[1]: (stored, score) for stored, score in read}
+            members = sorted(found.values(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
+            # Members that move meanwhile may be missed, or read twice: those up to the end are whole all the same.
+            following = len(members) if last == page.size else page.size - first
+            return page._replace(first=first, members=members, following=following)
 
         return in_turn([PageAt(*span).request(by_position, keys) for span in spans]).then(joined)
 
@@ -126,7 +129,7 @@ def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request
             at = sum(one > sort_key if view.reverse else one < sort_key for one in members)
             positions.append(page.first + at)
             backs.append((members[:at][::-1], page.first == 0))
-            aheads.append((members[at:], page.first + len(members) == page.size))
+            aheads.append((members[at:], len(members) >= page.following))
         return Around(sum(page.size for page in pages), positions, backs, aheads, view.reverse)
 
     return shards.each(ask).then(split)

@@ -138,9 +138,9 @@ class _Drawing:
             self.rng,
             self._is_offered,
             reverse=self.view.reverse,
-            patience=lambda candidates: max(least, min(candidates // 2, most)),
+            patience=lambda candidates: max(least, min(candidates // 2, most)) // max(1, self.price // 2),
             own=self.own if is_few else None,
-            most=_LOOK_UPS * count // self.price,
+            most=max(_SMALL, _LOOK_UPS * count // self.price),
         )
         return self._take(self.walk.pick())  # type: ignore[return-value]
 
