@@ -78,6 +78,15 @@ class TestGroups:
                 monkeypatch.setattr(reader_of(part), "learning", mock.Mock(side_effect=AssertionError))
         assert 7 in index.group("live")
 
+    def test_filters_of_hundreds_of_groups_come_to_an_end(self, count: int) -> None:
+        index = sharded(PlayerAscending, count)
+        fill(index, SCORES)
+        ranking = index.ranking
+        for at in range(8):
+            index.group(f"{at}-0").add(300, 301)
+            ranking = ranking.filter(group__in=[f"{at}-{number}" for number in range(50)])
+        assert {entry.pk for entry in ranking.recommend(300, 3, band=10**6)} == {301}
+
     def test_members_of_a_group_are_narrowed_to(self, count: int) -> None:
         index = sharded(PlayerAscending, count)
         fill(index, SCORES)

@@ -63,6 +63,22 @@ def test_half_come_from_each_side(crowd: Any, read: list[int]) -> None:
     assert drawn(crowd, 5, seed=1) == drawn(crowd, 5, seed=1)
 
 
+def test_members_that_cross_the_end_of_a_band_move_no_others_into_it(
+    crowd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The band is read by positions, in round trips after the one that has found them."""
+    draw_whole: Callable[..., Any] = sampling.draw_whole
+
+    def moving(*given: Any) -> Any:
+        crowd.store.client.zadd(crowd.store.live.root, {"1": SIZE + 1})
+        return draw_whole(*given)
+
+    monkeypatch.setattr(sampling, "draw_whole", moving)
+    beyond = ME + 1501
+    found = drawn(crowd, 20, ranks=None, band=1500, exclude=set(EXCLUDED) - {beyond})
+    assert set(found) == {*ABOVE, *BELOW}
+
+
 def test_one_side_makes_up_for_the_other(crowd: Any, read: list[int]) -> None:
     found = drawn(crowd, 10, exclude=[*EXCLUDED, *ABOVE[1:]])
     assert found[0] == ABOVE[0]
