@@ -140,7 +140,7 @@ class _Drawing:
             reverse=self.view.reverse,
             patience=lambda candidates: max(least, min(candidates // 2, most)) // max(1, self.price // 2),
             own=self.own if is_few else None,
-            most=max(_SMALL, _LOOK_UPS * count // self.price),
+            most=max(1, _LOOK_UPS * count // self.price),
         )
         return self._take(self.walk.pick())  # type: ignore[return-value]
 
