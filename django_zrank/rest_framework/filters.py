@@ -126,7 +126,7 @@ class GroupParameter(ValuesParameter):
 
     def _get_item_schema(self) -> Schema:
         name = r"(?:\\,|[^,\u0000]){1,200}"
-        return {"type": "string", "pattern": f"^{name}(?:,{name})*$"}
+        return {"type": "string", "pattern": f"^{name}(?:,{name}){{0,{self.limit - 1}}}$"}
 
 
 class NullParameter(FlagParameter):

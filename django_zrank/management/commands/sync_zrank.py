@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
@@ -65,16 +66,23 @@ class Command(IndexCommand):
 @contextmanager
 def set_by_signals(*numbers: int) -> Iterator[Event]:
     """Return an event that each of these signals sets."""
+    # A handler may interrupt the main thread within wait(), which holds the lock that set() takes, or within start() or
+    # join() of a thread, which hold the locks that another start() takes: the process would hang. SimpleQueue.put() is
+    # reentrant.
+    received: SimpleQueue[int | None] = SimpleQueue()
     event = Event()
 
-    def handle(*args: Any) -> None:
-        # In a thread, because this may interrupt wait(), which holds the lock that set() takes. In a daemon, because to
-        # start another kind takes a lock that join() holds.
-        Thread(target=event.set, name="zrank-signal", daemon=True).start()
+    def pass_on() -> None:
+        while received.get() is not None:
+            event.set()
 
-    before = {number: signal.signal(number, handle) for number in numbers}
+    thread = Thread(target=pass_on, name="zrank-signals")
+    thread.start()
+    before = {number: signal.signal(number, lambda number, _: received.put(number)) for number in numbers}
     try:
         yield event
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        received.put(None)
+        thread.join()
