@@ -208,10 +208,11 @@ def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
     job, _ = request_job(INDEX, "rebuild", "ann")
     with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
-        wait_for(lambda: jobs_of(INDEX).exclude(runner="").exists())
-        watcher.send_signal(signal.SIGTERM)
         assert watcher.stdin is not None
         assert watcher.stdout is not None
+        wait_for(lambda: jobs_of(INDEX).exclude(runner="").exists())
+        assert "loaded\n" in iter(watcher.stdout.readline, "")
+        watcher.send_signal(signal.SIGTERM)
         assert "stopping\n" in iter(watcher.stdout.readline, "")  # before it may go on
         watcher.stdin.write("\n" * 9)
         watcher.stdin.close()
