@@ -213,7 +213,11 @@ def test_a_watcher_that_is_told_to_stop_hands_its_job_back() -> None:
         wait_for(lambda: jobs_of(INDEX).exclude(runner="").exists())
         assert "loaded\n" in iter(watcher.stdout.readline, "")
         watcher.send_signal(signal.SIGTERM)
+        # A signal that comes just before the main thread blocks is handled when that wakes: here, by a second one.
+        again = threading.Timer(2, watcher.send_signal, [signal.SIGTERM])
+        again.start()
         assert "stopping\n" in iter(watcher.stdout.readline, "")  # before it may go on
+        again.cancel()
         watcher.stdin.write("\n" * 9)
         watcher.stdin.close()
         assert watcher.wait(20) == 0
