@@ -7,6 +7,8 @@ What the suite runs against is chosen from the environment:
 ``ZRANK_TEST_DATABASE_HOST``, ``_PORT``, ``_USER``, ``_PASSWORD``
     Where that server is and who may create databases on it. A host that begins with a slash is a Unix
     socket: its folder for PostgreSQL, the socket itself for MariaDB.
+``ZRANK_TEST_DATABASE_NAME``
+    The name of the databases, if several suites share a server. Default: ``zrank``.
 ``ZRANK_TEST_REDIS_BINARY``
     A ``redis-server`` or ``valkey-server`` to start in place of the embedded one (see ``tests/conftest.py``).
 ``ZRANK_TEST_CLUSTER``
@@ -56,7 +58,8 @@ def _database(name: str) -> dict[str, Any]:
             raise ValueError(f"ZRANK_TEST_DATABASE: {DATABASE!r} is none of sqlite, postgresql, mariadb")
 
 
-DATABASES = {"default": _database("zrank"), "other": _database("zrank_other")}
+_NAME = os.environ.get("ZRANK_TEST_DATABASE_NAME", "zrank")
+DATABASES = {"default": _database(_NAME), "other": _database(f"{_NAME}_other")}
 DATABASE_ROUTERS = ["tests.testapp.routers.RemoteRouter"]
 
 CACHES = {
