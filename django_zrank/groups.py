@@ -11,7 +11,7 @@ from urllib.parse import quote
 from .engine import reader_of
 from .engine.steps import Steps
 from .requests.groups import add_to_group, clear_group, count_group, remove_from_group
-from .requests.request import Request
+from .requests.query import Query
 from .verbs import twin, verb
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Group:
     aclear = twin(clear)
 
     def _sum(
-        self, ask: Callable[..., Request[int]], *arguments: Any, members: list[str] | None = None
+        self, ask: Callable[..., Query[int]], *arguments: Any, members: list[str] | None = None
     ) -> Steps[int]:
         found = yield from reader_of(self.index).gathering(
             lambda keys, *own: ask(keys, self._key, *own, *arguments), members

@@ -13,7 +13,7 @@ from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .filters import Condition, parse_conditions, plan, uncovered
 from .generics import Member
 from .requests.counts import CountFacet
-from .requests.request import Answer, Question
+from .requests.query import Answer, Question
 from .requests.view import METHODS, View
 from .sql.reader import answer_by_sql
 

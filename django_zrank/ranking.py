@@ -20,7 +20,7 @@ from .members import batched, members_of
 from .recommendations import excluding, parse_draw, recommended
 from .requests.groups import forget_seen
 from .requests.positions import Locate
-from .requests.request import Several
+from .requests.query import Several
 from .requests.sampling import Draw, Sample
 from .rows import sort_key_of
 from .sieve import Sieve

@@ -119,7 +119,7 @@ class Scores:
         """Touch members. Returns those that aren't ranked."""
         layout = self.index.layout
         found = yield from reader_of(self.index).gathering(
-            lambda keys, own: Touch(layout, own).request(keys), texts
+            lambda keys, own: Touch(layout, own).query(keys), texts
         )
         return list(chain.from_iterable(found))
 
@@ -162,10 +162,10 @@ class Scores:
         ask = ChangeScores(index.layout, index.rule, _limits(index), pairs, key, _KEPT, faceted)
         reader = reader_of(part)
         yield reader.acceptance
-        found = yield from reader.running(ask.request)
+        found = yield from reader.running(ask.query)
         if found.verdict == "missing":
             yield self._wake(found.results)
-            found = yield from reader.running(ask.request)
+            found = yield from reader.running(ask.query)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
         if found.verdict == "reused":

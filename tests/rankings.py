@@ -29,4 +29,4 @@ class ByRedis(Ranking):
     """A ranking that only queries Redis."""
 
     def _ask(self, question: Any, method: str | None = None) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.request, self.view.by(method))))
+        return (yield from reader_of(self.index).running(partial(question.query, self.view.by(method))))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from django_zrank import RankIndex
 from django_zrank.engine import reader_of
-from django_zrank.requests.request import Question, Request
+from django_zrank.requests.query import Query, Question
 from django_zrank.requests.sharded import Shards, over_shards
 from django_zrank.requests.view import View
 from django_zrank.store import Store
@@ -36,19 +36,24 @@ class Both:
     rounds: int = 0
     """The round trips of the newest answer."""
 
-    def run(self, request: Request[Any]) -> Any:
-        answer: Any = request
+    def run(self, query: Query[Any], after: Callable[[int], Any] = lambda rounds: None) -> Any:
+        """The answer to a query; ``after`` is called after each round trip, with their number."""
         self.rounds = 0
-        while isinstance(answer, Request):
+        replies: Any = None
+        while True:
+            try:
+                request = query.send(replies)
+            except StopIteration as end:
+                return end.value
             self.rounds += 1
-            answer = answer.parse(self.whole.send(answer))
-        return answer
+            replies = self.whole.send(request)
+            after(self.rounds)
 
     def of_shards(self, question: Question[Any], view: View) -> Any:
         return self.run(over_shards(question, view, self.shards))
 
     def of_whole(self, question: Question[Any], view: View) -> Any:
-        return self.run(question.request(view, self.whole.live))
+        return self.run(question.query(view, self.whole.live))
 
     def add_to_group(self, name: str, members: Iterable[str]) -> None:
         for member in members:

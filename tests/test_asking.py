@@ -24,7 +24,8 @@ from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.engine import executor, reader
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.ranking import Ranking
-from django_zrank.requests.request import Call, Request
+from django_zrank.requests.query import one
+from django_zrank.requests.request import Call
 from tests.populations import fill, populate
 from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank, Oracle, Row, populations
 from tests.test_ranking_states import change
@@ -431,7 +432,7 @@ def test_a_position_is_a_whole_number(players: list[Player], position: Any) -> N
 
 def test_an_argument_that_redis_py_refuses_is_no_outage(players: list[Player]) -> None:
     with pytest.raises(TypeError, match=r"Index 'asked': .* must be str, int"):
-        PlayerIndex.ranking.store.run(lambda keys: Request((Call("GET", (keys.meta,), (True,)),), list))
+        PlayerIndex.ranking.store.run(lambda keys: one(Call("GET", (keys.meta,), (True,))))
 
 
 def test_where_and_remember_do_not_go_together(players: list[Player]) -> None:

@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank.engine import executor, reader_of, sending
 from django_zrank.ranking import Ranking
-from django_zrank.requests import pages, positions, request, sampling
+from django_zrank.requests import pages, positions, query, sampling
 from tests.populations import load
 from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank
@@ -175,8 +175,8 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(
         (positions, "_CHUNK", "ranks"),
         (pages, "_CHUNK", "top"),
         (sampling, "_LOOK_UPS", "few pass"),
-        (request, "FULL", "many of few who pass"),
-        (request, "FULL", "many by competition"),
+        (query, "FULL", "many of few who pass"),
+        (query, "FULL", "many by competition"),
         (sampling, "_LOOK_UPS", "fifty groups"),
     ],
 )
@@ -189,7 +189,7 @@ def test_what_is_not_cut_is_seen(
     constant: str,
     name: str,
 ) -> None:
-    monkeypatch.setattr(module, constant, 20_000 if module is request else 4900)
+    monkeypatch.setattr(module, constant, 20_000 if module is query else 4900)
     monkeypatch.setattr(sending, "_MOST", 20_000)
     costs.clear()
     asked[name](ranking)

@@ -139,7 +139,7 @@ def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
     store = built(layout)
     members = [*map(str, range(LIMIT - 2)), "missing", "absent"]
     with watched(zrank) as costs:
-        assert store.run(Touch(layout, members).request) == members[-2:]
+        assert store.run(Touch(layout, members).query) == members[-2:]
     assert max(costs) <= CEILING // 3
     assert {member.decode() for member in zrank.zrange(store.keys.touched, 0, -1)} == set(members[:-2])
 
@@ -192,13 +192,13 @@ def test_a_rebuild_at_most_doubles_the_commands_of_an_increment(
 ) -> None:
     store = built(layout)
     ask = ChangeScores(layout, "sum", (0, 10**9), [(str(pk), 1) for pk in range(100)], key, 60)
-    store.run(ask.request)
+    store.run(ask.query)
     zrank.delete(store.keys.once(key))
-    idle = commands_of(zrank, lambda: store.run(ask.request))
+    idle = commands_of(zrank, lambda: store.run(ask.query))
     zrank.delete(store.keys.once(key))
     start(store, "b")
     assert load_rows(store, "b", changes(layout))
-    assert commands_of(zrank, lambda: store.run(ask.request)) <= 2 * idle + 10
+    assert commands_of(zrank, lambda: store.run(ask.query)) <= 2 * idle + 10
     totals = {pk: zrank.zscore(shadow(store, "b"), str(pk)) for pk in (1, 99)}
     assert layout.memberships or totals == {1: 2, 99: 100}
 

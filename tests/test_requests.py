@@ -1,5 +1,6 @@
-"""Requests are values: what becomes of the replies is told without a server. Every question has an answer by SQL, and
-one over shards."""
+"""Queries are generators of requests: what becomes of the replies is told without a server.
+
+Every question has an answer by SQL, and one over shards."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from django_zrank.keys import Keys
 from django_zrank.ranking import Ranking
 from django_zrank.requests.histogram import CountScores
 from django_zrank.requests.positions import BareScore
-from django_zrank.requests.request import FULL, Call, Request, Several, merge
+from django_zrank.requests.query import FULL, Query, Several, one, together
+from django_zrank.requests.request import Call, Request
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.requests.sharded import _ANSWERS as SHARDED_ANSWERS
@@ -33,96 +35,94 @@ from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
 KEYS = Keys.of("zrank", "player")
 
 
-def run(request: Request[Any]) -> tuple[Any, list[list[str]]]:
-    """The answer to a request where every command is replied to by its name, and what was sent in each round."""
-    rounds = []
-    while isinstance(request, Request):
-        sent = [str(call.command) for call in request.calls]
-        rounds.append(sent)
-        request = request.parse(list(sent))
-    return request, rounds
+def run(query: Query[Any]) -> tuple[Any, list[list[str]]]:
+    """The answer to a query where every command is replied to by its name, and what was sent in each round."""
+    rounds: list[list[str]] = []
+    replies: Any = None
+    while True:
+        try:
+            request = query.send(replies)
+        except StopIteration as end:
+            return end.value, rounds
+        replies = [str(call.command) for call in request.calls]
+        rounds.append(list(replies))
 
 
-def ask(*commands: str, writes: bool = False, atomic: bool = False) -> Request[str]:
-    return Request(tuple(Call(command, ()) for command in commands), "".join, writes, atomic)
+def request_of(*commands: str, **how: Any) -> Request[Any]:
+    return Request(tuple(Call(command, ()) for command in commands), list, **how)
 
 
-def asking_on(first: str, *others: str) -> Request[str]:
-    """A request that is answered after as many rounds as there are commands."""
-    if not others:
-        return ask(first)
-    return Request(
-        (Call(first, ()),), lambda replies: asking_on(*others).then(lambda said: replies[0] + said)
-    )
+def asking(*rounds: str) -> Query[str]:
+    """A query that sends the commands of each round, and returns all replies."""
+    said = ""
+    for commands in rounds:
+        said += "".join((yield request_of(*commands)))
+    return said
 
 
-def test_what_follows_is_done_to_the_answer_of_the_last_round() -> None:
-    assert run(ask("A", "B").then(str.lower)) == ("ab", [["A", "B"]])
-    assert run(asking_on("A", "B", "C").then(str.lower)) == ("abc", [["A"], ["B"], ["C"]])
-    assert run(ask("A").then(lambda said: ask("B").then(lambda more: said + more))) == ("AB", [["A"], ["B"]])
+def sent_first(*requests: Request[Any]) -> Request[Any]:
+    """The first request of the queries that send these."""
+
+    def send(request: Request[Any]) -> Query[list[Any]]:
+        return (yield request)
+
+    return next(together([send(request) for request in requests]))
 
 
-def test_merged_requests_share_their_rounds() -> None:
-    merged = merge([asking_on("A", "B"), ask("C", "D"), asking_on("E", "F", "G"), ask()])
-    assert run(merged) == (["AB", "CD", "EFG", ""], [["A", "C", "D", "E"], ["B", "F"], ["G"]])
-    assert run(merge([])) == ([], [[]])
+def test_queries_share_their_rounds() -> None:
+    several = together([asking("A", "B"), asking("CD"), asking("E", "F", "G"), asking()])
+    assert run(several) == (["AB", "CD", "EFG", ""], [["A", "C", "D", "E"], ["B", "F"], ["G"]])
+    assert run(together([])) == ([], [])
 
 
-def test_a_merged_request_takes_any_number_of_rounds() -> None:
-    """As the intersections of shards do, which are made piece by piece."""
-
-    def count(left: int) -> Request[Any]:
-        return Request((Call("A", ()),), lambda replies: count(left - 1) if left else replies)
-
-    answer, rounds = run(merge([count(3000), count(0), count(2999)]))
-    assert answer == [["A"], ["A"], ["A"]]
+def test_queries_take_any_number_of_rounds() -> None:
+    answers, rounds = run(together([asking(*"A" * 3001), asking("A"), asking(*"A" * 3000)]))
+    assert [len(answer) for answer in answers] == [3001, 1, 3000]
     assert [len(sent) for sent in rounds] == [3, *[2] * 2999, 1]
 
 
-def test_a_merged_request_writes_if_one_does() -> None:
-    assert not merge([ask("A"), ask("B")]).writes
-    assert merge([ask("A"), ask("B", writes=True)]).writes
-    assert merge([ask("A", atomic=True), ask("B")]).atomic
-    assert ask("A", writes=True, atomic=True).then(len).writes
+def test_requests_sent_together_write_if_one_does() -> None:
+    assert not sent_first(request_of("A"), request_of("B")).writes
+    assert sent_first(request_of("A"), request_of("B", writes=True)).writes
+    assert sent_first(request_of("A", atomic=True), request_of("B")).atomic
 
 
-def test_a_merged_request_waits_no_longer_than_any() -> None:
-    waiting = ask("A")._replace(delay=0.5)
-    assert merge([waiting.then(len), waiting._replace(delay=0.2)]).delay == 0.2
+def test_requests_sent_together_wait_no_longer_than_any() -> None:
+    waiting = request_of("A", delay=0.5)
+    assert sent_first(waiting, waiting._replace(delay=0.2)).delay == 0.2
     with mock.patch.object(executor, "sleep") as slept, mock.patch.object(Executor, "guard"):
         Executor("player").send(waiting)
-        Executor("player").send(ask("B"))
+        Executor("player").send(request_of("B"))
     slept.assert_called_once_with(0.5)
 
 
 class Question:
-    def __init__(self, *commands: str) -> None:
-        self.commands = commands
+    def __init__(self, *rounds: str) -> None:
+        self.rounds = rounds
 
-    def request(self, view: View, keys: Keys) -> Request[str]:
-        return asking_on(*self.commands)
+    def query(self, view: View, keys: Keys) -> Query[str]:
+        return asking(*self.rounds)
 
 
 def test_several_questions() -> None:
     several = Several([Question("A", "B"), Question("C")])
-    assert run(several.request(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
+    assert run(several.query(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
 
 
 def test_those_that_cost_much_go_in_several_round_trips() -> None:
     costs = [FULL // 2, FULL // 2, 1, 2 * FULL, FULL]
-    requests = [
-        Request((Call(name, (), cost=cost),), lambda replies: replies[0])
-        for name, cost in zip("ABCDE", costs, strict=True)
-    ]
-    assert run(merge(requests, at_once=3)) == (list("ABCDE"), [["A", "B"], ["C"], ["D"], ["E"]])
-    assert run(merge(requests)) == (list("ABCDE"), [list("ABCDE")])
+
+    def queries() -> list[Query[Any]]:
+        return [one(Call(name, (), cost=cost)) for name, cost in zip("ABCDE", costs, strict=True)]
+
+    assert run(together(queries(), at_once=3)) == (list("ABCDE"), [["A", "B"], ["C"], ["D"], ["E"]])
+    assert run(together(queries())) == (list("ABCDE"), [list("ABCDE")])
 
 
 def test_those_that_go_on_come_first_and_as_few_at_once() -> None:
-    requests = [asking_on(f"{name}1", f"{name}2") for name in "ABC"]
-    answers, trips = run(merge(requests, at_once=2))
-    assert answers == ["A1A2", "B1B2", "C1C2"]
-    assert trips == [["A1", "B1"], ["A2", "B2"], ["C1"], ["C2"]]
+    answers, trips = run(together([asking(name, name.lower()) for name in "ABC"], at_once=2))
+    assert answers == ["Aa", "Bb", "Cc"]
+    assert trips == [["A", "B"], ["a", "b"], ["C"], ["c"]]
 
 
 def questions() -> set[type]:
@@ -131,7 +131,7 @@ def questions() -> set[type]:
         import_module(f"django_zrank.requests.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    return {one for one in classes if "request" in vars(one) and not getattr(one, "_is_protocol", False)}
+    return {each for each in classes if "query" in vars(each) and not getattr(each, "_is_protocol", False)}
 
 
 def test_every_question_has_an_answer_by_sql() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from django_zrank.requests.pages import PageAt
 from django_zrank.requests.positions import Locate
+from django_zrank.requests.query import as_query, chained
 from django_zrank.requests.request import Request
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.sharded import over_shards, sampling
@@ -167,9 +168,9 @@ def test_few_shards_are_asked_where_there_are_many() -> None:
     asked = []
     for seed in range(8):
         question = Draw("8000", 6, [(390, 390)], seed=seed, sort_key=(400.0, b"8000"))
-        request: Any = over_shards(question._replace(reach="few"), view, both.shards)
+        request: Any = chained(over_shards(question._replace(reach="few"), view, both.shards))
         asked.append(len(request.calls))
-        sample = both.run(request)
+        sample = both.run(as_query(request))
         assert sample.is_estimate
         assert len(sample.drawn) == 6
         assert 0.8 < sample.candidates / 15_619 < 1.2
@@ -245,11 +246,11 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
 
 def test_whoever_moves_before_the_deal_is_drawn_for_once_more() -> None:
     both, view = divide(Bare, 3, levels(90, 1)), Bare.ranking.view.by("ordinal")
-    own, request = both.shards.own("7"), over_shards(Draw("7", 4, [(5, 5)]), view, both.shards)
+    own, request = both.shards.own("7"), chained(over_shards(Draw("7", 4, [(5, 5)]), view, both.shards))
     replies = both.whole.send(request)
     both.whole.client.zadd(own.root, {"7": 50})
     answer: Any = request.parse(replies)
-    sample = both.run(answer)
+    sample = both.run(as_query(answer))
     assert {abs(50 - score) <= 5 for _, _, score in sample.drawn} == {True}
     assert both.rounds == 3
     assert "7" not in drawn(sample)
@@ -264,12 +265,12 @@ def test_one_who_asks_from_outside_a_filter_is_drawn_for_again_only_if_it_moves(
     question = Draw("40", 4, [(9, 9)])
     assert len(both.of_shards(question, ranking.view).drawn) == 4
     assert both.rounds == 2
-    request: Any = over_shards(question, ranking.view, both.shards)
+    request: Any = chained(over_shards(question, ranking.view, both.shards))
     replies = both.whole.send(request)
     own = both.shards.own("40").root
     ((stored, _),) = [one for one in both.whole.client.zscan_iter(own) if one[0].endswith(b"40")]
     both.whole.client.zadd(own, {stored: 70})
-    sample = both.run(request.parse(replies))
+    sample = both.run(as_query(request.parse(replies)))
     assert {abs(70 - score) <= 9 for _, _, score in sample.drawn} == {True}
 
 
@@ -284,7 +285,7 @@ def test_members_shown_are_forgotten_when_their_time_is_over() -> None:
 def test_members_of_a_side_leave_between_two_rounds() -> None:
     both, view = divide(Bare, 3, levels(300, 1)), Bare.ranking.view.by("ordinal")
     excluded = [str(pk) for pk in range(1, 301) if pk % 50]
-    request: Any = over_shards(Draw("150", 5, [(300, 300)], excluded=excluded), view, both.shards)
+    request: Any = chained(over_shards(Draw("150", 5, [(300, 300)], excluded=excluded), view, both.shards))
     sent = 0
     while isinstance(request, Request):
         request, sent = request.parse(both.whole.send(request)), sent + 1
@@ -304,7 +305,7 @@ def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
     both, view = divide(Tied, 2, rows), Tied.ranking.view.by("ordinal")
     split = view.layout.split
     question = Draw("120", 30, [(0, 0)], "score", [str(pk) for pk in range(1, 80)], None, 0)
-    answer: Any = over_shards(question, view, both.shards)
+    answer: Any = chained(over_shards(question, view, both.shards))
     rounds = 0
     while isinstance(answer, Request):
         rounds += 1

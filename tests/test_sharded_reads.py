@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.requests.pages import PageAround, PageAt, PageBetween
 from django_zrank.requests.positions import BarePosition, Locate
-from django_zrank.requests.request import Request
 from django_zrank.requests.sharded import over_shards, pages, runs, sort_keys
 from django_zrank.requests.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
@@ -190,14 +189,13 @@ def test_members_leave_while_a_deep_page_is_looked_for(left: int) -> None:
     for rounds in range(1, 5):
         both = divide(Bare, 3, levels(300, 1))
         with mock.patch.multiple(pages, NEAR=0), mock.patch.multiple(runs, NEAR=0):
-            answer: Any = over_shards(PageAt(200, 5), view, both.shards)
-            sent = 0
-            while isinstance(answer, Request):
-                answer, sent = answer.parse(both.whole.send(answer)), sent + 1
-                if sent == rounds:
-                    for keys in both.shards.keys:
-                        both.whole.client.zremrangebyrank(keys.root, left, -1)
-        assert sent < 20
+
+            def leave(rounds: int, last: int = rounds, both: Any = both) -> None:
+                for keys in both.shards.keys if rounds == last else ():
+                    both.whole.client.zremrangebyrank(keys.root, left, -1)
+
+            answer = both.run(over_shards(PageAt(200, 5), view, both.shards), leave)
+        assert both.rounds < 20
         found = [int(stored) for stored, _ in answer.members]
         assert found == sorted(found, reverse=view.reverse)
 
@@ -209,15 +207,13 @@ def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
     both, view = divide(Bare, 3, levels(30, 1)), Bare.ranking.view.by("ordinal")
     own, client = both.shards.own("7"), both.whole.client
 
-    def moving(request: Any) -> Any:
-        answer, sent = request, 0
-        while isinstance(answer, Request):
-            replies = both.whole.send(answer)
-            sent += 1
-            if sent % 2 and sent // 2 < moves:
-                client.zadd(own.root, {"7": 100 + sent})
-            answer = answer.parse(replies)
-        assert sent == 4
+    def move(rounds: int) -> None:
+        if rounds % 2 and rounds // 2 < moves:
+            client.zadd(own.root, {"7": 100 + rounds})
+
+    def moving(query: Any) -> Any:
+        answer = both.run(query, move)
+        assert both.rounds == 4
         return answer
 
     (found,) = moving(over_shards(Locate(["7"]), view, both.shards)).found

@@ -25,6 +25,7 @@ from ..conf import get_settings
 from ..exceptions import FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..isolation import is_testing, require_redis
 from ..keys import Keys
+from ..requests.query import Query, one
 from ..requests.request import Call, Request, Swapped
 from ..shards import whole_of
 from .fanout import send_spread
@@ -80,7 +81,7 @@ class Executor:
 
     def learning(self) -> Steps[Keys]:
         """The steps of :meth:`learn`."""
-        (found,) = yield Request((Call("HGET", (self.keys.meta,), ("generation",)),), list)
+        found = yield from one(Call("HGET", (self.keys.meta,), ("generation",)))
         return self.believe(found.decode() if found else "")
 
     def believe(self, generation: str) -> Keys:
@@ -89,22 +90,19 @@ class Executor:
         live = _live[keys] = keys.at(generation)
         return live
 
-    def run(self, ask: Callable[[Keys], Request[Answer]]) -> Answer:
-        """Return the answer to the request that ``ask`` makes of the live generation's keys. Each request is one round
-        trip. If another generation has become live, it is made again."""
+    def run(self, ask: Callable[[Keys], Query[Answer]]) -> Answer:
+        """Return the answer to the query that ``ask`` makes of the live generation's keys. If another generation has
+        become live, it is made again."""
         return drive(self.running(ask), self.send)
 
-    def running(self, ask: Callable[[Keys], Request[Answer]], first: Once | None = None) -> Steps[Answer]:
+    def running(self, ask: Callable[[Keys], Query[Answer]], first: Once | None = None) -> Steps[Answer]:
         """The steps of :meth:`run`; ``first``: a step to take before them."""
         if first:
             yield first
         for _ in range(self.swaps):
             try:
                 live = self.believed or (yield from self.learning())
-                answer: Answer | Request[Answer] = ask(live)
-                while isinstance(answer, Request):
-                    answer = answer.parse((yield answer))
-                return answer
+                return (yield from ask(live))
             except Swapped:
                 if not (yield from self.learning()).generation:
                     raise self.not_built() from None

@@ -13,7 +13,7 @@ from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..keys import Keys
 from ..notes import may_be_believed, may_be_written
-from ..requests.request import Question, Request
+from ..requests.query import Query, Question
 from ..requests.view import View
 from ..store import Store
 from .asynchronous import adrive
@@ -84,25 +84,25 @@ class Reader(Executor):
         return self.running(ask, self.health)
 
     def gathering(
-        self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
+        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
     ) -> Steps[list[Answer]]:
         """The steps to the answers of all shards, each about its own of the ``members``."""
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
 
-    def _request(self, question: Question[Answer], view: View, live: Keys) -> Request[Answer]:
-        """Return the request to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
+    def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
+        """Return the query to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
         the index, as during a deployment."""
         if not self._declares(live.generation):
             raise self.declared_otherwise()
-        return question.request(view, live)
+        return question.query(view, live)
 
     def _may_ask_replica(self, view: View) -> bool:
         """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
-    def _asking_replica(self, ask: Callable[[Keys], Request[Answer]]) -> Steps[Answer]:
+    def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Steps[Answer]:
         """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
         was away a moment ago: asking it again could take another timeout."""
         away = None

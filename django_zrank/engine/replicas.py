@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
 from ..keys import Keys
-from ..requests.request import Call, Request, Swapped
+from ..requests.query import Query
+from ..requests.request import Call, Swapped
 from .steps import Steps
 
 __all__ = ["Elsewhere", "Replicas", "wrote"]
@@ -86,30 +87,31 @@ class Replicas:
         while self.seen and self.seen[0][0] < now - get_settings().replica_lag:
             self.seen.popleft()
 
-    def asking(self, ask: Callable[[Any], Request[Answer]], live: Any) -> Steps[Answer]:
+    def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Steps[Answer]:
         """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
         ``Elsewhere``."""
         if live is None or monotonic() < self.until:
             raise Elsewhere
-        answer: Answer | Request[Answer] = ask(live)
         parts = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
         states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
         try:
-            while isinstance(answer, Request):
-                if answer.writes:
-                    raise Elsewhere
-                spread = answer.spread or len(states) > 1
-                calls = (*states, *answer.calls)
-                replies = yield answer._replace(calls=calls, replica=True, spread=spread)
+            query = ask(live)
+            request = next(query)
+            while not request.writes:
+                spread = request.spread or len(states) > 1
+                calls = (*states, *request.calls)
+                replies = yield request._replace(calls=calls, replica=True, spread=spread)
                 for (part, keys), found in zip(parts, replies, strict=False):
                     part._require_fresh(keys, found)
-                answer = answer.parse(replies[len(states) :])
+                request = query.send(replies[len(states) :])
+            raise Elsewhere
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
         except Swapped:
             raise Elsewhere from None
         except IndexUnavailable:
             self.until = monotonic() + _PAUSE
             raise Elsewhere from None
-        return answer
 
     def _require_fresh(self, live: Keys, found: list[Any]) -> None:
         """Raise ``Elsewhere`` unless a replica holds the live generation with all writes of this process, and with

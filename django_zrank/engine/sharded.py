@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from ..requests.positions import BareScore
-from ..requests.request import Question, Request
+from ..requests.query import Query, Question
 from ..requests.sharded import Shards, over_shards
 from ..requests.view import View
 from . import reader_of
@@ -52,13 +52,13 @@ class ShardedReader(Reader):
 
     def _request(  # type: ignore[override]
         self, question: Question[Answer], view: View, live: Shards
-    ) -> Request[Answer]:
+    ) -> Query[Answer]:
         if not all(self._declares(keys.generation) for keys in live.keys):
             raise self.declared_otherwise()
         return over_shards(question, view, live)
 
     def gathering(
-        self, ask: Callable[..., Request[Answer]], members: Sequence[str] | None = None
+        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
     ) -> Steps[list[Answer]]:
         return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
 

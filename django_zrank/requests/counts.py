@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .. import scripts
 from ..facets import Facet
 from ..keys import Keys
 from .pages import PageAt
-from .request import Call, Request
+from .query import Query, as_query, one
+from .request import Call
 from .view import View
 
 __all__ = ["CountFacet", "Size"]
@@ -20,11 +21,12 @@ _PAGE: Final = 1000
 class Size(NamedTuple):
     """The number of members."""
 
-    def request(self, view: View, keys: Keys) -> Request[int]:
+    def query(self, view: View, keys: Keys) -> Query[int]:
         if view.ranking is None:
-            return view.make(keys)
+            return (yield from as_query(view.make(keys)))
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
-        return view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
+        size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
+        return size
 
 
 class CountFacet(NamedTuple):
@@ -36,41 +38,27 @@ class CountFacet(NamedTuple):
     """The prefix of a composite facet's rankings with the same members. Reading one ranking per value is cheaper than
     counting members one by one."""
 
-    def request(self, view: View, keys: Keys) -> Request[dict[bytes, int]]:
+    def query(self, view: View, keys: Keys) -> Query[dict[bytes, int]]:
         own = f"{self.facet.name}:"
-        if self.covered or not view.scope.clauses:
-            names = (self.covered or own).encode()
-            return self._pages(keys, names, {}).then(
-                lambda found: {
-                    own.encode() + name.removeprefix(names): count for name, count in found.items()
-                }
-            )
-        return self._of_made(view, keys, own)
+        if view.scope.clauses and not self.covered:
+            return (yield from _read_made(view, keys, own))
+        names = (self.covered or own).encode()
+        found: dict[bytes, int] = {}
+        while True:
+            arguments = (keys.generation, names, max(found, default=b""), _PAGE)
+            reply = yield from one(Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments))
+            found |= dict(zip(reply[::2], reply[1::2], strict=True))
+            if len(reply) < 2 * _PAGE:
+                return {own.encode() + name.removeprefix(names): count for name, count in found.items()}
 
-    def _pages(self, keys: Keys, names: bytes, found: dict[bytes, int]) -> Request[dict[bytes, int]]:
-        """Count the members of all values, in pages."""
-        after = max(found, default=b"")
 
-        def parse(replies: list[Any]) -> dict[bytes, int] | Request[dict[bytes, int]]:
-            (reply,) = replies
-            both = found | dict(zip(reply[::2], reply[1::2], strict=True))
-            return both if len(reply) < 2 * _PAGE else self._pages(keys, names, both)
-
-        call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), (keys.generation, names, after, _PAGE))
-        return Request((call,), parse)
-
-    def _of_made(self, view: View, keys: Keys, facet: str) -> Request[dict[bytes, int]]:
-        """Read numbers that are counted once, and kept for some seconds."""
-        made = view.intersection(keys, facet)
-
-        def page(cursor: int | bytes) -> Call:
-            return Call("HSCAN", (made,), (cursor, "COUNT", _PAGE))
-
-        def parse(reply: Any, found: dict[bytes, int]) -> dict[bytes, int] | Request[dict[bytes, int]]:
-            cursor, pairs = reply
-            both = found | {name: int(number) for name, number in pairs.items()}
-            if not cursor:
-                return both
-            return Request((page(cursor),), lambda replies: parse(replies[0], both))
-
-        return view.of_made(keys, page(0), lambda reply: parse(reply, {}), facet)
+def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:
+    """Read numbers that are counted once, and kept for some seconds."""
+    made = view.intersection(keys, facet)
+    first = Call("HSCAN", (made,), (0, "COUNT", _PAGE))
+    cursor, pairs = yield from as_query(view.of_made(keys, first, lambda reply: reply, facet))
+    found = dict(pairs)
+    while cursor:
+        cursor, pairs = yield from one(Call("HSCAN", (made,), (cursor, "COUNT", _PAGE)))
+        found |= pairs
+    return {name: int(number) for name, number in found.items()}

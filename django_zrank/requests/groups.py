@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from .. import scripts
 from ..keys import Keys
-from .request import Call, Request, in_turn
+from .query import Query, one
+from .request import Call, Request
 
 __all__ = [
     "add_to_group",
@@ -27,57 +28,54 @@ _REMEMBERED: Final = 700
 """Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 
-def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Request[int]:
+def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Query[int]:
     """Add primary keys for a time in microseconds. The answer: the number that were not in the group."""
     return _change(keys, group, members, lifetime)
 
 
-def remove_from_group(keys: Keys, group: str, members: Sequence[str]) -> Request[int]:
+def remove_from_group(keys: Keys, group: str, members: Sequence[str]) -> Query[int]:
     """Remove primary keys. The answer: the number that were in the group."""
     return _change(keys, group, members, "")
 
 
-def _change(keys: Keys, group: str, members: Sequence[str], lifetime: float | str) -> Request[int]:
+def _change(keys: Keys, group: str, members: Sequence[str], lifetime: float | str) -> Query[int]:
     each = list(dict.fromkeys(members))
-    parts = [each[at : at + _PART] for at in range(0, len(each), _PART)]
-    key = keys.group(group)
-    calls = [Call(scripts.CHANGE_GROUP, (key,), (lifetime, _PART, *part), 5 * len(part)) for part in parts]
-    return in_turn([Request((call,), _last, writes=True) for call in calls]).then(sum)
+    changed = 0
+    for at in range(0, len(each), _PART):
+        part = each[at : at + _PART]
+        call = Call(scripts.CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
+        changed += yield from one(call, writes=True)
+    return changed
 
 
-def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Request[int]:
+def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
     """The number of members whose time is not over; of all, or among these."""
-    return Request((Call(scripts.COUNT_GROUP, (keys.group(group),), members),), _last)
+    return one(Call(scripts.COUNT_GROUP, (keys.group(group),), members))
 
 
-def clear_group(keys: Keys, group: str) -> Request[int]:
+def clear_group(keys: Keys, group: str) -> Query[int]:
     """Remove all members of a group. Its log is removed too, so that intersections are made again."""
     key = keys.group(group)
-    return Request((Call("UNLINK", (key, keys.changes(key))),), _last, writes=True)
+    return one(Call("UNLINK", (key, keys.changes(key))), writes=True)
 
 
-def exclude_for_now(key: str, members: Sequence[str]) -> Request[list[int]]:
+def exclude_for_now(key: str, members: Sequence[str]) -> Query[None]:
     """Make a group of members that is there for a minute."""
-    parts = [members[at : at + _PART] for at in range(0, len(members), _PART)]
-    words = [[word for member in part for word in ("inf", member)] for part in parts]
-    calls = [Call("ZADD", (key,), part, len(part) // 2) for part in words]
-    kept = Call("EXPIRE", (key,), (60,))
-    return in_turn([Request((call, kept), len, writes=True, atomic=True) for call in calls])
+    for at in range(0, len(members), _PART):
+        words = [word for member in members[at : at + _PART] for word in ("inf", member)]
+        calls = Call("ZADD", (key,), words, len(words) // 2), Call("EXPIRE", (key,), (60,))
+        yield Request(calls, list, writes=True, atomic=True)
 
 
 def remember_shown(
     keys: Keys, member: str, span: int, shown: Iterable[str | bytes] = ()
-) -> Request[list[bytes]]:
+) -> Query[list[bytes]]:
     """Remember members shown to a member for ``span`` microseconds. The answer: those remembered before, in the order
     in which they were shown."""
     call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), _REMEMBERED)
-    return Request((call,), _last, writes=True)
+    return one(call, writes=True)
 
 
-def forget_seen(keys: Keys, member: str) -> Request[int]:
+def forget_seen(keys: Keys, member: str) -> Query[int]:
     """Forget the members that were shown to a member."""
-    return Request((Call("UNLINK", (keys.seen(member),)),), _last, writes=True)
-
-
-def _last(replies: list[Any]) -> Any:
-    return replies[-1]
+    return one(Call("UNLINK", (keys.seen(member),)), writes=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..keys import Keys
+from .query import Query
 from .request import Call, Request, Swapped
 from .view import View
 
@@ -17,14 +18,12 @@ class CountScores(NamedTuple):
 
     ranges: tuple[tuple[str, str], ...]
 
-    def request(self, view: View, keys: Keys) -> Request[list[int]]:
+    def query(self, view: View, keys: Keys) -> Query[list[int]]:
         key = keys.ranking(view.ranking or "")
         live = Call("HGET", (keys.meta,), ("generation",))
-
-        def parse(replies: list[Any]) -> list[int]:
-            *counts, generation = replies
-            if (generation or b"").decode() != keys.generation:
-                raise Swapped
-            return counts
-
-        return Request((*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live), parse)
+        *counts, generation = yield Request(
+            (*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live), list
+        )
+        if (generation or b"").decode() != keys.generation:
+            raise Swapped
+        return counts

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import FEW, Request
+from .query import Query
+from .request import FEW
 from .view import View
 
 __all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
@@ -54,8 +55,8 @@ class PageAt(NamedTuple):
     first: int
     limit: int
 
-    def request(self, view: View, keys: Keys) -> Request[Page]:
-        return _request(view, keys, self.limit, "position", self.first)
+    def query(self, view: View, keys: Keys) -> Query[Page]:
+        return _read(view, keys, self.limit, "position", self.first)
 
 
 class PageAround(NamedTuple):
@@ -64,8 +65,8 @@ class PageAround(NamedTuple):
     member: str
     limit: int
 
-    def request(self, view: View, keys: Keys) -> Request[Page | None]:
-        return _request(view, keys, self.limit, "member", self.member)
+    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+        return _read(view, keys, self.limit, "member", self.member)
 
 
 class PageBetween(NamedTuple):
@@ -76,28 +77,32 @@ class PageBetween(NamedTuple):
     limit: int
     offset: int = 0
 
-    def request(self, view: View, keys: Keys) -> Request[Page]:
-        return _request(view, keys, self.limit, "score", *self.best[:2], *self.worst[:2], self.offset)
+    def query(self, view: View, keys: Keys) -> Query[Page]:
+        return _read(view, keys, self.limit, "score", *self.best[:2], *self.worst[:2], self.offset)
 
 
-def _request(view: View, keys: Keys, count: int, *start: Any) -> Request[Any]:
-    arguments = (keys.generation, *view.order, count, _CHUNK, *start)
-
-    def go_on(page: Page | None) -> Page | Request[Page] | None:
-        left = page and min(count, page.following) - len(page.members)
-        if not page or not page.members or not left:
-            return page
-        after = _request(view, keys, left, "position", page.first + len(page.members))
-        return after.then(lambda rest: _joined(page, rest))
-
-    cost = 2 * min(count, _CHUNK)
-    page: Request[Any] = view.read(keys, scripts.READ_PAGE, arguments, parse_page, cost).then(go_on)
-    return page._replace(light=count <= FEW)
-
-
-def _joined(page: Page, rest: Page) -> Page:
+def _read(view: View, keys: Keys, count: int, *start: Any) -> Query[Any]:
+    """Read a page in as many round trips as it takes."""
+    how, light = (keys.generation, *view.order), count <= FEW
+    arguments = (*how, count, _CHUNK, *start)
+    page = parse_page(
+        (yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * min(count, _CHUNK), light=light))
+    )
+    if page is None:
+        return None
     known = {stored for stored, _ in page.members}
-    return page._replace(members=page.members + [one for one in rest.members if one[0] not in known])
+    at, left = page.first + len(page.members), min(count, page.following) - len(page.members)
+    while page.members and left > 0:
+        arguments = (*how, left, _CHUNK, "position", at)
+        cost = 2 * min(left, _CHUNK)
+        rest = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, cost)))
+        if rest is None or not rest.members:
+            break
+        page.members.extend(one for one in rest.members if one[0] not in known)
+        known.update(stored for stored, _ in rest.members)
+        at = rest.first + len(rest.members)
+        left = min(left, rest.following) - len(rest.members)
+    return page
 
 
 def parse_page(reply: Any) -> Page | None:

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from .. import scripts
 from ..keys import Keys
-from .request import FEW, Request, in_turn
+from .query import Query
+from .request import FEW
 from .view import View
 
 __all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
@@ -46,17 +47,17 @@ class Locate(NamedTuple):
     checked: bool = False
     """True to look the members up unless all of them still have these sort keys."""
 
-    def request(self, view: View, keys: Keys) -> Request[Locations]:
+    def query(self, view: View, keys: Keys) -> Query[Locations]:
         size = _CHUNK // 4 if view.searches_ties else _CHUNK
-
-        def chunk(first: int) -> Request[Locations]:
+        total, located = 0, list[Location | None]()
+        for first in range(0, len(self.members) or 1, size):
             members = self.members[first : first + size]
             arguments = (keys.generation, *view.order, *members)
             cost = len(members) * (40 if view.searches_ties else 14)
-            located = view.read(keys, scripts.READ_RANKS, arguments, _parse, cost)
-            return located._replace(light=len(members) <= FEW and not view.searches_ties)
-
-        return in_turn([chunk(first) for first in range(0, len(self.members) or 1, size)]).then(_joined)
+            light = len(members) <= FEW and not view.searches_ties
+            total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost, light=light)
+            located += [each and Location(each[0], each[1], each[2], float(each[3])) for each in found]
+        return Locations(total, located)
 
 
 class BarePosition(NamedTuple):
@@ -67,7 +68,7 @@ class BarePosition(NamedTuple):
     sort_key: tuple[float, bytes] | None = None
     """Its sort key, if the caller knows it (see ``Locate``)."""
 
-    def request(self, view: View, keys: Keys) -> Request[int | None]:
+    def query(self, view: View, keys: Keys) -> Query[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"
         # Unlike the command, the script distinguishes an unranked member from a missing index.
         return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_one("position"))
@@ -78,17 +79,8 @@ class BareScore(NamedTuple):
 
     member: str
 
-    def request(self, view: View, keys: Keys) -> Request[float | None]:
+    def query(self, view: View, keys: Keys) -> Query[float | None]:
         return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_one("score"))
-
-
-def _joined(chunks: list[Locations]) -> Locations:
-    return Locations(chunks[-1].size, [one for chunk in chunks for one in chunk.found])
-
-
-def _parse(reply: Any) -> Locations:
-    size, *found = reply
-    return Locations(size, [one and Location(one[0], one[1], one[2], float(one[3])) for one in found])
 
 
 def _one(attribute: str) -> Callable[[Locations], Any]:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from ..keys import Keys
 from ..scripts import Script
 
-if TYPE_CHECKING:
-    from .view import View
-
-__all__ = ["FEW", "FULL", "Call", "Question", "Request", "Several", "Swapped", "in_turn", "merge"]
+__all__ = ["FEW", "FULL", "Call", "Request", "Swapped", "in_turn", "merge"]
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
@@ -141,25 +136,3 @@ def in_turn(requests: Sequence[Request[Answer]], answers: tuple[Answer, ...] = (
         return in_turn(others, found) if others else list(found)
 
     return first.then(follow)
-
-
-class Question(Protocol[Answer]):
-    """A question about a ranking, answered from Redis by a request, or from the database by SQL."""
-
-    def request(self, view: View, keys: Keys) -> Request[Answer]:
-        """Return the request to Redis."""
-
-
-@dataclass(frozen=True, slots=True)
-class Several(Generic[Answer]):
-    """Several questions, at most ``at_once`` of them in a round trip."""
-
-    questions: Sequence[Question[Answer]]
-    at_once: int = 100
-
-    def request(self, view: View, keys: Keys) -> Request[list[Answer]]:
-        return self.joined([question.request(view, keys) for question in self.questions])
-
-    def joined(self, requests: Sequence[Request[Answer]]) -> Request[list[Answer]]:
-        """Merge the requests of the questions."""
-        return merge(requests, at_once=self.at_once)

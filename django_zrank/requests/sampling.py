@@ -16,6 +16,7 @@ from ..filters import Clause, Scope
 from ..keys import Keys
 from .groups import exclude_for_now
 from .positions import Locate
+from .query import Query, as_query, chained
 from .request import FEW, Call, Request
 from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
 from .view import EVERY, View
@@ -74,6 +75,9 @@ class Draw(NamedTuple):
     def numbers(self) -> Callable[[int], bytes]:
         """Return a function from a count to random bytes."""
         return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
+
+    def query(self, view: View, keys: Keys) -> Query[Sample | None]:
+        return as_query(self.request(view, keys))
 
     def request(self, view: View, keys: Keys) -> Request[Sample | None]:
         """One round trip; more if many members don't pass a combination of filters, or are excluded."""
@@ -200,13 +204,13 @@ class Draw(NamedTuple):
             located: Request[Sample | None] = alone.request(view, keys).then(partial(locate, sample))
             return located.then(ending)
 
-        def follow(_: list[int]) -> Sample | Request[Sample | None] | None:
+        def follow(_: None) -> Sample | Request[Sample | None] | None:
             if self.measure == "ranks":
                 return draw._outside(view, keys, name, set(members), Progress(self.numbers())).then(end)
             scope = Scope((*view.scope.clauses, Clause(True, "g", (name,))))
             return draw.request(replace(view, scope=scope), keys).then(end)
 
-        return exclude_for_now(key, members).then(follow)
+        return chained(exclude_for_now(key, members)).then(follow)
 
     def _outside(
         self, view: View, keys: Keys, name: str, excluded: Collection[str], progress: Progress
@@ -242,7 +246,7 @@ class Draw(NamedTuple):
         """Add the ranks of a sample's members, looked up in a further round trip."""
         split = view.layout.split
         members = [self.member, *(split(stored)[1].decode() for _, stored, _ in sample.drawn)]
-        return Locate(members).request(view, keys).then(lambda found: sample.located(found, view))
+        return chained(Locate(members).query(view, keys)).then(lambda found: sample.located(found, view))
 
     def _anywhere(
         self,

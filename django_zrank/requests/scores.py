@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ..codec.layout import Layout
 from ..keys import Keys
 from ..scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
-from .request import Call, Request, in_turn
+from .query import Query, one
+from .request import Call
 
 __all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
 
@@ -51,18 +52,18 @@ class ChangeScores(NamedTuple):
     faceted: bool = True
     """True if members may be in rankings of facets. Integers beyond ±2**53 alone have memberships, too."""
 
-    def request(self, keys: Keys) -> Request[Changed]:
-        """Return the request. Without a key it is sent once, as sending it again would change scores twice."""
+    def query(self, keys: Keys) -> Query[Changed]:
+        """Return the query. Without a key its call is sent once, as sending it again would change scores twice."""
         changes = chain.from_iterable(self.changes)
         is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
         if self.rule == "sum" and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
             call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
-            return Request((call,), _parse, writes=True, once=True)
+            return _parse((yield from one(call, writes=True, once=True)))
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
         how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
         call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
-        return Request((call,), _parse, writes=True, once=not self.key)
+        return _parse((yield from one(call, writes=True, once=not self.key)))
 
 
 class Touch(NamedTuple):
@@ -71,22 +72,20 @@ class Touch(NamedTuple):
     layout: Layout
     members: Sequence[str]
 
-    def request(self, keys: Keys) -> Request[list[str]]:
-        """Return the request: some members a round trip. The answer: those that aren't ranked."""
+    def query(self, keys: Keys) -> Query[list[str]]:
+        """Return those that aren't ranked. Some members a round trip."""
         names = (keys.root, keys.meta, keys.touched, keys.due)
         how = (keys.generation, int(self.layout.memberships))
-        pieces = [self.members[at : at + _TOUCHED] for at in range(0, len(self.members), _TOUCHED)]
-        calls = [Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece)) for piece in pieces]
-        requests = [Request((call,), _texts, writes=True) for call in calls]
-        return in_turn(requests).then(lambda missing: list(chain.from_iterable(missing)))
+        missing: list[str] = []
+        for at in range(0, len(self.members), _TOUCHED):
+            piece = self.members[at : at + _TOUCHED]
+            call = Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece))
+            missing += [text.decode() for text in (yield from one(call, writes=True))]
+        return missing
 
 
-def _texts(replies: list[list[bytes]]) -> list[str]:
-    return [text.decode() for text in replies[0]]
-
-
-def _parse(replies: list[Any]) -> Changed:
-    verdict, *found = replies[0]
+def _parse(reply: list[Any]) -> Changed:
+    verdict, *found = reply
     if verdict == b"done":
         return Changed("done", list(map(int, found)))
     return Changed(verdict.decode(), [text.decode() for text in found])

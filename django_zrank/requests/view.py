@@ -1,4 +1,4 @@
-"""Views: members of an index in an order, and the requests that read them."""
+"""Views: members of an index in an order, and the queries that read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..codec.layout import PLAIN, Layout
 from ..filters import Scope
 from ..keys import Keys
 from .pace import TARGET, Pace
-from .request import Call, Question, Request, Swapped
+from .query import Query, Question, as_query, one
+from .request import Call, Request, Swapped
 
 __all__ = ["ALL", "METHODS", "View"]
 
@@ -85,15 +86,16 @@ class View:
         keys: Keys,
         script: scripts.Script,
         arguments: Sequence[Any],
-        parse: Callable[[Any], Answer | Request[Answer]],
         cost: int = 0,
-    ) -> Request[Answer]:
-        """A request that runs a script on the ranking of these members; ``cost``: that of the call."""
+        *,
+        light: bool = False,
+    ) -> Query[Any]:
+        """Run a script on the ranking of these members; ``cost``: that of the call."""
         if self.ranking is None:
             call = Call(script, (self.intersection(keys), keys.root, keys.meta), arguments, cost)
-            return self.of_made(keys, call, parse)
+            return (yield from as_query(self.of_made(keys, call, lambda reply: reply)))
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta), arguments, cost)
-        return Request((call,), lambda replies: parse(replies[0]))
+        return (yield from one(call, light=light))
 
     def bare(
         self,
@@ -102,8 +104,8 @@ class View:
         *arguments: Any,
         otherwise: Question[Any],
         then: Callable[[Any], Answer],
-    ) -> Request[Answer]:
-        """A request that sends a plain command to a ranking.
+    ) -> Query[Answer]:
+        """Send a plain command to a ranking.
 
         The key of all members goes with its generation, so what is found there is live. Where nothing is, the answer is
         what ``then`` makes of the answer to another question. Rankings of facets go a moment later than their
@@ -111,16 +113,13 @@ class View:
         """
         call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
         live = (Call("HGET", (keys.meta,), ("generation",)),) if self.ranking else ()
-
-        def parse(replies: list[Any]) -> Answer | Request[Answer]:
-            if live:
-                if (replies[1] or b"").decode() != keys.generation:
-                    raise Swapped
-                return replies[0]  # type: ignore[no-any-return]
-            found = replies[0] if command != "ZCARD" else replies[0] or None
-            return otherwise.request(self, keys).then(then) if found is None else found
-
-        return Request((call, *live), parse, light=True)
+        replies = yield Request((call, *live), list, light=True)
+        if live:
+            if (replies[1] or b"").decode() != keys.generation:
+                raise Swapped
+            return replies[0]  # type: ignore[no-any-return]
+        found = replies[0] if command != "ZCARD" else replies[0] or None
+        return then((yield from otherwise.query(self, keys))) if found is None else found
 
     def of_made(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ..keys import Keys
 from .groups import remember_shown
 from .pages import Page, PageAt
+from .query import chained
 from .request import Request, in_turn
 from .samples import Sample, span
 from .view import View
@@ -73,12 +74,12 @@ def draw_whole(
         sample = Sample(size, whole.position, at, candidates, [left[who] for who in found], None)
         if not draw.remember:
             return sample
-        return remember_shown(keys, draw.member, draw.remember, found).then(lambda shown: sample)
+        return chained(remember_shown(keys, draw.member, draw.remember, found)).then(lambda shown: sample)
 
     reading = _read(whole, replace(view, method="ordinal"), keys)
     if not draw.remember:
         return reading.then(choose)
-    shown = remember_shown(keys, draw.member, draw.remember)
+    shown = chained(remember_shown(keys, draw.member, draw.remember))
     return reading.then(lambda cards: shown.then(lambda shown: choose(cards, shown)))
 
 
@@ -97,7 +98,7 @@ def _read(whole: _Whole, view: View, keys: Keys) -> Request[dict[str, Card]]:
     """Read the members of a band, by their primary keys."""
     first = whole.size - 1 - whole.high if view.reverse else whole.low
     starts = range(first, first + whole.high - whole.low + 1, _CHUNK)
-    pages = [PageAt(at, min(_CHUNK, starts.stop - at)).request(view, keys) for at in starts]
+    pages = [chained(PageAt(at, min(_CHUNK, starts.stop - at)).query(view, keys)) for at in starts]
 
     def cards(found: Iterable[Page]) -> dict[str, Card]:
         split, last = view.layout.split, whole.size - 1 if view.reverse else 0

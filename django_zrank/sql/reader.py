@@ -15,7 +15,7 @@ from ..recent import Recent
 from ..requests.counts import CountFacet, Size
 from ..requests.pages import PageAround, PageAt, PageBetween
 from ..requests.positions import BarePosition, BareScore, Locate
-from ..requests.request import Question, Several
+from ..requests.query import Question, Several
 from ..requests.sampling import Draw
 from ..requests.view import View
 from .deadline import reading

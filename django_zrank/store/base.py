@@ -48,7 +48,7 @@ class Base(Executor):
         return bool(self._call(script, keys, arguments) == b"done")
 
     def size(self) -> int:
-        return self.run(partial(Size().request, View(self.layout)))
+        return self.run(partial(Size().query, View(self.layout)))
 
     @property
     def _layout(self) -> tuple[int, int, int]:

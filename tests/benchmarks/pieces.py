@@ -137,7 +137,7 @@ class Measurement:
                 self.store.client.hdel(self.store.keys.meta, "rule")
                 for call in range(CALLS):
                     changes = [(member, by + call) for member in self.some(limit)]
-                    self.store.send(ChangeScores(layout, rule, (-(2**53), 2**53), changes).request(live))
+                    self.store.send(next(ChangeScores(layout, rule, (-(2**53), 2**53), changes).query(live)))
 
             yield f"{'increment()' if rule == 'sum' else 'best'} of {limit}", change
         if layout.memberships:

@@ -65,13 +65,13 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "begin_write": lambda store: store.begin_write(),
     "change_scores": lambda store: store.run(
-        ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).request
+        ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).query
     ),
-    "increment_scores": lambda store: store.run(ChangeScores(PLAIN, "sum", (0, 9), [("1", 1)]).request),
+    "increment_scores": lambda store: store.run(ChangeScores(PLAIN, "sum", (0, 9), [("1", 1)]).query),
     "reconcile_pending": lambda store: store.reconcile_pending(
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
-    "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).request),
+    "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).query),
     "settle_touches": lambda store: store.settle_touches(["1", "2"], {"1": 5}, timedelta(days=1)),
     "note_swept": lambda store: store.note_swept(store.swept(), 5, "1"),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),

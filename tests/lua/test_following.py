@@ -20,6 +20,7 @@ from django_zrank.requests import groups
 from django_zrank.requests.counts import CountFacet, Size
 from django_zrank.requests.pace import Pace
 from django_zrank.requests.pages import PageAt
+from django_zrank.requests.query import chained
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 from django_zrank.store import Change
@@ -179,7 +180,7 @@ def test_so_many_writes_that_to_make_it_anew_takes_less(
     (making,) = zrank.scan_iter("*:making")
     before = zrank.hget(making, "version1")
     view = View(store.layout, scope)
-    call = Size().request(view, store.live).calls[0]
+    call = chained(Size().query(view, store.live)).calls[0]
     assert store.send(Request((call,), list))[0][0] == b"going"
     assert not zrank.hexists(making, "in_place"), "it is begun anew"
     assert before != zrank.hget(making, "version1")

@@ -11,6 +11,7 @@ from django_zrank.filters import Clause, Scope
 from django_zrank.requests import groups
 from django_zrank.requests.counts import Size
 from django_zrank.requests.pace import Pace
+from django_zrank.requests.query import chained
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 
@@ -50,7 +51,7 @@ def test_a_clock_that_is_set_back_hides_no_change(zrank: Redis, world: World) ->
 
 def test_nobody_waits_by_a_clock_that_was_set_back(zrank: Redis, world: World) -> None:
     view = View(world.store.layout, SCOPES["a group"])
-    (call,) = Size().request(view, world.store.learn()).calls
+    (call,) = chained(Size().query(view, world.store.learn())).calls
     first = Request((call,), list)
     assert world.store.send(first)[0][0] == b"going"
     set_back(zrank)
@@ -64,7 +65,7 @@ def test_keys_that_are_evicted_while_it_is_made(
 ) -> None:
     monkeypatch.setattr(View, "PACE", Pace(40, 40))
     scope, store = SCOPES["in a region"], world.store
-    request: Any = Size().request(View(store.layout, scope), store.learn())
+    request: Any = chained(Size().query(View(store.layout, scope), store.learn()))
     at, pieces = b"", 0
     while at != phase or pieces < 4:
         request = request.parse(store.send(request))

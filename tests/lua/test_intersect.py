@@ -20,6 +20,7 @@ from django_zrank.requests.counts import CountFacet, Size
 from django_zrank.requests.groups import add_to_group
 from django_zrank.requests.pace import Pace
 from django_zrank.requests.pages import PageAt
+from django_zrank.requests.query import as_query, chained
 from django_zrank.requests.request import Request
 from django_zrank.requests.view import View
 from django_zrank.store import Change, Store
@@ -51,7 +52,7 @@ def times(zrank: Redis, pattern: str = "*:intersection:*") -> dict[bytes, Any]:
 
 def steps(store: Store, question: Any, view: View) -> Iterator[Any]:
     """Ask a question, one round trip at a time; the last one is the answer."""
-    answer = question.request(view, store.learn())
+    answer = chained(question.query(view, store.learn()))
     while isinstance(answer, Request):
         answer = answer.parse(store.send(answer))
         yield answer
@@ -88,10 +89,10 @@ def test_too_many(zrank: Redis, narrowed: Store, monkeypatch: pytest.MonkeyPatch
 
 def test_many_wait_for_the_one_who_makes_it(narrowed: Store) -> None:
     view = View(narrowed.layout, BOTH)
-    (call,) = Size().request(view, narrowed.live).calls
+    (call,) = chained(Size().query(view, narrowed.live)).calls
     first = narrowed.send(Request((call,), list))[0]
     assert first[:2] == [b"going", 1]
-    waiting = Size().request(view, narrowed.live)
+    waiting = chained(Size().query(view, narrowed.live))
     waiting = waiting.parse(narrowed.send(waiting))
     assert isinstance(waiting, Request)
     assert waiting.delay > 0
@@ -105,7 +106,7 @@ def test_many_wait_for_the_one_who_makes_it(narrowed: Store) -> None:
 
 def view_made(view: View, step: int) -> Any:
     """The question of a client that has got an intersection to a step."""
-    return mock.Mock(request=lambda _, keys: view.make(keys, step=str(step).encode()))
+    return mock.Mock(query=lambda _, keys: as_query(view.make(keys, step=str(step).encode())))
 
 
 def test_what_a_killed_client_began_is_finished_by_another(zrank: Redis, narrowed: Store) -> None:

@@ -56,9 +56,9 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
         load_rows(store, building, [Change(member, int(member), b"region:x") for member in members])
         believed = store.live.generation
         assert store.swap_rebuilt(building)
-    right = store.run(partial(question.request, view))
+    right = store.run(partial(question.query, view))
     store.believe(believed)
-    found = store.run(partial(question.request, view))
+    found = store.run(partial(question.query, view))
     # Whom a draw finds is left to chance.
     assert (found.size, found.position) == (right.size, right.position) if draws(question) else found == right
     assert store.live.generation == "second"

@@ -430,8 +430,8 @@ def test_the_rule_is_noted_though_the_server_was_identified_for_a_touch(videos: 
     """A change within a millisecond of one that notes no rule."""
     keys, member = STORE.live, str(videos[0].pk)
     STORE.client.hdel(keys.meta, "rule", "identified")
-    touch = Touch(INDEX.layout, [member]).request(keys)
-    change = ChangeScores(INDEX.layout, "sum", (0, 100), [(member, 5)], "once", 60).request(keys)
+    touch = next(Touch(INDEX.layout, [member]).query(keys))
+    change = next(ChangeScores(INDEX.layout, "sum", (0, 100), [(member, 5)], "once", 60).query(keys))
     _, changed = send_all(STORE.client, (*touch.calls, *change.calls), atomic=True)
     assert changed == [b"done", b"15"]
     assert STORE.client.hget(keys.meta, "rule") == b"sum"

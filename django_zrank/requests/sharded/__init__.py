@@ -1,4 +1,4 @@
-"""Questions over the shards of an index, as requests to several of them."""
+"""Questions over the shards of an index, as queries to several of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..counts import CountFacet, Size
 from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, Locate
-from ..request import Question, Request, Several
+from ..query import Query, Question, Several, as_query
 from ..sampling import Draw
 from ..view import View
 from .counts import count_facet, count_scores, size
@@ -24,18 +24,18 @@ __all__ = ["Shards", "over_shards"]
 Answer = TypeVar("Answer")
 
 
-def over_shards(question: Question[Answer], view: View, shards: Shards) -> Request[Answer]:
-    """Return the request that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
+def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query[Answer]:
+    """Return the query that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
     if view.ranking is None:
         view = replace(view, shards=len(shards.keys))
     return _ANSWERS[type(question)](question, view, shards)
 
 
-_ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Request[Any]]]] = {
+_ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Query[Any]]]] = {
     BarePosition: bare_position,
     CountFacet: count_facet,
     CountScores: count_scores,
-    Draw: draw,
+    Draw: lambda question, view, shards: as_query(draw(question, view, shards)),
     Locate: locate,
     PageAround: page_around,
     PageAt: page_at,

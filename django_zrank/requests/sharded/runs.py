@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ... import scripts
 from ...keys import Keys
 from ..pages import Page, PageAt, parse_page
-from ..request import Request, in_turn, merge
+from ..query import Query, together
 from ..view import View
 from .shards import Shards
 from .sort_keys import SortKey
@@ -82,60 +82,53 @@ def sort_keys_of(page: Page) -> list[SortKey]:
 
 def read_around(
     sort_key: SortKey, spans: Spans, want: int, view: View, shards: Shards
-) -> Request[tuple[Around, list[SortKey]]]:
+) -> Query[tuple[Around, list[SortKey]]]:
     """Read members around a sort key. ``want``: the number first asked of each shard on either side."""
-
-    def take(around: Around) -> tuple[Around, list[SortKey]] | Request[tuple[Around, list[SortKey]]]:
+    while True:
+        around = yield from _around(sort_key, want, view, shards)
         back, ahead = spans(around.size, around.position)
         found = around.take(back, ahead)
         if found is not None:
             return around, found
         most = max(back, ahead)
-        return read_around(sort_key, spans, min(most, max(4 * want, share(most, shards))), view, shards)
-
-    return _around(sort_key, want, view, shards).then(take)
+        want = min(most, max(4 * want, share(most, shards)))
 
 
-def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Request[Around]:
-    by_position, near = view.by("ordinal"), min(want, _AT_ONCE)
-
-    def ask(keys: Keys) -> Request[Page]:
-        start = ("sort key", repr(sort_key.score), sort_key.stored, near)
-        arguments = (keys.generation, *by_position.order, near, 2 * near, *start)
-        nearest: Request[Page] = view.read(keys, scripts.READ_PAGE, arguments, parse_page, 4 * near)  # type: ignore[arg-type]
-        return nearest.then(lambda page: further(page, keys))
-
-    def further(page: Page, keys: Keys) -> Page | Request[Page]:
-        start, end = page.first, page.first + len(page.members)
-        first, last = max(0, start - want + near), min(page.size, end + want - near)
-        spans = [(at, count) for at, count in ((first, start - first), (end, last - end)) if count > 0]
-        if want == near or not spans:
-            return page
-
-        def joined(pages: list[Page]) -> Page:
-            read = (one for page in (*pages, page) for one in page.members)
-            found = {view.layout.split(stored)[1]: (stored, score) for stored, score in read}
-            members = sorted(found.values(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
-            # Members that move meanwhile may be missed, or read twice: those up to the end are whole all the same.
-            following = len(members) if last == page.size else page.size - first
-            return page._replace(first=first, members=members, following=following)
-
-        return in_turn([PageAt(*span).request(by_position, keys) for span in spans]).then(joined)
-
-    def split(pages: list[Page]) -> Around:
-        positions, backs, aheads = [], [], []
-        for page in pages:
-            members = sort_keys_of(page)
-            at = sum(one > sort_key if view.reverse else one < sort_key for one in members)
-            positions.append(page.first + at)
-            backs.append((members[:at][::-1], page.first == 0))
-            aheads.append((members[at:], len(members) >= page.following))
-        return Around(sum(page.size for page in pages), positions, backs, aheads, view.reverse)
-
-    return shards.each(ask).then(split)
+def _around(sort_key: SortKey, want: int, view: View, shards: Shards) -> Query[Around]:
+    plain = view.by("ordinal")
+    pages = yield from shards.each(lambda keys: _page_around(sort_key, want, plain, keys))
+    positions, backs, aheads = [], [], []
+    for page in pages:
+        members = sort_keys_of(page)
+        at = sum(one > sort_key if view.reverse else one < sort_key for one in members)
+        positions.append(page.first + at)
+        backs.append((members[:at][::-1], page.first == 0))
+        aheads.append((members[at:], len(members) >= page.following))
+    return Around(sum(page.size for page in pages), positions, backs, aheads, view.reverse)
 
 
-def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple[int, list[SortKey]]]:
+def _page_around(sort_key: SortKey, want: int, view: View, keys: Keys) -> Query[Page]:
+    """Return ``want`` members of one shard on either side of a sort key."""
+    near = min(want, _AT_ONCE)
+    start = ("sort key", repr(sort_key.score), sort_key.stored, near)
+    arguments = (keys.generation, *view.order, near, 2 * near, *start)
+    page: Page = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, 4 * near)))  # type: ignore[assignment]
+    begin, end = page.first, page.first + len(page.members)
+    first, last = max(0, begin - want + near), min(page.size, end + want - near)
+    spans = [(at, count) for at, count in ((first, begin - first), (end, last - end)) if count > 0]
+    if want == near or not spans:
+        return page
+    read = [*page.members]
+    for span in spans:
+        read = (yield from PageAt(*span).query(view, keys)).members + read
+    found = {view.layout.split(stored)[1]: (stored, score) for stored, score in read}
+    members = sorted(found.values(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
+    # Members that move meanwhile may be missed, or read twice: those up to the end are whole all the same.
+    following = len(members) if last == page.size else page.size - first
+    return page._replace(first=first, members=members, following=following)
+
+
+def read_at(first: int, limit: int, view: View, shards: Shards) -> Query[tuple[int, list[SortKey]]]:
     """Read the size of the ranking, and the members from a position on, however deep.
 
     Each shard returns the member at the page's share of its positions; the median of these is a pivot near the page.
@@ -143,59 +136,46 @@ def read_at(first: int, limit: int, view: View, shards: Shards) -> Request[tuple
     """
     plain = view.by("ordinal")
 
-    def begin() -> Request[tuple[int, list[SortKey]]]:
-        return shards.each(lambda keys: PageAt(0, 0).request(plain, keys)).then(look_everywhere)
-
-    def look_everywhere(pages: list[Page]) -> tuple[int, list[SortKey]] | Request[tuple[int, list[SortKey]]]:
-        sizes = [page.size for page in pages]
-        return look([0] * len(sizes), sizes) if first < sum(sizes) else (sum(sizes), [])
-
-    def look(low: list[int], high: list[int]) -> Request[tuple[int, list[SortKey]]]:
-        """From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums."""
-        start, end = sum(low), sum(high)
-        spread = [(i, a, b) for i, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
-        guesses = [
-            PageAt(a + (b - a) * (first - start) // (end - start), 1).request(plain, shards.keys[i])
-            for i, a, b in spread
-        ]
-
-        def choose(pages: list[Page]) -> Request[tuple[int, list[SortKey]]]:
-            weights = {
-                sort_key: b - a
-                for (_, a, b), page in zip(spread, pages, strict=True)
-                for sort_key in sort_keys_of(page)
-            }
-            if not weights:
-                return begin()
-            ordered = sorted(weights, reverse=view.reverse)
-            half = sum(weights.values()) / 2
-            sums = accumulate(weights[sort_key] for sort_key in ordered)
-            return measure(
-                next(sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half)
-            )
-
-        def measure(pivot: SortKey) -> Request[tuple[int, list[SortKey]]]:
-            def go_on(around: Around) -> tuple[int, list[SortKey]] | Request[tuple[int, list[SortKey]]]:
-                away = first - around.position
-                if abs(away) > 8 * limit + NEAR * len(shards.keys):
-                    return look(around.positions, high) if away > 0 else look(low, around.positions)
-                found = around.take(*spans(around.size, around.position))
-                if found is not None:
-                    return finish((around, found))
-                want = share(abs(away) + limit, shards)
-                return read_around(pivot, spans, want, view, shards).then(finish)
-
-            return _around(pivot, share(limit, shards), view, shards).then(go_on)
-
-        return merge(guesses, spread=True).then(choose)
-
     def spans(size: int, position: int) -> tuple[int, int]:
         end = min(size, first + limit)
         return max(0, position - first), max(0, end - position)
 
-    def finish(read: tuple[Around, list[SortKey]]) -> tuple[int, list[SortKey]]:
-        around, found = read
-        skipped = max(0, first - around.position)
-        return around.size, found[skipped : skipped + limit]
+    while True:
+        pages = yield from shards.each(lambda keys: PageAt(0, 0).query(plain, keys))
+        # From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums.
+        low, high = [0] * len(pages), [page.size for page in pages]
+        if first >= sum(high):
+            return sum(high), []
+        while pivot := (yield from _pivot(first, low, high, plain, shards)):
+            around = yield from _around(pivot, share(limit, shards), view, shards)
+            away = first - around.position
+            if abs(away) > 8 * limit + NEAR * len(shards.keys):
+                low, high = (around.positions, high) if away > 0 else (low, around.positions)
+                continue
+            found = around.take(*spans(around.size, around.position))
+            if found is None:
+                want = share(abs(away) + limit, shards)
+                around, found = yield from read_around(pivot, spans, want, view, shards)
+            skipped = max(0, first - around.position)
+            return around.size, found[skipped : skipped + limit]
 
-    return begin()
+
+def _pivot(first: int, low: list[int], high: list[int], view: View, shards: Shards) -> Query[SortKey | None]:
+    """Return the median, weighted by their ranges, of the shards' members at their share of a position; None if all
+    have left."""
+    start, end = sum(low), sum(high)
+    ranges = [(at, a, b) for at, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
+    guesses = [
+        PageAt(a + (b - a) * (first - start) // (end - start), 1).query(view, shards.keys[at])
+        for at, a, b in ranges
+    ]
+    pages = yield from together(guesses, spread=True)
+    weights = {
+        sort_key: b - a
+        for (_, a, b), page in zip(ranges, pages, strict=True)
+        for sort_key in sort_keys_of(page)
+    }
+    ordered = sorted(weights, reverse=view.reverse)
+    half = sum(weights.values()) / 2
+    sums = accumulate(weights[sort_key] for sort_key in ordered)
+    return next((sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half), None)

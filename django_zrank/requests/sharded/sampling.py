@@ -11,6 +11,7 @@ from typing import Any, Final
 from ... import scripts
 from ...codec.units import EXACT, HIGHEST, LOWEST, NUL, pack, unpack
 from ..groups import remember_shown
+from ..query import chained
 from ..request import Call, Request, merge
 from ..samples import Sample
 from ..sampling import Draw
@@ -54,12 +55,12 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
     if question.sort_key:
         drawn: Request[Any] = drawing.near(SortKey(*question.sort_key))  # type: ignore[assignment]
     else:
-        found = find_sort_keys([question.member], replace(view, scope=ALL), shards)
+        found = chained(find_sort_keys([question.member], replace(view, scope=ALL), shards))
         drawn = found.then(lambda sort_keys: drawing.near(sort_keys.get(question.member)))
     if not question.remember:
         return drawn
     own = shards.own(question.member)
-    shown = remember_shown(own, question.member, question.remember).then(drawing.note_shown)
+    shown = chained(remember_shown(own, question.member, question.remember)).then(drawing.note_shown)
     return merge([shown, drawn], spread=True).then(lambda both: both[1])
 
 
@@ -200,7 +201,7 @@ class _Drawing:
             return Request(
                 (Call(scripts.DEAL_SHARD, where, arguments, cost),), lambda replies: parse(replies[0])
             )
-        return view.read(keys, scripts.DEAL_SHARD, arguments, parse, cost)
+        return chained(view.read(keys, scripts.DEAL_SHARD, arguments, cost)).then(parse)
 
     def _finish(self, sample: Sample, drawn: list[SortKey]) -> Answer:
         """Remember the members drawn, and return them. Positions only order these members: ranks, which aren't always
@@ -216,7 +217,7 @@ class _Drawing:
             self.question.member,
             self.question.remember,
         )
-        return remember_shown(own, member, span, members).then(lambda shown: sample)
+        return chained(remember_shown(own, member, span, members)).then(lambda shown: sample)
 
     def _exact_ends(self, below: int, above: int) -> Ends:
         """Return the ends of a band of 64-bit integers, whose scores may be rounded."""
@@ -256,12 +257,14 @@ class _Drawing:
             first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
             if first > last:
                 return ends([])
-            reads = [read_at(at, 1, view, self.shards) for at in (first, last)]
+            reads = [chained(read_at(at, 1, view, self.shards)) for at in (first, last)]
             return merge(reads, spread=True).then(
                 lambda both: ends([sort_key for _, found in both for sort_key in found])
             )
 
         most = max(back, ahead) + 1
         if most <= NEAR * len(self.shards.keys):
-            return read_around(self.me, spans, share(most, self.shards), view, self.shards).then(near)
-        return count_before([self.me], view, self.shards).then(far)
+            return chained(read_around(self.me, spans, share(most, self.shards), view, self.shards)).then(
+                near
+            )
+        return chained(count_before([self.me], view, self.shards)).then(far)

@@ -1,4 +1,4 @@
-"""The shards of an index, and requests to each of them."""
+"""The shards of an index, and queries to each of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from ...keys import Keys
 from ...shards import shard_of
-from ..request import Request, merge
+from ..query import Query, together
 
 __all__ = ["Shards"]
 
@@ -40,11 +40,11 @@ class Shards(NamedTuple):
         return found
 
     def each(
-        self, ask: Callable[..., Request[Answer]], members: Iterable[str] | None = None
-    ) -> Request[list[Answer]]:
-        """Request the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
+        self, ask: Callable[..., Query[Answer]], members: Iterable[str] | None = None
+    ) -> Query[list[Answer]]:
+        """Return the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
         own."""
         if members is None:
-            return merge([ask(keys) for keys in self.keys], spread=True)
+            return together([ask(keys) for keys in self.keys], spread=True)
         own = self.split(members)
-        return merge([ask(self.keys[shard], some) for shard, some in own.items()], spread=True)
+        return together([ask(self.keys[shard], some) for shard, some in own.items()], spread=True)

@@ -8,8 +8,7 @@ from operator import add
 from typing import Any, Final, NamedTuple
 
 from ... import scripts
-from ...keys import Keys
-from ..request import Request, in_turn, merge
+from ..query import Query, together
 from ..view import View
 from .shards import Shards
 
@@ -44,88 +43,84 @@ class Counted(NamedTuple):
     """For each sort key, the number of members or values that rank better."""
 
 
-def count_before(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[Counted]:
+def count_before(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Query[Counted]:
     """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
     size = _size(view)
     chunks = [sort_keys[at : at + size] for at in range(0, len(sort_keys) or 1, size)]
-    counting = in_turn([_count(chunk, view, shards) for chunk in chunks]).then(_joined)
+    counting = _count_chunks(chunks, view, shards)
     if view.method != "dense" or not sort_keys:
-        return counting
+        return (yield from counting)
     ties = [(sort_key.score, view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
-    both: list[Request[Any]] = [counting, count_values(ties, view, shards)]
-    return merge(both, spread=True).then(lambda found: found[0]._replace(before=found[1]))
+    both: list[Query[Any]] = [counting, count_values(ties, view, shards)]
+    counted, before = yield from together(both, spread=True)
+    return counted._replace(before=before)  # type: ignore[no-any-return]
+
+
+def _count_chunks(chunks: Sequence[Sequence[SortKey]], view: View, shards: Shards) -> Query[Counted]:
+    counted = Counted(0, 0, [])
+    for chunk in chunks:
+        size, here, before = yield from _count(chunk, view, shards)
+        counted = Counted(size, counted.here + here, counted.before + before)
+    return counted
 
 
 def _size(view: View) -> int:
     return _CHUNK // 4 if view.method == "ordinal" or view.searches_ties else _CHUNK
 
 
-def _count(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Request[Counted]:
+def _count(sort_keys: Sequence[SortKey], view: View, shards: Shards) -> Query[Counted]:
     words = [word for sort_key in sort_keys for word in (repr(sort_key.score), sort_key.stored)]
     cost = len(sort_keys) * (5 if _size(view) == _CHUNK else 40)
-
-    def ask(keys: Keys) -> Request[list[int]]:
-        return view.read(keys, scripts.COUNT_BEFORE, (keys.generation, *view.order, *words), list, cost)
-
-    def summed(replies: list[list[int]]) -> Counted:
-        size, here, *counts = map(sum, zip(*replies, strict=True))
-        return Counted(size, here, counts)
-
-    return shards.each(ask).then(summed)
+    replies = yield from shards.each(
+        lambda keys: view.read(keys, scripts.COUNT_BEFORE, (keys.generation, *view.order, *words), cost)
+    )
+    size, here, *counts = map(sum, zip(*replies, strict=True))
+    return Counted(size, here, counts)
 
 
-def _joined(chunks: list[Counted]) -> Counted:
-    before = [one for chunk in chunks for one in chunk.before]
-    return Counted(chunks[-1].size, sum(chunk.here for chunk in chunks), before)
-
-
-def count_values(bounds: Sequence[tuple[float, bytes]], view: View, shards: Shards) -> Request[list[int]]:
+def count_values(bounds: Sequence[Value], view: View, shards: Shards) -> Query[list[int]]:
     """Count the distinct values that are better than bounds, each a score and a prefix of tie bytes.
 
     Shards share values, so their counts can't be added up. Reads the values of all shards, 1,000 of each at a time, and
     keeps those that another shard may still return.
     """
-    reverse = view.reverse
+    reverse, split = view.reverse, view.layout.split
     worst = (min if reverse else max)(bounds)
-    split = view.layout.split
-
-    def ask(keys: Keys, skipped: int) -> Request[list[Any]]:
-        arguments = (keys.generation, view.order[2], repr(worst[0]), worst[1], skipped, _VALUES)
-        return view.read(keys, scripts.READ_VALUES, arguments, list, _VALUES)
-
-    def go_on(
-        skipped: int, known: Sequence[Value] = (), counts: Sequence[int] = (), last: Value | None = None
-    ) -> Request[list[int]]:
-        """``counts`` are of the values up to ``last``; ``known`` are others."""
-
-        def parse(replies: list[list[Any]]) -> list[int] | Request[list[int]]:
-            values, ends = set(known), []
-            for better, *texts in replies:
-                found = [(float(score), tie) for tie, score in map(split, texts)]
-                values.update(found)
-                if better > skipped + _VALUES:
-                    ends.append(found[-1])
-            # One that others have pushed on since it was read is returned again.
-            ordered = sorted(
-                value for value in values if last is None or (value < last if reverse else value > last)
+    counts = [0] * len(bounds)
+    known: set[Value] = set()
+    last: Value | None = None  # Values up to this one are counted.
+    skipped = 0
+    while True:
+        arguments = (view.order[2], repr(worst[0]), worst[1], skipped, _VALUES)
+        replies = yield from shards.each(
+            lambda keys, given=arguments: view.read(
+                keys, scripts.READ_VALUES, (keys.generation, *given), _VALUES
             )
-            if not ends:
-                return added(ordered)
-            if reverse:
-                end = max(ends)
-                at = bisect_left(ordered, end)
-                return go_on(skipped + _VALUES, ordered[:at], added(ordered[at:]), end)
-            end = min(ends)
-            at = bisect_right(ordered, end)
-            return go_on(skipped + _VALUES, ordered[at:], added(ordered[:at]), end)
-
-        def added(ordered: Sequence[Value]) -> list[int]:
-            before = [_before(ordered, *bound, reverse=reverse) for bound in bounds]
-            return list(map(add, counts, before)) if counts else before
-
-        return shards.each(lambda keys: ask(keys, skipped)).then(parse)
-
-    return go_on(0)
+        )
+        ends = []
+        for better, *texts in replies:
+            found = [(float(score), tie) for tie, score in map(split, texts)]
+            known.update(found)
+            if better > skipped + _VALUES:
+                ends.append(found[-1])
+        # One that others have pushed on since it was read is returned again.
+        ordered = sorted(
+            value for value in known if last is None or (value < last if reverse else value > last)
+        )
+        if not ends:
+            counting = ordered
+        elif reverse:
+            last = max(ends)
+            at = bisect_left(ordered, last)
+            ordered, counting = ordered[:at], ordered[at:]
+        else:
+            last = min(ends)
+            at = bisect_right(ordered, last)
+            counting, ordered = ordered[:at], ordered[at:]
+        counts = list(map(add, counts, (_before(counting, *bound, reverse=reverse) for bound in bounds)))
+        if not ends:
+            return counts
+        known, skipped = set(ordered), skipped + _VALUES
 
 
 def _before(ordered: Sequence[Value], score: float, tie: bytes, *, reverse: bool) -> int:
