@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
-from django.db import connections, models, router
+from django.db import Error, connections, models, router
 
 from .codec.fields import follow, value_field
+from .codec.fingerprint import compiled
 from .codec.spelling import SUPPORTED, spelling_of
 from .conf import get_settings
 from .filters import GROUP
@@ -242,6 +244,28 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
         yield error(cls, message, _KEEP_IT, "zrank.E032")
     else:
         yield from _check_tables(index)
+        yield from _check_parameters(index)
+
+
+def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
+    """Its parameters are part of the declaration: processes whose parameters differ don't read each other's builds."""
+    using = index.get_using()
+    if using not in connections or connections[using].vendor not in DIALECTS:
+        return  # said by another check
+    try:
+        (sql, first), second = compiled(index), compiled(index)
+    except Error:  # the database is needed to compile it, and can't be reached
+        return
+    hint = 'To rank the rows of the last days, declare idle = ("last_seen", timedelta(days=30)); or compare with Now().'
+    if (sql, first) != second:
+        message = ".get_queryset() differs from one call to the next: it depends on the time, or on chance."
+        yield error(type(index), message, hint, "zrank.E041")
+        return
+    today = date.today()
+    spelled = f"{today:%Y-%m-%d}", f"date({today.year}, {today.month}, {today.day})"
+    if any(text in parameter for parameter in first for text in spelled):
+        message = ".get_queryset() compares with today's date: tomorrow's processes won't read today's build."
+        yield warning(type(index), message, hint, "zrank.W008")
 
 
 def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:

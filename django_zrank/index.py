@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 from uuid import uuid4
 
 from asgiref.sync import sync_to_async
-from django.db import models, router
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import Error, models, router
 from django.db.models.expressions import OrderBy
 from django.utils.functional import classproperty
 
@@ -18,6 +18,7 @@ from .codec.awake import Awake
 from .codec.column import Column
 from .codec.entry import Entry, decoder
 from .codec.fields import find_model, is_unique
+from .codec.fingerprint import fingerprint
 from .codec.layout import Layout
 from .codec.members import MemberCodec
 from .codec.order import Order
@@ -258,24 +259,21 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @cached_property
     def declaration(self) -> str:
-        """Eight digits that identify the declared order, facets, layout and ``idle``."""
-        criteria = self.ordering.criteria
-        values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
-        # A single criterion is stored in one way, whatever its direction.
-        flags = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
-        facets = [facet.name for facet in self.faceting.all]
-        said = repr((self.model._meta.label, values, flags, facets, self.layout))
-        said += repr(self.awake[:2]) if self.awake else ""
-        return sha256(said.encode()).hexdigest()[:8]
+        """Eight digits that identify what is ranked, and how. Raises as :func:`.fingerprint`."""
+        return fingerprint(self)
 
     def new_generation(self) -> str:
         """Return a new name for a build of this declaration."""
         return f"{self.declaration}-{uuid4().hex[:23]}"
 
     def declares(self, generation: str) -> bool:
-        """Return True if a generation was built from this declaration, or if there is none (``""``)."""
+        """Return True if a generation was built from this declaration, if there is none (``""``), or if the database is
+        needed to tell and can't be reached."""
         declaration, dash, _ = generation.partition("-")
-        return not dash or declaration == self.declaration
+        try:
+            return not dash or declaration == self.declaration
+        except (Error, SynchronousOnlyOperation):
+            return True
 
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
         """Return the rows that are ranked, from the database that is mirrored: those that have a score and, with

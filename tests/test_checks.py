@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.urls import include, path
+from django.utils import timezone
 
 from django_zrank import RankIndex, checks, declaration_checks, hooks
 from django_zrank.registry import registry
@@ -195,6 +197,18 @@ def rows(queryset: Any) -> Any:
 
 def fails(self: Any) -> Any:
     raise LookupError("no name")
+
+
+def seen_before_now(self: Any) -> Any:
+    return Player.objects.filter(user__last_login__lt=timezone.now())
+
+
+def by_chance(self: Any) -> Any:
+    return Player.objects.filter(level__gt=random.getrandbits(30))
+
+
+def seen_before_today(self: Any) -> Any:
+    return Player.objects.filter(user__last_login__date__lt=date.today())
 
 
 async def never(self: Any) -> Any:
@@ -436,6 +450,9 @@ DECLARATIONS = [
             ("flat values", Player.objects.values_list("pk", flat=True)),
         ]
     ),
+    declaring("zrank.E041", "the time", "depends on the time", get_queryset=seen_before_now),
+    declaring("zrank.E041", "chance", "differs from one call", get_queryset=by_chance),
+    declaring("zrank.W008", "today's date", "today's date", get_queryset=seen_before_today),
     declaring(
         "zrank.E032",
         "a window function",

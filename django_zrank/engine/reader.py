@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -57,7 +57,6 @@ class Reader(Executor):
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)
-        self._declares = lru_cache(maxsize=16)(index.declares)  # called for every question
 
         self.trust, self._acceptance_trust = Trust(), Trust()
 
@@ -94,7 +93,7 @@ class Reader(Executor):
     def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
         """Return the query to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
         the index, as during a deployment."""
-        if not self._declares(live.generation):
+        if not self.index.declares(live.generation):
             raise self.declared_otherwise()
         return question.query(view, live)
 
@@ -129,7 +128,7 @@ class Reader(Executor):
         """
         now = monotonic()
         health = yield from self.store.checking_health()
-        if not self.index.declares(health.generation):
+        if not (yield Blocking(partial(self.index.declares, health.generation))):
             raise self.declared_otherwise()
         if health.generation and get_settings().unhealthy != "serve_stale":
             # Twice, as a rebuild may be swapped in between the reply of Redis and the database's.
@@ -158,7 +157,7 @@ class Reader(Executor):
         ``NotBuilt`` if it holds a build of another declaration of the index."""
         now = monotonic()
         health = yield from self.store.checking_health()
-        if not self.index.declares(health.generation):
+        if not (yield Blocking(partial(self.index.declares, health.generation))):
             raise self.not_built()
         if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
             raise self.not_accepted()

@@ -53,7 +53,7 @@ class ShardedReader(Reader):
     def _request(  # type: ignore[override]
         self, question: Question[Answer], view: View, live: Shards
     ) -> Query[Answer]:
-        if not all(self._declares(keys.generation) for keys in live.keys):
+        if not all(self.index.declares(keys.generation) for keys in live.keys):
             raise self.declared_otherwise()
         return over_shards(question, view, live)
 

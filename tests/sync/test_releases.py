@@ -1,0 +1,181 @@
+"""Releases that rank other rows, or rank them otherwise, run side by side during a deployment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, models
+from django.db.models import F
+from django.test.utils import isolate_apps
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.exceptions import NotBuilt
+from django_zrank.models import Generation, Mark
+from django_zrank.sync import triggers
+from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.push import push
+from django_zrank.sync.watch import sync
+from tests.sync.mirror import contents
+from tests.testapp.models import Player
+
+
+class Before(RankIndex[Player]):
+    """The older release."""
+
+    model = Player
+    order = ("-level",)
+    name = "released"
+    facets = ("is_active",)
+
+    def get_queryset(self) -> models.QuerySet[Player]:
+        return Player.objects.filter(bio__in={"a", "b", "c"})
+
+
+class After(Before):
+    """The newer one, which filters by another column."""
+
+    def get_queryset(self) -> models.QuerySet[Player]:
+        return Player.objects.filter(name__in={"a", "b", "c"})
+
+
+@pytest.fixture
+def players(zrank: Redis, transactional_db: None) -> Iterator[list[Player]]:
+    yield Player.objects.bulk_create(
+        [Player(level=level, bio="abx"[level % 3], name="axx"[level % 3]) for level in range(30)]
+    )
+    triggers.drop("default", ["released"])
+    Generation.objects.filter(index="released").delete()
+
+
+def ranked(index: type[RankIndex[Any]]) -> dict[str, float]:
+    return {str(pk): level for pk, level in index.instance().get_ranked().values_list("pk", "level")}
+
+
+@pytest.mark.parametrize("migrate", ["before", "between", "after"])
+def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: str) -> None:
+    """It works off the marks of ``migrate``, while processes of both releases save."""
+    before, after = Before.instance(), After.instance()
+    sync(before)
+    assert contents(Before) == ranked(Before)
+
+    def change(level: int) -> None:
+        for player in players[::7]:
+            player.level, player.name, player.bio = level, "xa"[level % 2], "ax"[level % 2]
+            player.save()
+
+    steps = {
+        "before": [lambda: triggers.install("default", [after]), lambda: sync(before), lambda: sync(after)],
+        "between": [lambda: sync(before), lambda: triggers.install("default", [after]), lambda: sync(after)],
+        "after": [lambda: sync(after), lambda: sync(before), lambda: triggers.install("default", [after])],
+    }
+    for level, step in enumerate(steps[migrate], start=100):
+        step()
+        change(level)
+    sync(after)
+    assert contents(After) == ranked(After)
+    assert examine(after) is Verdict.HEALTHY
+    assert not Mark.objects.filter(index="released").exists()
+
+
+def test_what_one_release_has_built_the_other_neither_reads_nor_writes(players: list[Player]) -> None:
+    sync(Before.instance())
+    assert examine(After.instance()) is Verdict.CHANGED
+    with pytest.raises(NotBuilt):
+        After.ranking.filter(is_active=True).count()
+    sync(After.instance())
+    with pytest.raises(NotBuilt):
+        Before.ranking.top(3)
+    with pytest.raises(NotBuilt):
+        push(Before.instance(), [players[0].pk])
+    assert contents(After) == ranked(After)
+
+
+def declared(fields: dict[str, models.Field[Any, Any]], conditions: Any = (), **attributes: Any) -> str:
+    """The digits of an index of a model with these fields."""
+    with isolate_apps("tests.testapp"):
+        meta = type("Meta", (), {"app_label": "testapp"})
+        model: Any = type("Released", (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
+        rows = {"get_queryset": lambda self: model.objects.filter(*conditions)}
+        return (
+            type("Index", (RankIndex,), {"model": model, "order": ("score",), **rows, **attributes})
+            .instance()
+            .declaration
+        )
+
+
+def formula(expression: Any) -> dict[str, Any]:
+    score = models.GeneratedField(expression=expression, output_field=models.IntegerField(), db_persist=True)
+    return {"wins": models.IntegerField(), "score": score}
+
+
+def flag(field: models.Field[Any, Any]) -> dict[str, Any]:
+    return {"score": models.IntegerField(), "flag": field}
+
+
+def when() -> dict[str, Any]:
+    return {"score": models.DateTimeField(), "flag": models.IntegerField()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            lambda: declared(formula(F("wins") + 1)), lambda: declared(formula(F("wins") + 2)), id="formula"
+        ),
+        pytest.param(
+            lambda: declared(flag(models.BooleanField()), facets=("flag",)),
+            lambda: declared(flag(models.IntegerField()), facets=("flag",)),
+            id="type of a facet",
+        ),
+        pytest.param(
+            lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
+            lambda: declared(flag(models.IntegerField()), [models.Q(flag=2)]),
+            id="value of a condition",
+        ),
+        pytest.param(
+            lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
+            lambda: declared(flag(models.IntegerField()), [~models.Q(flag=1)]),
+            id="condition",
+        ),
+    ],
+)
+def test_another_declaration(one: Any, other: Any) -> None:
+    assert one() == one() != other() == other()
+
+
+@pytest.mark.parametrize("setting", ["USE_TZ", "TIME_ZONE"])
+def test_another_time_zone_of_times_without_one(settings: Any, setting: str) -> None:
+    settings.USE_TZ = setting == "USE_TZ"
+    kept, moment = declared(flag(models.IntegerField())), declared(when())
+    del connection.timezone_name
+    if setting == "USE_TZ":
+        settings.USE_TZ = False
+    else:
+        settings.TIME_ZONE = "Asia/Tokyo"
+    assert declared(flag(models.IntegerField())) == kept, "no time is ranked"
+    assert declared(when()) != moment
+
+
+def test_it_is_the_same_in_every_process() -> None:
+    """Whatever the seed of Python's hashes, which decides the order of a set."""
+    code = (
+        "import django; django.setup()\n"
+        "from tests.sync.test_releases import Before\n"
+        "print(Before.instance().declaration)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONHASHSEED": str(seed), "PYTHONPATH": "."},
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(found) == 1
