@@ -50,7 +50,7 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     return errors
 
 
-_SECONDS: Final = ("retry_after", "database_timeout", "keep_marks", "replica_lag", "flush_every")
+_SECONDS: Final = ("retry_after", "database_timeout", "keep_marks", "keep_keys", "replica_lag", "flush_every")
 _CHOICES: Final = {
     "capture": ("triggers", "signals"),
     "unhealthy": ("raise", "serve_stale", "database"),

@@ -51,6 +51,9 @@ class Settings:
     keep_marks: float = 3600.0
     """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""
 
+    keep_keys: float = 86400.0
+    """Seconds for which the idempotency keys of changes of scores are remembered."""
+
     flush_every: float = 5.0
     """Seconds between two flushes of scores that begin in Redis to their column."""
 

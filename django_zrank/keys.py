@@ -6,7 +6,7 @@ The braces are a hash tag: every key of an index lies in one slot, so that scrip
 from __future__ import annotations
 
 from functools import cache, cached_property, lru_cache
-from hashlib import sha1
+from hashlib import sha1, sha256
 from typing import NamedTuple
 
 __all__ = ["Keys", "guard_of"]
@@ -59,8 +59,8 @@ class Keys(_Keys):
         return f"{self.pending}:{flush}"
 
     def once(self, key: str) -> str:
-        """Text, for a while: the changes made under an idempotency key."""
-        return f"{self.tag}:once:{key}"
+        """Text, for a while: the changes made under an idempotency key, of which the name has a digest."""
+        return f"{self.tag}:once:{sha256(key.encode()).hexdigest()[:32]}"
 
     @property
     def touched(self) -> str:

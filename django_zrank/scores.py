@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import Error
 
 from .codec.units import EXACT, EXACT_LOW
+from .conf import get_settings
 from .engine import reader_of
 from .engine.steps import Blocking, Steps
 from .exceptions import IndexUnavailable, NotRanked
@@ -25,9 +27,6 @@ __all__ = ["Scores"]
 
 logger = logging.getLogger("django_zrank")
 
-_KEPT: Final = 24 * 60 * 60
-"""Seconds for which the key of a call is remembered."""
-
 _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""
 
@@ -37,7 +36,8 @@ class Scores:
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` where Redis can't
-    be reached: if the connection broke before the reply came, the change may have been made.
+    be reached: if the connection broke before the reply came, the change may have been made. So it does where a member
+    is asleep and its row is locked, which changes nothing.
     """
 
     def __init__(self, index: RankIndex) -> None:
@@ -59,9 +59,9 @@ class Scores:
         scores, all or none, and return the new ones by member: at most :attr:`limit`; with ``shards``, they must belong
         to one shard.
 
-        ``key``: an idempotency key, remembered for a day: if this change has been made, nothing is added. Raises
-        :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or the key is
-        that of another change.
+        ``key``: an idempotency key, remembered for a day (``KEEP_KEYS``): if this change has been made, nothing is
+        added. Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or
+        the key is that of another change.
         """
         self._require("increment", "sum")
         if isinstance(member, Mapping):
@@ -159,7 +159,8 @@ class Scores:
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
             )
         pairs, faceted = list(changes.items()), bool(index.faceting)
-        ask = ChangeScores(index.layout, index.rule, _limits(index), pairs, key, _KEPT, faceted)
+        keep = math.ceil(get_settings().keep_keys)
+        ask = ChangeScores(index.layout, index.rule, _limits(index), pairs, key, keep, faceted)
         reader = reader_of(part)
         yield reader.acceptance
         found = yield from reader.running(ask.query)

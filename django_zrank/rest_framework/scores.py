@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from django.db import models
+from django.db import connections, models, transaction
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ParseError, ValidationError
@@ -76,6 +76,15 @@ class ScoreViewSet(IndexViewSet):
     parser_classes = [JSONParser]
     pagination_class = None
 
+    @classmethod
+    def as_view(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return a view outside of transactions, also with ``ATOMIC_REQUESTS``: a change can't be rolled back, and no
+        member is woken inside a transaction."""
+        view = super().as_view(*args, **kwargs)
+        for using in connections:
+            view = transaction.non_atomic_requests(using)(view)
+        return view
+
     def get_filters(self) -> Mapping[str, str]:
         return {}
 
@@ -83,15 +92,17 @@ class ScoreViewSet(IndexViewSet):
         return get_change_serializer(self._get_changed_index())
 
     def get_idempotency_key(self) -> str:
-        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header."""
+        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis holds
+        only a digest of it."""
         key = self.request.headers.get(IDEMPOTENCY_KEY, "")
         if len(key) > LONGEST_KEY:
             message = _("Ensure this field has no more than {max_length} characters.")
             raise ValidationError(
                 {IDEMPOTENCY_KEY: [message.format(max_length=LONGEST_KEY)]}, code="max_length"
             )
-        user = getattr(self.request.user, "pk", None)  # UNAUTHENTICATED_USER may be None
-        return f"{user or ''}:{key}" if key else ""
+        user = str(getattr(self.request.user, "pk", None) or "")  # UNAUTHENTICATED_USER may be None
+        # The length first: an id may be text with a colon.
+        return f"{len(user)}:{user}:{key}" if key else ""
 
     def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change the score of one member."""

@@ -57,6 +57,13 @@ class Pending(Base):
         changes = dict(zip(texts, map(int, pairs[1::2]), strict=True))
         return Flight(int(number), int(version), rule.decode(), changes)
 
+    def confirm_flush(self, term: int, flight: Flight, left: Collection[str]) -> bool:
+        """Put back the changes of those that are ``left``. Return False, with nothing changed, if the flush carries
+        something else by now, or on another server."""
+        keys = self.keys
+        args = (term, flight.number, len(flight.changes), *left)
+        return self._is_done(scripts.CONFIRM_FLUSH, (keys.meta, keys.pending), args)
+
     def settle_flush(self, term: int, number: int) -> bool:
         """Note that the column contains the flush. Return False if that was known, or on another server."""
         return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
@@ -81,14 +88,22 @@ class Pending(Base):
         return int(version or 0)
 
     def reconcile_pending(
-        self, health: Health, flushed: int, *, committed: bool, everything: bool, members: Collection[str]
+        self,
+        health: Health,
+        flushed: int,
+        *,
+        committed: bool,
+        everything: bool,
+        members: Collection[str],
+        written: Collection[str] = (),
     ) -> None:
         """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
-        unless it is ``committed``, and drop the pending changes of ``members``, or ``everything``. Nothing changes if
-        the server was accepted meanwhile."""
+        unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
+        ``everything``. Nothing changes if the server was accepted meanwhile."""
         keys = self.keys
         for piece in [*batched(members, _PIECE)] or [[]]:
-            args = (health.server, health.term, self.rule, flushed, int(committed), int(everything), *piece)
+            how = (health.server, health.term, self.rule, flushed, int(committed), int(everything))
+            args = (*how, len(written), *written, *piece)
             self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
 
     def waiting(self) -> tuple[int, float]:

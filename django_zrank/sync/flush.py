@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
+from random import shuffle
+from time import monotonic, sleep
 from typing import Final
 
 from django.core.exceptions import FieldError
-from django.db import DataError, IntegrityError, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.models import Q
 
 from ..codec.column import Column
@@ -19,17 +22,39 @@ from ..models import Batch, Generation, Mark
 from ..notes import noted
 from ..recent import Recent
 from ..store import Flight, Health, Store
-from .flush_statements import add_to_column
+from .flush_statements import merge_changes
 from .idle import sweep, write_touches
 from .reach import Reach
-from .transactions import PATIENCE, briefly, refuse_transaction, without_waiting
+from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 
-__all__ = ["are_lost", "flush", "flush_again", "flush_soon", "is_due", "reconcile", "write_scores"]
+__all__ = [
+    "are_lost",
+    "flush",
+    "flush_again",
+    "flush_soon",
+    "flush_unlocked",
+    "is_due",
+    "reconcile",
+    "write_scores",
+]
 
 logger = logging.getLogger("django_zrank.sync")
 
 BATCH_SIZE: Final = 1500
 """Members of one flush. Taking them holds the server for about 3 ms."""
+
+_FIRST: Final = 10
+_STATEMENT: Final = 1000
+"""The members of the first statement of a flush, and the most of one."""
+
+_LONGEST: Final = 1.0
+"""Seconds after which a flush begins no other statement. What it hasn't written is put back: triggers may be slow, and
+each row stays locked until the end."""
+
+_PAUSE: Final = 0.05
+
+_SIGNAL: Final = 1644
+"""MySQL's error code of SIGNAL."""
 
 _SHARE: Final = 1000
 """The most members that a process flushes after a push, because a request waits for it."""
@@ -42,43 +67,84 @@ class _Superseded(Exception):
     """The database has already noted this flush, or has accepted another server."""
 
 
+class _Changed(Exception):
+    """Another process has put back some of what the flush carries."""
+
+
 def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Write pending scores and touches of about ``limit`` members to their columns. Return the number of members.
+    """Write pending scores and touches of about ``limit`` members to their columns, by default all that are pending
+    now. Return the number of members.
 
     Redis hands out what is pending as flush *n*, and keeps it. One transaction adds it to the column and notes *n*, if
     the database still notes *n - 1* under this term. Then Redis settles it. A flush that was killed is completed by the
     next one, under its own number. Any number may run at once.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
-    than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
+    than ``patience`` seconds, after all others were written; and ``TransactionManagementError`` inside a transaction.
     """
+    deadline, done = monotonic() + patience, 0
+    while True:
+        locked: set[str] = set()
+        done += flush_unlocked(index, limit=limit, patience=patience, locked=locked)
+        if not locked:
+            return done
+        if monotonic() >= deadline:
+            raise Busy(
+                f"Index {index.name!r}: {len(locked)} rows are locked, such as that of {min(locked)}: their changes "
+                "are still pending"
+            )
+        sleep(_PAUSE)
+
+
+def flush_unlocked(
+    index: RankIndex,
+    *,
+    limit: int | None = None,
+    patience: float = PATIENCE,
+    locked: set[str] | None = None,
+) -> int:
+    """Flush as ``flush()`` does, without waiting for rows that are locked: ``locked`` receives their members."""
     refuse_transaction(index.get_using(), "A flush")
-    return Reach(index).total(partial(_flush, patience=patience), limit)
+    return Reach(index).total(partial(_flush, locked=locked, patience=patience), limit)
 
 
-def _flush(index: RankIndex, *, limit: int | None, patience: float) -> int:
-    done = write_touches(index, limit=limit, patience=patience)
-    return done + write_scores(index, limit=None if limit is None else limit - done, patience=patience)
+def _flush(index: RankIndex, *, limit: int | None, locked: set[str] | None, patience: float) -> int:
+    done = write_scores(index, limit=limit, locked=locked, patience=patience)
+    return done + write_touches(index, limit=None if limit is None else limit - done, patience=patience)
 
 
-def write_scores(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Flush about ``limit`` scores of one part. Return their number."""
-    done, store = 0, Store.of(index)
+def write_scores(
+    index: RankIndex, *, limit: int | None = None, locked: set[str] | None = None, patience: float = PATIENCE
+) -> int:
+    """Flush about ``limit`` scores of one part, by default those that are pending now. Return their number.
+
+    ``locked`` receives the members whose rows are locked. Their changes stay pending.
+    """
+    done, tried, store = 0, 0, Store.of(index)
     declared = index if index.column else _declared_before(index, store)
     if declared is None:
         return 0
     row = noted(index)
     flushed = row.flushed
-    while limit is None or done < limit:
-        size = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
-        flight = store.take_pending(row.term, flushed, size)
+    # What changes meanwhile may be taken in place of the rest, but this ends. With nothing pending, the declared rule
+    # takes effect.
+    bound = 2 * store.waiting()[0] + 1
+    bound = bound if limit is None else min(bound, limit)
+    while tried < bound:
+        flight = store.take_pending(row.term, flushed, min(BATCH_SIZE, bound - tried))
         if flight is None:
             break
-        if not _carry(declared, flight, row.term, patience):
-            raise store.not_accepted()
+        writing = _carry(declared, store, flight, row.term, patience)
+        if writing is None:  # another process has changed what it carries
+            continue
         flushed = flight.number
         store.settle_flush(row.term, flushed)
-        done += len(flight.changes)
+        tried += len(flight.changes) - len(writing.unread)
+        done += len(flight.changes) - len(writing.left)
+        if locked is not None:
+            locked.update(writing.locked)
+        if len(writing.locked) == len(flight.changes):
+            break
     if done and declared is not index:
         logger.warning(
             "Index %r: flushed %d scores that began in Redis; write_behind is not declared any more",
@@ -111,53 +177,130 @@ def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
     return part
 
 
-def _carry(index: RankIndex, flight: Flight, term: int, patience: float) -> bool:
-    """Write a flush to the column and note it, unless that is done. Return False if the database knows another term."""
-    using = index.get_using()
+def _carry(index: RankIndex, store: Store, flight: Flight, term: int, patience: float) -> _Writing | None:
+    """Write a flush to the column and note it, unless that is done. Return None if it doesn't carry this any more.
 
-    def work() -> None:
-        refused = _write(index, flight)
-        # The generation's row comes last, so that it is locked for two short statements only.
-        row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
+    Raises ``IndexUnhealthy`` if the database knows another term.
+    """
+    using = index.get_using()
+    is_sqlite = connections[using].vendor == "sqlite"
+    row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
+
+    def note() -> None:
         if connections[using].vendor == "mysql":
             # With rows locked, don't wait for a lock whose holder may have been stopped.
             list(row.select_for_update(nowait=True).values_list("pk"))
         if not row.update(flushed=flight.number, flushed_term=term):
             raise _Superseded
+
+    def work() -> _Writing:
+        writing = _Writing(index, flight.rule)
+        if is_sqlite:  # which locks all tables at once, with the first write
+            note()
+        writing.write(flight.changes)
+        # The generation's row comes last, so that it isn't locked for long.
+        if not is_sqlite:
+            note()
+        if not store.confirm_flush(term, flight, writing.left):
+            raise _Changed
         # Kept like a batch of marks: they are replayed on a server that has lost the flush.
-        marks = [(None, member) for member in flight.changes]
+        left = set(writing.left)
+        marks = [(None, member) for member in flight.changes if member not in left]
         Batch.objects.using(using).create(
             index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
         )
-        Mark.objects.using(using).bulk_create(Mark(index=index.whole.name, member=one) for one in refused)
-
-    try:
-        briefly(using, work, patience=patience)
-    except _Superseded:
-        row = noted(index)
-        return row.term == term and row.flushed >= flight.number
-    return True
-
-
-def _write(index: RankIndex, flight: Flight) -> list[str]:
-    """Write changes to the column. Return the members whose change the database refuses, because of a constraint or the
-    column's range. Such a change is logged, and lost."""
-    changes = flight.changes
-    if not changes:
-        return []
-    try:
-        with transaction.atomic(index.get_using()):
-            add_to_column(index, flight.rule, changes)
-    except (DataError, IntegrityError) as error:
-        if len(changes) > 1:
-            halves = map(dict, batched(changes.items(), (len(changes) + 1) // 2))
-            return [refused for half in halves for refused in _write(index, flight._replace(changes=half))]
-        ((member, change),) = changes.items()
-        logger.error(
-            "Index %r: the database refuses the change %d of %s: %s", index.name, change, member, error
+        Mark.objects.using(using).bulk_create(
+            Mark(index=index.whole.name, member=member) for member in writing.different
         )
-        return [member]
-    return []
+        return writing
+
+    try:
+        return briefly(using, work, patience=patience)
+    except _Changed:
+        return None
+    except _Superseded:
+        found = noted(index)
+        if found.term == term and found.flushed >= flight.number:
+            return _Writing(index, flight.rule)
+        raise store.not_accepted() from None
+
+
+class _Writing:
+    """The writes of one flush. One row that is locked, slow, or refused by the database doesn't stop the others."""
+
+    def __init__(self, index: RankIndex, rule: str) -> None:
+        self.index, self.rule, self.using = index, rule, index.get_using()
+
+        self.different: list[str] = []
+        """Members whose column doesn't have what it should: they are read again."""
+
+        self.locked: list[str] = []
+        """Members whose rows are locked, or take too long: their changes stay pending."""
+
+        self.unread: list[str] = []
+        """Members for which no time was left."""
+
+    @property
+    def left(self) -> list[str]:
+        return self.locked + self.unread
+
+    def write(self, changes: Mapping[str, int]) -> None:
+        """Write changes in statements that become larger, for about ``_LONGEST`` seconds."""
+        todo, size, began = list(changes.items()), _FIRST, monotonic()
+        # In another order each time, so that slow rows don't keep the same others waiting.
+        shuffle(todo)
+        while todo:
+            before = monotonic()
+            if before - began > _LONGEST:
+                self.unread += [member for member, _ in todo]
+                break
+            self.merge(dict(todo[:size]))
+            del todo[:size]
+            size = min(4 * size, _STATEMENT) if monotonic() - before < _LONGEST / 10 else max(1, size // 4)
+
+    def merge(self, changes: dict[str, int]) -> None:
+        """Write changes in one statement, by halves if that fails because of a row."""
+        try:
+            with transaction.atomic(self.using):
+                merged = merge_changes(self.index, self.rule, changes)
+        except DatabaseError as error:
+            is_refused = self.is_refusal(error)
+            if not (is_refused or is_delay(error)):
+                raise
+            if len(changes) > 1:
+                for half in batched(changes.items(), (len(changes) + 1) // 2):
+                    self.merge(dict(half))
+                return
+            ((member, change),) = changes.items()
+            if is_refused:
+                self.refuse(member, change, error)
+            else:
+                logger.warning("Index %r: the change of %s stays pending: %s", self.index.name, member, error)
+                self.locked.append(member)
+            return
+        self.different += merged.different
+        self.locked += merged.locked
+        for member in merged.refused:
+            self.refuse(member, changes[member], "it is out of range")
+
+    def refuse(self, member: str, change: int, reason: object) -> None:
+        logger.error(
+            "Index %r: the database refuses the change %d of %s: %s", self.index.name, change, member, reason
+        )
+        self.different.append(member)
+
+    def is_refusal(self, error: DatabaseError) -> bool:
+        """Return True for an error of one row: of a constraint, the column's range, a trigger or a policy."""
+        if isinstance(error, (DataError, IntegrityError)):
+            return True
+        if isinstance(error, OperationalError) and error.args[:1] != (_SIGNAL,):
+            return False
+        try:
+            with transaction.atomic(self.using):
+                merge_changes(self.index, self.rule, {})
+        except DatabaseError:
+            return False  # it is refused whatever it writes
+        return True
 
 
 _flushed: Recent[bool] = Recent()
@@ -183,10 +326,10 @@ def flush_soon(index: RankIndex) -> None:
         return
     try:
         with without_waiting(connection):
-            flush(index, limit=_SHARE, patience=0.0)
+            flush_unlocked(index, limit=_SHARE, patience=0.0)
             sweep(index, limit=_SHARE, patience=0.0)
     except (Busy, IndexUnavailable) as error:
-        logger.debug("Index %r: not flushed. %s", index.name, error)
+        logger.debug("Index %r: not all was flushed. %s", index.name, error)
 
 
 def are_lost(index: RankIndex, store: Store) -> bool:
@@ -212,12 +355,17 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
     members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
     taken, _ = store.in_flight()
-    committed = row.flushed_term == term and row.flushed >= taken
-    if not committed:
-        # If its batch has been deleted, assume that it was written: a change must not count twice.
-        is_purged = row.flushed_term > term and (term, store.took()) <= (row.purged_term, row.purged)
-        committed = is_purged or flushes.filter(term=term, flush=taken).exists()
+    batch = flushes.filter(term=term, flush=taken).first()
+    # If its batch has been deleted, assume that all was written: a change must not count twice.
+    is_purged = row.flushed_term > term and (term, store.took()) <= (row.purged_term, row.purged)
+    committed = batch is None and (is_purged or (row.flushed_term == term and row.flushed >= taken))
+    written = {member for _, member in batch.marks} if batch else ()
     lost = everything or health.position < (row.purged_term, row.purged)
     store.reconcile_pending(
-        health, row.flushed, committed=committed, everything=lost, members=() if lost else members
+        health,
+        row.flushed,
+        committed=committed,
+        everything=lost,
+        members=() if lost else members,
+        written=written,
     )

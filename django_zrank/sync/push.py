@@ -19,7 +19,7 @@ from ..store import Epoch, Number, Store
 from . import rows
 from .reach import Reach, is_suspended, resume, suspend
 from .seen import carry_touches, write_seen
-from .transactions import is_open
+from .transactions import is_open, without_waiting
 
 __all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
 
@@ -230,11 +230,18 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
 
 def _wake(sender: RankIndex, members: list[Any], **kwargs: Any) -> None:
     # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
-    if is_open(connections[sender.get_using()]):
+    connection = connections[sender.get_using()]
+    if is_open(connection):
         return
-    if sender.seen_field:
-        write_seen(sender, dict.fromkeys(members))
-    push(sender, members)
+    try:
+        with without_waiting(connection):
+            if sender.seen_field:
+                write_seen(sender, dict.fromkeys(members), patience=0.0)
+            push(sender, members)
+    except Busy as error:
+        raise IndexUnavailable(
+            f"Index {sender.name!r}: {', '.join(map(str, members[:5]))} can't be woken while its row is locked: {error}"
+        ) from error
 
 
 unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from django.db import OperationalError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import Busy
 
-__all__ = ["PATIENCE", "belongs_to", "briefly", "is_open", "refuse_transaction", "retry", "without_waiting"]
+__all__ = [
+    "PATIENCE",
+    "belongs_to",
+    "briefly",
+    "is_delay",
+    "is_open",
+    "refuse_transaction",
+    "retry",
+    "without_waiting",
+]
 
 PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
@@ -83,12 +92,20 @@ def _begin(using: str, *, is_own: bool) -> None:
 
 def _is_passing(error: OperationalError) -> bool:
     """Return True if a retry may succeed: after a lock, a deadlock or a serialization failure."""
+    code = _code(error)
+    return code in ("40001", "40P01", "55P03", 1020, 1205, 1213, 3572) or "locked" in str(code)
+
+
+def is_delay(error: DatabaseError) -> bool:
+    """Return True for a statement that took too long, or waited too long for a lock."""
+    return _code(error) in ("55P03", "57014", 1205, 1969, 3024, 3572)
+
+
+def _code(error: DatabaseError) -> Any:
+    """Return PostgreSQL's SQLSTATE, MySQL's code, or SQLite's text of an error."""
     cause = error.__cause__
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    if state is not None:
-        return state in ("40001", "40P01", "55P03")
-    code = error.args[0] if error.args else None
-    return code in (1020, 1205, 1213, 3572) or "locked" in str(error)
+    return state or (error.args[0] if error.args else None)
 
 
 def refuse_transaction(using: str, what: str) -> None:

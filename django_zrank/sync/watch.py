@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
-from ..exceptions import IndexUnavailable, RebuildSuperseded
+from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
 from .drain import drain
-from .flush import flush, flush_again, is_due
+from .flush import flush, flush_again, flush_unlocked, is_due
 from .health import Verdict, repair
 from .idle import sweep
 from .reach import Reach
@@ -77,7 +77,8 @@ def sync(
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
-    before, failure = _generations(index), None
+    before = _generations(index)
+    failure: ZRankError | None = None
     for _ in range(_STEPS):
         try:
             verdict = retry(partial(repair, index, look=look))
@@ -90,7 +91,11 @@ def sync(
             break
     flushed = asleep = 0
     if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
-        flushed = retry(partial(flush, index, limit=limit))
+        try:
+            # With a limit, rows that are locked have their turn the next time.
+            flushed = retry(partial(flush_unlocked if limit else flush, index, limit=limit))
+        except Busy as error:
+            failure = failure or error
         asleep = retry(partial(sweep, index, limit=limit))
     if limit is not None and max(flushed, asleep) >= limit:
         flush_again(index)

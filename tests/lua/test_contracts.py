@@ -30,7 +30,7 @@ from django_zrank.requests.scores import ChangeScores, Touch
 from django_zrank.requests.sharded import Shards, over_shards
 from django_zrank.requests.view import View
 from django_zrank.scripts import Script
-from django_zrank.store import Change, Epoch, Replaced, Store
+from django_zrank.store import Change, Epoch, Flight, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
@@ -74,6 +74,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).query),
     "settle_touches": lambda store: store.settle_touches(["1", "2"], {"1": 5}, timedelta(days=1)),
     "note_swept": lambda store: store.note_swept(store.swept(), 5, "1"),
+    "confirm_flush": lambda store: store.confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"]),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),
     "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.db.models import Model
 from django.urls import include, path
 from drf_spectacular.management.commands.spectacular import Command
@@ -95,6 +97,44 @@ def test_keys_of_others_are_apart(staff: APIClient, client: APIClient, user: Any
     user.is_staff = True
     assert post(staff, video, {}, Idempotency_Key="a").json()["score"] == 11
     assert post(client, video, {}, Idempotency_Key="a").json()["score"] == 12
+
+
+def test_keys_are_stored_as_digests_for_a_while(
+    staff: APIClient, video: Video, zrank: Any, settings: Any
+) -> None:
+    settings.ZRANK = {"KEEP_KEYS": 60}
+    assert post(staff, video, {}, Idempotency_Key="secret" * 30).json()["score"] == 11
+    (name,) = zrank.keys("*:once:*")
+    assert b"secret" not in name
+    assert len(name) < 64
+    assert 0 < zrank.ttl(name) <= 60
+
+
+def test_a_key_ends_where_the_user_does() -> None:
+    """The user "a" with the key "b:c" is not the user "a:b" with the key "c"."""
+
+    def key_of(user: str, key: str) -> str:
+        view: Any = ScoreViewSet()
+        view.request = SimpleNamespace(headers={"Idempotency-Key": key}, user=SimpleNamespace(pk=user))
+        return str(view.get_idempotency_key())
+
+    keys = {
+        key_of("a", "b:c"),
+        key_of("a:b", "c"),
+        key_of("", "a:b:c"),
+        key_of("1:a", "c"),
+        key_of("1", "a:c"),
+    }
+    assert len(keys) == 5
+
+
+def test_a_member_is_woken_with_atomic_requests(
+    staff: APIClient, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_now(VideoRank)
+    Video.objects.bulk_create([Video(views=10)])  # without a signal
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    assert post(staff, Video.objects.get(), {}).json()["score"] == 11
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def dawdle() -> None:
     """Let flushes take their time between their steps: a short run is to meet them there."""
     from django_zrank.store import Store
 
-    for name in ("take_pending", "settle_flush", "settle_touches"):
+    for name in ("take_pending", "confirm_flush", "settle_flush", "settle_touches"):
         step = getattr(Store, name)
 
         def late(*args: Any, step: Any = step) -> Any:
@@ -318,11 +318,13 @@ def settle_without_number() -> None:
     from django_zrank.sync import flush
     from django_zrank.sync.transactions import briefly
 
-    def carry(index: Any, flight: Any, term: int, patience: float) -> bool:
-        briefly(index.get_using(), lambda: flush._write(index, flight), patience=patience)
+    def carry(index: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
+        writing = flush._Writing(index, flight.rule)
+        briefly(index.get_using(), lambda: writing.write(flight.changes), patience=patience)
         time.sleep(0.1 * random.random())
         row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
-        return bool(row.update(flushed=flight.number, flushed_term=term))
+        row.update(flushed=flight.number, flushed_term=term)
+        return writing
 
     flush._carry = carry
 

@@ -1,0 +1,18 @@
+-- uses: clock, pending, sums
+-- Changes that a flush carried, and that no column has.
+
+-- Put them back into the pending changes, before the later ones of the same members.
+local function return_pending(pending, rule, members, changes)
+  if rule == 'sum' then
+    return add_pending(pending, members, changes)
+  end
+  local merged = {}
+  for n, later in ipairs(redis.call('HMGET', pending, unpack(members))) do
+    local change = later or changes[n]
+    if later and rule ~= 'last' then
+      change = integer(changed(rule, tonumber(changes[n]), tonumber(later)))
+    end
+    merged[2 * n - 1], merged[2 * n] = members[n], change
+  end
+  redis.call('HSET', pending, unpack(merged))
+end
