@@ -92,8 +92,8 @@ class ScoreViewSet(IndexViewSet):
         return get_change_serializer(self._get_changed_index())
 
     def get_idempotency_key(self) -> str:
-        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis holds
-        only a digest of it."""
+        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis
+        holds only a digest of it."""
         key = self.request.headers.get(IDEMPOTENCY_KEY, "")
         if len(key) > LONGEST_KEY:
             message = _("Ensure this field has no more than {max_length} characters.")
