@@ -14,6 +14,7 @@ from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..keys import Keys
 from ..notes import may_be_believed, may_be_written
 from ..requests.query import Query, Question
+from ..requests.request import Swapped
 from ..requests.view import View
 from ..store import Store
 from .asynchronous import adrive
@@ -92,7 +93,9 @@ class Reader(Executor):
 
     def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
         """Return the query to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
-        the index, as during a deployment."""
+        the index, as during a deployment; ``Swapped`` if there was none, as plain commands would find it empty."""
+        if not live.generation:
+            raise Swapped
         if not self.index.declares(live.generation):
             raise self.declared_otherwise()
         return question.query(view, live)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..requests.positions import BareScore
 from ..requests.query import Query, Question
+from ..requests.request import Swapped
 from ..requests.sharded import Shards, over_shards
 from ..requests.view import View
 from . import reader_of
@@ -53,6 +54,8 @@ class ShardedReader(Reader):
     def _request(  # type: ignore[override]
         self, question: Question[Answer], view: View, live: Shards
     ) -> Query[Answer]:
+        if not live.generation:
+            raise Swapped
         if not all(self.index.declares(keys.generation) for keys in live.keys):
             raise self.declared_otherwise()
         return over_shards(question, view, live)
