@@ -19,6 +19,7 @@ __all__ = [
     "is_delay",
     "is_open",
     "refuse_transaction",
+    "require_writable",
     "retry",
     "without_waiting",
 ]
@@ -27,6 +28,8 @@ PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
 
 _PAUSE: Final = 0.05
+
+_READ_ONLY: Final = {"postgresql": "SELECT pg_is_in_recovery()", "mysql": "SELECT @@global.read_only"}
 
 Answer = TypeVar("Answer")
 
@@ -106,6 +109,20 @@ def _code(error: DatabaseError) -> Any:
     cause = error.__cause__
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     return state or (error.args[0] if error.args else None)
+
+
+def require_writable(using: str) -> None:
+    """Raise ``OperationalError`` if a database takes no writes: it has become a replica, while this connection stayed
+    open. Call it after rows were read: then they were read from a primary."""
+    connection = connections[using]
+    query = _READ_ONLY.get(connection.vendor)
+    if query is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        (is_read_only,) = cursor.fetchone()
+    if is_read_only not in (False, 0, "0", "OFF"):
+        raise OperationalError(f"Database {using!r} takes no writes: it may have become a replica, which lags")
 
 
 def refuse_transaction(using: str, what: str) -> None:

@@ -140,9 +140,10 @@ class PostgreSQL(DatabaseServer):
             )
             self.up()
 
-    def up(self) -> None:
+    def up(self, further: str = "") -> None:
         # What is committed survives a crash of the server; of the machine it need not.
         options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off -c max_connections=200"
+        options += further
         command = (
             f"{self.program('pg_ctl')} -D {self.folder}/cluster -l {self.folder}/log -w -s start -o".split()
         )

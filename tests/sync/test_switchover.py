@@ -1,0 +1,104 @@
+"""A database that is switched over: connections that stay open lead to what is now a replica, which lags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+
+from django_zrank.models import Mark
+from django_zrank.sync.drain import drain
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+from tests.torture.databases import PostgreSQL
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
+
+INDEX = PlayerAscending.instance()
+
+
+def change(level: int) -> str:
+    """Change a player by ``update()``, which only a mark tells of."""
+    first = Player.objects.order_by("pk").values_list("pk", flat=True)[0]
+    assert Player.objects.filter(pk=first).update(level=level) == 1
+    return str(first)
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB's variable")
+def test_a_server_that_takes_no_writes_is_not_read() -> None:
+    member = change(50)
+    with connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL read_only = 1")
+    try:
+        with pytest.raises(OperationalError, match="may have become a replica"):
+            drain(INDEX)
+        assert contents(PlayerAscending)[member] != 50
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SET GLOBAL read_only = 0")
+    assert drain(INDEX) == 1
+    assert_mirrors(PlayerAscending)
+
+
+def fetch(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()[0]
+
+
+@pytest.fixture
+def standby() -> Iterator[dict[str, Any]]:
+    """The settings of a hot standby of the database, which has replayed all that was committed, and nothing further."""
+    primary = connection.settings_dict
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        server = PostgreSQL(Path(name))
+        server.private = True
+        server.run(
+            f"{server.program('pg_basebackup')} -h {primary['HOST']} -U {primary['USER']} -D {name}/cluster"
+            " --write-recovery-conf --checkpoint=fast --no-sync"
+        )
+        needed = "max_connections", "max_prepared_transactions"  # at least as many as on the primary
+        server.up("".join(f" -c {name}={fetch(f'SHOW {name}')}" for name in needed))
+        try:
+            yield {**primary, "HOST": name}
+        finally:
+            server.stop()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's standby")
+def test_a_standby_that_lags_is_not_read(standby: dict[str, Any]) -> None:
+    """It still has a mark that another process has worked off, and the row as it was then."""
+    member = change(50)
+    written, primary = fetch("SELECT pg_current_wal_insert_lsn()"), connection.settings_dict
+    try:
+        connection.close()
+        connection.settings_dict = standby
+        deadline = monotonic() + 30
+        while not fetch(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") and monotonic() < deadline:
+            sleep(0.02)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_wal_replay_pause()")
+        while fetch("SELECT pg_get_wal_replay_pause_state()") != "paused" and monotonic() < deadline:
+            sleep(0.02)
+        connection.close()
+        connection.settings_dict = primary
+        change(60)
+        drain(INDEX)
+        assert contents(PlayerAscending)[member] == 60
+        connection.close()
+        connection.settings_dict = standby
+        assert Mark.objects.exists()
+        with pytest.raises(OperationalError, match="may have become a replica"):
+            drain(INDEX)
+    finally:
+        connections["default"].close()
+        connection.settings_dict = primary
+    assert contents(PlayerAscending)[member] == 60
+    assert_mirrors(PlayerAscending)
