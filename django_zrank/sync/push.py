@@ -19,7 +19,7 @@ from ..store import Epoch, Number, Store
 from . import rows
 from .reach import Reach, is_suspended, resume, suspend
 from .seen import carry_touches, write_seen
-from .transactions import is_open, without_waiting
+from .transactions import is_open, require_writable, without_waiting
 
 __all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
 
@@ -70,11 +70,14 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     return pushed
 
 
-def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> Pushed:
+def write(
+    reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = (), *, saved: bool = False
+) -> Pushed:
     """Push to the parts that can be reached. ``also``: parts to write to even without members, because ``unmark()``
-    needs a version; by default the first one, if there are no members at all."""
+    needs a version; by default the first one, if there are no members at all. ``saved``: true if this connection has
+    just committed, so the database takes writes."""
     index, pks = reach.index, list(pks)
-    push, also = _Push(reach), also or (() if pks else index.parts[:1])
+    push, also = _Push(reach, saved=saved), also or (() if pks else index.parts[:1])
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
     for start in range(0, max(len(pks), 1), size):
         push.write(pks[start : start + size], () if start else also)
@@ -86,8 +89,8 @@ def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = ()) -> P
 class _Push:
     """One push. Rows are read once for all parts, after the tokens of their parts are taken."""
 
-    def __init__(self, reach: Reach) -> None:
-        self.reach, self.index = reach, reach.index
+    def __init__(self, reach: Reach, *, saved: bool) -> None:
+        self.reach, self.index, self.saved = reach, reach.index, saved
         self.stores = {part: Store.of(part) for part in self.index.parts}
 
         self.epochs: dict[RankIndex, Epoch] = {}
@@ -138,6 +141,8 @@ class _Push:
         index, stores = self.index, self.stores
         pks = list(chain.from_iterable(todo.values()))
         changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
+        if not self.saved:  # an idle connection may lead to a former primary
+            require_writable(index.get_using())
         again: dict[RankIndex, list[Any]] = {}
 
         def write(part: RankIndex) -> None:
@@ -199,7 +204,7 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
         return False
     reach = Reach(index)
     try:
-        pushed = write(reach, chain.from_iterable(asked.values()))
+        pushed = write(reach, chain.from_iterable(asked.values()), saved=True)
     except Busy as error:  # its mark waits
         logger.debug("Index %r: not pushed. %s", index.name, error)
         return False
