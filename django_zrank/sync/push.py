@@ -70,9 +70,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     return pushed
 
 
-def write(
-    reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = (), *, saved: bool = False
-) -> Pushed:
+def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = (), *, saved: bool = False) -> Pushed:
     """Push to the parts that can be reached. ``also``: parts to write to even without members, because ``unmark()``
     needs a version; by default the first one, if there are no members at all. ``saved``: true if this connection has
     just committed, so the database takes writes."""

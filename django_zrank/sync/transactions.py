@@ -122,7 +122,9 @@ def require_writable(using: str) -> None:
         cursor.execute(query)
         (is_read_only,) = cursor.fetchone()
     if is_read_only not in (False, 0, "0", "OFF"):
-        raise OperationalError(f"Database {using!r} takes no writes: it may have become a replica, which lags")
+        raise OperationalError(
+            f"Database {using!r} takes no writes: it may have become a replica, which lags"
+        )
 
 
 def refuse_transaction(using: str, what: str) -> None:
