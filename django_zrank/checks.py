@@ -50,7 +50,16 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     return errors
 
 
-_SECONDS: Final = ("retry_after", "database_timeout", "keep_marks", "keep_keys", "replica_lag", "flush_every")
+_SECONDS: Final = (
+    "retry_after",
+    "database_timeout",
+    "keep_marks",
+    "keep_keys",
+    "replica_lag",
+    "flush_every",
+    "filter_timeout",
+)
+_COUNTS: Final = ("max_n", "max_scan", "max_combinations", "max_combination_bytes", "max_values")
 _CHOICES: Final = {
     "capture": ("triggers", "signals"),
     "unhealthy": ("raise", "serve_stale", "database"),
@@ -62,7 +71,7 @@ def _problem(name: str, value: Any, expected: Any) -> str | None:
     allowed: Any = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
         return f"must be {getattr(expected, '__name__', expected)}"
-    if name == "max_n" and value < 1:
+    if name in _COUNTS and value < 1:
         return "must be at least 1"
     if name in _SECONDS and not 0 < value < float("inf"):
         return "must be a positive number of seconds"

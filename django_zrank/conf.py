@@ -31,6 +31,24 @@ class Settings:
     max_n: int = 500
     """The most members one ``recommend()`` may ask for: a script that samples blocks the server."""
 
+    max_scan: int = 5_000_000
+    """The most members that are read to compute a combination of filters that no facet covers; beyond,
+    ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets another bound for a call."""
+
+    max_combinations: int = 200
+    """The most combinations of filters that an index, or a shard, keeps or computes at a time; beyond,
+    ``FilterNotReady``."""
+
+    max_combination_bytes: int = 512 * 1024**2
+    """The most memory in Redis that these may take, about."""
+
+    filter_timeout: float = 30.0
+    """Seconds that a call waits for a combination of filters; beyond, ``FilterNotReady``."""
+
+    max_values: int = 500
+    """The most rankings of facets that a member may be in: values of its facets, and of composite ones combinations.
+    A row with more is logged and not ranked, as one change of it would block the server for too long."""
+
     retry_after: float = 5.0
     """Seconds without a push after one has failed (the circuit breaker), and the ``Retry-After`` of a 503."""
 

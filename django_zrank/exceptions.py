@@ -3,6 +3,7 @@
 __all__ = [
     "Busy",
     "CaptureError",
+    "FilterNotReady",
     "FilterTooLarge",
     "IndexUnavailable",
     "IndexUnhealthy",
@@ -41,6 +42,11 @@ class NotIsolated(IndexUnavailable):
 
 class FilterTooLarge(ZRankError, ValueError):
     """No declared facet covers a combination of filters, and the smallest of them has too many members."""
+
+
+class FilterNotReady(ZRankError):
+    """A combination of filters that no declared facet covers isn't computed in time, or too many others are kept. What
+    is computed so far is kept for some seconds, so that the same call goes on from there."""
 
 
 class RebuildSuperseded(ZRankError):

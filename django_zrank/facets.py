@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -125,6 +126,10 @@ class Facets:
     def rankings(self, row: Mapping[str, Collection[Any]]) -> list[str]:
         """The names of all rankings that a member stands in, sorted; ``row``: its values at each path."""
         return sorted(name for facet in self.all for name in facet.rankings(row))
+
+    def count(self, row: Mapping[str, Collection[Any]]) -> int:
+        """The number of rankings that a member stands in; ``row``: its values at each path."""
+        return sum(prod(len(row[path]) for path in facet.paths) for facet in self.all)
 
     def reading(self, path: str) -> Facet:
         """A facet that reads ``path``, by itself or with others. Raises ``LookupError``."""

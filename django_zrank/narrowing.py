@@ -36,6 +36,8 @@ class Narrowing(Generic[Member]):
         method: str | None = None,
         reverse: bool | None = None,
         server: str | None = None,
+        scan: int | None = None,
+        seconds: float | None = None,
     ) -> None:
         self.index = index
         self.conditions = tuple(conditions)
@@ -49,6 +51,8 @@ class Narrowing(Generic[Member]):
             plan(index, self.conditions),
             index.ordering.first.descending if reverse is None else reverse,
             method or index.get_ranking_method(),
+            scan=scan,
+            seconds=seconds,
         )
 
     def __repr__(self) -> str:
@@ -109,8 +113,26 @@ class Narrowing(Generic[Member]):
             raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
         return self._copy(server=server)
 
+    def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
+        """The same ranking, with bounds on what a combination of filters that no facet covers may take: a call waits
+        ``seconds`` for it, or raises :exc:`~django_zrank.exceptions.FilterNotReady`; and computes it from ``scan``
+        members at most, or raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
+        Both are for requests that you don't trust; by default they are ``ZRANK["FILTER_TIMEOUT"]`` and
+        ``ZRANK["MAX_SCAN"]``.
+
+        Raises ``ValueError``.
+        """
+        for name, value in (("seconds", seconds), ("scan", scan)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"within: expected {name} of 0 or more, not {value!r}")
+        return self._copy(
+            seconds=self.view.seconds if seconds is None else seconds,
+            scan=self.view.scan if scan is None else scan,
+        )
+
     def _copy(self, **changed: Any) -> Self:
         kept: dict[str, Any] = {"conditions": self.conditions, "server": self.server}
+        kept |= {"scan": self.view.scan, "seconds": self.view.seconds}
         return type(self)(
             self.index, **{**kept, "method": self.view.method, "reverse": self.view.reverse, **changed}
         )

@@ -15,7 +15,6 @@ from django.db.models import Q
 from django_zrank import Entries, NotRanked, RankIndex, Ranking
 from django_zrank.exceptions import FilterTooLarge
 from django_zrank.groups import Group
-from django_zrank.requests.view import View
 from django_zrank.scores import Scores
 from tests.populations import populate
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same
@@ -43,7 +42,7 @@ OPERATORS = {
 }
 """The twins of operators."""
 
-PURE = {"filter", "exclude", "by", "reversed", "using"}
+PURE = {"filter", "exclude", "by", "reversed", "using", "within"}
 """Methods that ask nothing."""
 
 
@@ -239,8 +238,8 @@ def test_a_parameter_is_refused_before_the_first_answer(competitors: Ranking[Any
         competitors.arecommend_many([1], 0)
 
 
-def test_filters_that_leave_too_many(competitors: Ranking[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(View, "LIMIT", 1)
+def test_filters_that_leave_too_many(competitors: Ranking[Any], settings: Any) -> None:
+    settings.ZRANK = {"MAX_SCAN": 1}
     with pytest.raises(FilterTooLarge, match="declare"):
         async_to_sync(competitors.filter(region="kantou", tags=1).acount)()
 

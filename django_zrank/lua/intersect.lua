@@ -21,16 +21,18 @@
 --       low            the lowest score that belongs to it, or '-inf'
 --       high           the highest one, or '+inf'
 --       limit          how many members the smallest test may have
+--       most           how many intersections of the index may be kept or made at a time
+--       bytes          how much memory these may take, about
 --       seconds        for which it is read as it is; one second where all changes fit into one piece
 --       work           look-ups of a piece at most
 --       step           the one that the last piece answered; nothing for the first
 -- Returns {'made', number of members}; {'going', step, look-ups, microseconds of the processor that these took} if more
 --         is to be made; {'wait'} if another client makes it; the error TOOLARGE with the size of the smallest test;
---         the errors of lib/built.lua.
+--         the error TOOMANY with their number and bytes; the errors of lib/built.lua.
 -- Cost  O(work * log(size)).
 
 local intersection, making, intersections, live, recent, meta, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local generation, width, memberships, dense, tests, facet, low, high, limit, seconds, work, step = unpack(ARGV)
+local generation, width, memberships, dense, tests, facet, low, high, limit, most, bytes, seconds, work, step = unpack(ARGV)
 local FIRST_TEST, SECOND = 8, 1000000
 -- Seconds without a next piece after which another client goes on.
 local LEASE = 0.25
@@ -65,7 +67,7 @@ local layout = {width = tonumber(width), memberships = memberships == '1'}
 local made = {
   key = intersection, making = making, registry = intersections, live = live, layout = layout, now = now, lease = lease,
   facet = facet, counted_by = names_reader(facet), low = low, high = high, is_numbered = dense == '1' and facet == '',
-  limit = tonumber(limit), seconds = tonumber(seconds), work = tonumber(work), spent = 0,
+  limit = tonumber(limit), most = tonumber(most), bytes = tonumber(bytes), seconds = tonumber(seconds), work = tonumber(work), spent = 0,
 }
 made.checks = parse_tests(tests, KEYS, FIRST_TEST)
 made.groups = groups_of(made.checks)
@@ -79,6 +81,12 @@ end
 local state, is_complete = made.state, false
 if state.phase == 'kept' then
   state.phase, state.step, state.patience = 'written', 0, nil
+end
+if state.step % 16 == 15 and memory_of_made(made) > made.bytes then -- others have grown meanwhile
+  call('UNLINK', making)
+  unlink_made(made.unfinished)
+  call('ZREM', intersections, intersection)
+  return too_many(made)
 end
 if state.phase == 'scan' then
   scan(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from .. import scripts
+from ..exceptions import FilterTooLarge
 from ..facets import Facet
 from ..keys import Keys
 from .pages import PageAt
@@ -48,6 +49,8 @@ class CountFacet(NamedTuple):
             arguments = (keys.generation, names, max(found, default=b""), _PAGE)
             reply = yield from one(Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments))
             found |= dict(zip(reply[::2], reply[1::2], strict=True))
+            if view.scan is not None and len(found) > view.scan:
+                raise FilterTooLarge(f"{self.facet.name}: there are more than {view.scan:,} values to count")
             if len(reply) < 2 * _PAGE:
                 return {own.encode() + name.removeprefix(names): count for name, count in found.items()}
 

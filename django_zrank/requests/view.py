@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from time import monotonic
 from typing import Any, ClassVar, Final, TypeVar
 
 from .. import scripts
 from ..codec.layout import PLAIN, Layout
+from ..conf import get_settings
+from ..exceptions import FilterNotReady
 from ..filters import Scope
 from ..keys import Keys
 from .pace import TARGET, Pace
@@ -40,9 +43,6 @@ ALL: Final = Scope()
 class View:
     """Members of an index, and their order."""
 
-    LIMIT: ClassVar[int] = 5_000_000
-    """The most members that the smallest of several filters may have."""
-
     PACE: ClassVar[Pace] = Pace()
     """The look-ups of one piece of an intersection, each a call of its own: as many as the last ones allow."""
 
@@ -56,6 +56,18 @@ class View:
 
     shards: int = 1
     """The number of shards that are asked at once, and share the first piece of an intersection."""
+
+    scan: int | None = None
+    """The most members of the smallest of several filters, or ``ZRANK["MAX_SCAN"]`` if it is None; and, unless it is
+    None, the most values of a facet in counts."""
+
+    seconds: float | None = None
+    """Seconds to wait for an intersection; None for ``ZRANK["FILTER_TIMEOUT"]``."""
+
+    @property
+    def limit(self) -> int:
+        """The bound in force of ``scan``."""
+        return get_settings().max_scan if self.scan is None else self.scan
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""
@@ -128,15 +140,18 @@ class View:
         parse: Callable[[Any], Answer | Request[Answer]],
         facet: str = "",
         scores: tuple[str, str] = EVERY,
+        until: float | None = None,
     ) -> Request[Answer]:
-        """A request that makes a call about an intersection, after making that if there is none."""
+        """A request that makes a call about an intersection, after making that if there is none; ``until``: the time by
+        the monotonic clock after which it raises ``FilterNotReady``."""
+        deadline = self._deadline() if until is None else until
 
         def parse_both(replies: list[Any]) -> Answer | Request[Answer]:
             made, reply = replies
             if made[0] == b"made":
                 return parse(reply)
-            going_on = self._going_on(made, keys, facet, scores)
-            return going_on.then(lambda size: self.of_made(keys, second, parse, facet, scores))
+            going_on = self._going_on(made, keys, facet, scores, deadline)
+            return going_on.then(lambda size: self.of_made(keys, second, parse, facet, scores, deadline))
 
         calls = (self._intersect(keys, facet, scores), second)
         return Request(calls, parse_both, writes=True, atomic=True)
@@ -148,26 +163,39 @@ class View:
         scores: tuple[str, str] = EVERY,
         step: bytes = b"",
         delay: float = 0.0,
+        until: float | None = None,
     ) -> Request[int]:
         """Make the intersection of several filters, one piece a round trip, or wait until another client has made it.
         The answer is its size.
 
         ``facet``: the beginning of the names of a facet's rankings: make the numbers of members by its values instead.
-        ``scores``: the lowest and the highest score that belong to it.
+        ``scores``: the lowest and the highest score that belong to it. ``until``: as in ``of_made()``.
         """
+        deadline = self._deadline() if until is None else until
 
         def parse(replies: list[Any]) -> int | Request[int]:
             (made,) = replies
-            return made[1] if made[0] == b"made" else self._going_on(made, keys, facet, scores)
+            return made[1] if made[0] == b"made" else self._going_on(made, keys, facet, scores, deadline)
 
         return Request((self._intersect(keys, facet, scores, step),), parse, writes=True, delay=delay)
 
-    def _going_on(self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str]) -> Request[int]:
+    def _deadline(self) -> float:
+        return monotonic() + (get_settings().filter_timeout if self.seconds is None else self.seconds)
+
+    def _going_on(
+        self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str], until: float
+    ) -> Request[int]:
+        if monotonic() >= until:
+            bound = 'ZRANK["FILTER_TIMEOUT"]' if self.seconds is None else "of this call"
+            raise FilterNotReady(
+                "no facet covers these filters, and they aren't computed yet after "
+                f"{get_settings().filter_timeout if self.seconds is None else self.seconds:g} seconds ({bound})"
+            )
         if reply[0] == b"wait":
-            return self.make(keys, facet, scores, delay=_WAIT)
+            return self.make(keys, facet, scores, delay=_WAIT, until=until)
         _, step, spent, microseconds = reply
         self.PACE.note(spent, microseconds / 1e6)
-        return self.make(keys, facet, scores, step=step)
+        return self.make(keys, facet, scores, step=step, until=until)
 
     def _intersect(self, keys: Keys, facet: str, scores: tuple[str, str], step: bytes = b"") -> Call:
         made, tested = self.intersection(keys, facet, scores), self.tested(keys)
@@ -190,7 +218,9 @@ class View:
             str(self.scope),
             facet,
             *scores,
-            self.LIMIT,
+            self.limit,
+            get_settings().max_combinations,
+            get_settings().max_combination_bytes,
             _KEPT,
             work,
         )

@@ -27,6 +27,7 @@ from django.db.models import (
 from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow
+from ..conf import get_settings
 from ..exceptions import Unrankable
 from ..index import RankIndex
 from ..models import Generation
@@ -141,6 +142,11 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Sto
     parse, may_lack_text = index.from_text, index.pk_type is None
     for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
         try:
+            if names is None:
+                raise Unrankable(
+                    "the values of its facets make more than "
+                    f'{get_settings().max_values:,} rankings (ZRANK["MAX_VALUES"])'
+                )
             if may_lack_text:
                 parse(row[0])
             score, tie = score_of(criteria(row))
@@ -183,15 +189,19 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
 
 def _name(
     index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
-) -> Iterator[tuple[Sequence[Any], bytes]]:
-    """Yield a row of each member, with the names of its facet rankings as in its membership."""
+) -> Iterator[tuple[Sequence[Any], bytes | None]]:
+    """Yield a row of each member, with the names of its facet rankings as in its membership; None if there are more
+    than ``ZRANK["MAX_VALUES"]``."""
     facets, paths = index.faceting, index.faceting.paths
-    values = _pick(columns, paths)
+    values, limit = _pick(columns, paths), get_settings().max_values
 
     @lru_cache(_NAMES)
-    def names(values: tuple[Any, ...]) -> bytes:
+    def names(values: tuple[Any, ...]) -> bytes | None:
         each = values if facets.many else [(value,) for value in values]
-        return "\0".join(facets.rankings(dict(zip(paths, each, strict=True)))).encode()
+        found = dict(zip(paths, each, strict=True))
+        if facets.many and facets.count(found) > limit:
+            return None
+        return "\0".join(facets.rankings(found)).encode()
 
     if facets.many:
         for _, group in groupby(rows, itemgetter(0)):

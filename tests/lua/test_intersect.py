@@ -80,8 +80,8 @@ def test_it_is_made_anew_after_seconds_and_the_old_one_is_unlinked(zrank: Redis,
     assert len(times(zrank)) == 3, "two that are noted, and one that is there"
 
 
-def test_too_many(zrank: Redis, narrowed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(View, "LIMIT", 1)
+def test_too_many(zrank: Redis, narrowed: Store, settings: Any) -> None:
+    settings.ZRANK = {"MAX_SCAN": 1}
     with pytest.raises(FilterTooLarge, match="2 members, more than 1"):
         ask(narrowed, Size(), scope=BOTH)
     assert not times(zrank)

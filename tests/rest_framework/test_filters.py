@@ -355,10 +355,8 @@ def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player]) ->
         assert "facet" in response.json()[named][0]
 
 
-def test_a_combination_that_is_too_large(
-    client: APIClient, regions: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django_zrank.requests.view.View.LIMIT", 3)
+def test_a_combination_that_is_too_large(client: APIClient, regions: list[Player], settings: Any) -> None:
+    settings.ZRANK = {**settings.ZRANK, "MAX_SCAN": 3}
     response = client.get(BOARD, {"is_active": "true", "user__isnull": "true"})
     assert response.status_code == 400
     (message,) = response.json()["non_field_errors"]

@@ -126,6 +126,28 @@ def test_a_moment_that_no_python_has_is_not_ranked(caplog: pytest.LogCaptureFixt
     assert f"{one.pk} has no rank" in caplog.text
 
 
+def test_a_member_with_too_many_values_is_not_ranked(caplog: pytest.LogCaptureFixture, settings: Any) -> None:
+    settings.ZRANK = {"MAX_VALUES": 20}
+    rebuild(INDEX)
+    few, many = Competitor.objects.create(points=1), Competitor.objects.create(points=2)
+    few.tags.set([Tag.objects.create(word="one")])
+    drain(INDEX)
+    assert [entry.pk for entry in CompetitorRank.ranking.top(5)] == [many.pk, few.pk]
+    Tag.objects.bulk_create([Tag(word=f"word {n}") for n in range(30)])
+    many.tags.set(Tag.objects.filter(word__startswith="word"))
+    drain(INDEX)
+    assert [entry.pk for entry in CompetitorRank.ranking.top(5)] == [few.pk]
+    assert (
+        f'{many.pk} has no rank: the values of its facets make more than 20 rankings (ZRANK["MAX_VALUES"])'
+        in (caplog.text.replace(f"'{many.pk}'", str(many.pk)))
+    )
+    rebuild(INDEX)
+    assert [entry.pk for entry in CompetitorRank.ranking.top(5)] == [few.pk]
+    many.tags.clear()
+    drain(INDEX)
+    assert [entry.pk for entry in CompetitorRank.ranking.top(5)] == [many.pk, few.pk]
+
+
 def test_a_queryset_that_asks_for_a_tag_hides_no_other() -> None:
     populate(30)
 

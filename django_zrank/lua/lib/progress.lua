@@ -69,18 +69,56 @@ local function unlink_made(key)
   redis.call('UNLINK', key, values_key(key), noted_key(key))
 end
 
--- Begin with the first set of the smallest test; the error TOOLARGE if that is too large.
+-- Forget intersections that are read no longer, some at a time; a time of nothing: of those that are.
+local function forget_made(made, till, limit)
+  for _, old in ipairs(redis.call('ZRANGE', made.registry, '-inf', till, 'BYSCORE', 'LIMIT', 0, limit)) do
+    if old ~= made.key then
+      unlink_made(old)
+      unlink_made(unfinished_key(old))
+    end
+    redis.call('ZREM', made.registry, old)
+  end
+end
+
+-- The memory that all intersections of the index take, about.
+local function memory_of_made(made)
+  local sum = 0
+  for _, key in ipairs(redis.call('ZRANGE', made.registry, 0, made.most)) do
+    for _, base in ipairs({key, unfinished_key(key)}) do
+      for _, one in ipairs({base, values_key(base), noted_key(base)}) do
+        sum = sum + (redis.call('MEMORY', 'USAGE', one, 'SAMPLES', 1) or 0)
+      end
+    end
+  end
+  return sum
+end
+
+-- The error of one that can't be made beside so many others.
+local function too_many(made)
+  return redis.error_reply(string.format('TOOMANY %d %d', redis.call('ZCARD', made.registry), memory_of_made(made)))
+end
+
+-- True if there is room for one more. What is older than it is promised to be goes first.
+local function has_room(made)
+  if redis.call('ZCARD', made.registry) < made.most and memory_of_made(made) < made.bytes then
+    return true
+  end
+  forget_made(made, integer(made.now + 2 * made.seconds * 1000000), 10)
+  return redis.call('ZCARD', made.registry) < made.most and memory_of_made(made) < made.bytes
+end
+
+-- Begin with the first set of the smallest test; the error TOOLARGE if that is too large, TOOMANY if too many are there.
 local function begin(made, meta)
   fill(made, false)
   redis.call('UNLINK', made.making)
   unlink_made(made.unfinished)
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', made.registry, '-inf', integer(made.now), 'LIMIT', 0, 10)) do
-    unlink_made(old)
-    redis.call('ZREM', made.registry, old)
-  end
+  forget_made(made, integer(made.now), 10)
   local smallest, least = smallest_check(made.checks, made.live, made.low, made.high)
   if least > made.limit then
     return redis.error_reply(string.format('TOOLARGE %d %d', least, made.limit))
+  end
+  if not redis.call('ZSCORE', made.registry, made.key) and not has_room(made) then
+    return too_many(made)
   end
   local last = made.state
   made.state = {fresh = last.fresh, size = last.size, kept = last.kept, noted = last.noted, phase = 'scan', step = 0,
@@ -120,6 +158,9 @@ local function save(made)
     fields[#fields + 1] = value
   end
   redis.call('HSET', made.making, unpack(fields))
+  if not made.in_place then
+    redis.call('ZADD', made.registry, integer(made.now + made.kept * 1000000), made.key)
+  end
   local keys = {made.making, made.base, values_key(made.base), made.noted, made.registry, unpack(made.sources, 2)}
   for _, key in ipairs(keys) do
     redis.call('EXPIRE', key, made.kept)

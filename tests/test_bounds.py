@@ -1,0 +1,94 @@
+"""Bounds on what one client's combinations of filters may take of Redis."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.exceptions import FilterNotReady, FilterTooLarge
+from django_zrank.ranking import Ranking
+from tests.populations import populate
+from tests.test_ranking import CompetitorRank
+
+SIZE = 6_000
+REGIONS = ("kantou", "kansai", "tohoku", "kyushu")
+
+
+class Bounded(CompetitorRank):
+    name = "bounded"
+    facets = ("region", "platform", "tags")
+
+
+@pytest.fixture
+def ranking(zrank: Redis) -> Ranking[Any]:
+    populate(
+        Bounded,
+        {
+            pk: {"points": pk, "region": REGIONS[pk % 4], "platform": ("pc", "ps")[pk % 2], "tags": {pk % 3}}
+            for pk in range(1, 400)
+        },
+    )
+    return Bounded.ranking
+
+
+def test_a_setting_bounds_what_is_scanned(ranking: Ranking[Any], settings: Any) -> None:
+    settings.ZRANK = {"MAX_SCAN": 100}
+    with pytest.raises(FilterTooLarge, match=r'399 members, more than 100 \(ZRANK\["MAX_SCAN"\]\)'):
+        ranking.exclude(region="kantou").count()
+    assert ranking.within(scan=1000).exclude(region="kantou").count() == 300
+    with pytest.raises(FilterTooLarge, match="399 members, more than 200"):
+        ranking.exclude(region="kansai").within(scan=200).count()
+
+
+def test_one_who_may_not_wait_is_refused_and_a_later_call_goes_on(zrank: Redis, settings: Any) -> None:
+    populate(
+        Bounded,
+        {
+            pk: {"points": pk, "region": REGIONS[pk % 4], "platform": "pc", "tags": {1}}
+            for pk in range(1, SIZE + 1)
+        },
+    )
+    hasty = Bounded.ranking.exclude(region="kantou").within(seconds=0)
+    settings.ZRANK = {"FILTER_TIMEOUT": 1e-9}
+    with pytest.raises(FilterNotReady, match=r'ZRANK\["FILTER_TIMEOUT"\]'):
+        Bounded.ranking.exclude(region="kansai").count()
+    with pytest.raises(FilterNotReady, match="after 0 seconds"):
+        hasty.count()
+    patient, found = hasty.within(seconds=0.05), None
+    while found is None:
+        with suppress(FilterNotReady):
+            found = patient.count()
+    assert found == SIZE * 3 // 4
+
+
+@pytest.mark.parametrize("bound", [{"MAX_COMBINATIONS": 2}, {"MAX_COMBINATION_BYTES": 20_000}], ids=repr)
+def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any, bound: dict[str, int]) -> None:
+    settings.ZRANK = bound
+    made, refused = [], []
+    for region in REGIONS:
+        try:
+            assert ranking.exclude(region=region).count() in (299, 300)
+            made.append(region)
+        except FilterNotReady as error:
+            refused.append(str(error))
+    assert made
+    assert refused
+    assert all(name in error for name in bound for error in refused)
+    # What is there is read on, and what needs no intersection is asked as ever.
+    assert ranking.exclude(region=made[0]).count() in (299, 300)
+    assert ranking.filter(region="kantou").count() == 99
+
+
+def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
+    assert sum(ranking.within(scan=4).counts("region").values()) == 399
+    with pytest.raises(FilterTooLarge, match="region: there are more than 3 values"):
+        ranking.within(scan=3).counts("region")
+
+
+def test_wrong_bounds(ranking: Ranking[Any]) -> None:
+    for wrong in ({"seconds": -1}, {"scan": -1}, {"seconds": float("nan")}):
+        with pytest.raises(ValueError, match=f"within: expected {next(iter(wrong))}"):
+            ranking.within(**wrong)  # type: ignore[arg-type]
