@@ -67,7 +67,7 @@ class Touched:
             pk = getattr(instance, route.index.model._meta.pk.attname) or instance.pk
             self.add_members(route.index, [pk])
         else:
-            self.add_related(route.index, route.related, [getattr(instance, route.related.column.attname)])
+            self.add_related(route.index, route.related, [route.related.value_of(instance, self.using)])
 
     def add_related(self, index: RankIndex, source: WatchedTable, owners: Iterable[Any]) -> None:
         """Add rows that changed, by the values of ``source.column``."""

@@ -73,10 +73,20 @@ class WatchedTable:
         Raises ``ValueError``."""
         return str(spelling_of(self.column).parse(value))
 
+    def value_of(self, row: models.Model, using: str) -> Any:
+        """Return the value of ``column`` in a saved row; None if it is null. An expression, ``F("number") + 1``, is read
+        from the database."""
+        value = getattr(row, self.column.attname)
+        if not hasattr(value, "resolve_expression"):
+            return value
+        rows = every_row(type(row), using).filter(pk=row.pk)
+        return rows.values_list(self.column.attname, flat=True).first()
+
     def members_of(self, row: models.Model, using: str, limit: int | None = None) -> Iterator[Any]:
         """Yield the primary keys of the members that are related to ``row`` by ``via``, at most ``limit``."""
+        value = self.value_of(row, using)
         with suppress(ValueError):
-            yield from self.members_at([self.text_of(getattr(row, self.column.attname))], using, limit)
+            yield from () if value is None else self.members_at([self.text_of(value)], using, limit)
 
     def members_at(self, texts: Iterable[str], using: str, limit: int | None = None) -> Iterator[Any]:
         """Yield the primary keys of the members whose ``via`` holds one of these values (as marks store them), at most

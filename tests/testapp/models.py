@@ -151,12 +151,14 @@ class Host(models.Model):
     address = models.GenericIPAddressField(primary_key=True)
     load = models.IntegerField(null=True)
     zone = models.ForeignKey("Zone", models.SET_NULL, null=True, to_field="gateway")
+    site = models.ForeignKey("Zone", models.SET_NULL, null=True, to_field="number", related_name="on_site")
     is_hidden = models.BooleanField(default=False)
     labels = GenericRelation("Label", related_query_name="host")
 
 
 class Zone(models.Model):
     gateway = models.GenericIPAddressField(unique=True)
+    number = models.IntegerField(unique=True, null=True)
     is_up = models.BooleanField(default=True)
 
 
