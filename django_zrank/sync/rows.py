@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connections
 from django.db.models import (
     BigIntegerField,
+    DateField,
     DateTimeField,
     Exists,
     F,
@@ -26,7 +27,7 @@ from django.db.models import (
 )
 from django.db.models.expressions import OrderBy
 
-from ..codec.fields import follow
+from ..codec.fields import follow, value_field
 from ..conf import get_settings
 from ..exceptions import Unrankable
 from ..index import RankIndex
@@ -56,10 +57,19 @@ _NAMES: Final = 10_000
 """The number of combinations of facet values whose rankings' names are cached."""
 
 
-class _Microseconds(Func):
+class _Readable(Func):
+    """A date or a time of PostgreSQL; null if Python has none: ``infinity``, or a year beyond 9999. A driver that finds
+    such a value fails the whole statement."""
+
+    template = "CASE WHEN %(expressions)s >= '0001-01-01' AND %(expressions)s < '10000-01-01' THEN %(expressions)s END"
+
+
+class _Microseconds(_Readable):
     """A moment as PostgreSQL counts it: the driver takes 3 µs to make a ``datetime``."""
 
-    template = "(EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint"
+    template = (
+        "CASE WHEN isfinite(%(expressions)s) THEN (EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint END"
+    )
     output_field = BigIntegerField()
 
     def get_db_converters(self, connection: Any) -> list[Any]:
@@ -134,23 +144,19 @@ def forget(index: RankIndex) -> None:
 
 def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
-    of all parts, the last flush that the rows contain. Rows that can't be ranked are logged and skipped."""
+    of all parts, the last flush that the rows contain. Rows that can't be read or ranked are logged and skipped."""
     if index.column is not None:
         rows = _note_flush(rows, stores)
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
-    parse, may_lack_text = index.from_text, index.pk_type is None
-    for row, names in _name(index, rows, columns) if facets else zip(rows, repeat(b""), strict=False):
+    parse, may_lack_text, name = index.from_text, index.pk_type is None, _namer(index)
+    for row, values in _with_facets(index, rows, columns) if facets else zip(rows, repeat(()), strict=False):
         try:
-            if names is None:
-                raise Unrankable(
-                    "the values of its facets make more than "
-                    f'{get_settings().max_values:,} rankings (ZRANK["MAX_VALUES"])'
-                )
             if may_lack_text:
                 parse(row[0])
             score, tie = score_of(criteria(row))
-        except (Unrankable, ValueError) as error:
+            names = name(values) if facets else b""
+        except Exception as error:  # noqa: BLE001 - whatever a value raises, the other rows are ranked
             logger.error(
                 "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
             )
@@ -170,13 +176,15 @@ def _columns(index: RankIndex) -> list[str]:
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 
-def fastest(index: RankIndex, path: str) -> str | _Microseconds:
-    """Return the expression by which a column is read fastest: for a moment on PostgreSQL, its microseconds. A primary
-    key is read as it is, because it names the member."""
-    if path == "pk" or connections[index.get_using()].vendor != "postgresql" or not settings.USE_TZ:
+def fastest(index: RankIndex, path: str) -> str | _Readable:
+    """Return the expression by which a column is read: for a moment on PostgreSQL, its microseconds, which is fastest.
+    A primary key is read as it is, because it names the member."""
+    if path == "pk" or connections[index.get_using()].vendor != "postgresql":
         return path
     *_, field = follow(index.model, path)
-    return _Microseconds(path) if type(field) is DateTimeField else path
+    if type(field) is DateTimeField and settings.USE_TZ:
+        return _Microseconds(path)
+    return _Readable(path) if isinstance(value_field(field), DateField) else path
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -187,27 +195,34 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
     return lambda row: [row[position] for position in at]
 
 
-def _name(
-    index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
-) -> Iterator[tuple[Sequence[Any], bytes | None]]:
-    """Yield a row of each member, with the names of its facet rankings as in its membership; None if there are more
-    than ``ZRANK["MAX_VALUES"]``."""
-    facets, paths = index.faceting, index.faceting.paths
-    values, limit = _pick(columns, paths), get_settings().max_values
+def _namer(index: RankIndex) -> Callable[[tuple[Any, ...]], bytes]:
+    """Return a function from facet values to the names of the rankings, as in a membership. It raises ``Unrankable`` if
+    there are more than ``ZRANK["MAX_VALUES"]``."""
+    facets, paths, limit = index.faceting, index.faceting.paths, get_settings().max_values
 
     @lru_cache(_NAMES)
-    def names(values: tuple[Any, ...]) -> bytes | None:
+    def names(values: tuple[Any, ...]) -> bytes:
         each = values if facets.many else [(value,) for value in values]
         found = dict(zip(paths, each, strict=True))
         if facets.many and facets.count(found) > limit:
-            return None
+            raise Unrankable(
+                f'the values of its facets make more than {limit:,} rankings (ZRANK["MAX_VALUES"])'
+            )
         return "\0".join(facets.rankings(found)).encode()
 
-    if facets.many:
+    return names
+
+
+def _with_facets(
+    index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
+) -> Iterator[tuple[Sequence[Any], tuple[Any, ...]]]:
+    """Yield a row of each member, with its facet values."""
+    values = _pick(columns, index.faceting.paths)
+    if index.faceting.many:
         for _, group in groupby(rows, itemgetter(0)):
             first, *others = group
             each = zip(values(first), *map(values, others), strict=True)
-            yield first, names(tuple(map(frozenset, each)))
+            yield first, tuple(map(frozenset, each))
     else:
         for row in rows:
-            yield row, names(tuple(values(row)))
+            yield row, tuple(values(row))

@@ -74,8 +74,8 @@ class WatchedTable:
         return str(spelling_of(self.column).parse(value))
 
     def value_of(self, row: models.Model, using: str) -> Any:
-        """Return the value of ``column`` in a saved row; None if it is null. An expression, ``F("number") + 1``, is read
-        from the database."""
+        """Return the value of ``column`` in a saved row; None if it is null. For an expression, ``F("number") + 1``, it
+        is read from the database."""
         value = getattr(row, self.column.attname)
         if not hasattr(value, "resolve_expression"):
             return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from ...sync.health import Verdict, examine
 from ...sync.jobs import running_jobs
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
+
+logger = logging.getLogger("django_zrank.sync")
 
 
 class Command(IndexCommand):
@@ -51,6 +54,10 @@ class Command(IndexCommand):
                     failed = True
             except ZRankError as error:
                 self.stderr.write(str(error))
+                failed = True
+            except Exception as error:
+                logger.exception("Index %r: not in step", index.name)
+                self.stderr.write(f"{index.name}: {type(error).__name__}: {error}")
                 failed = True
         if failed:
             raise CommandError("Not every index is up to date.")

@@ -1,0 +1,76 @@
+"""A row that can't be read or ranked stops neither the others, nor other indexes."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, date, datetime
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
+from tests.sync.mirror import contents
+from tests.testapp.models import Ticket
+from tests.testapp.zrank import ByDay, ByMoment, PlayerRank
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+BROKEN = {"postgresql": "'infinity'", "mysql": "'0000-00-00'"}
+"""A date of each database that Python has none for."""
+
+
+@pytest.mark.skipif(connection.vendor not in BROKEN, reason="any value of SQLite is read as text")
+@pytest.mark.parametrize(("index", "column"), [(ByDay, "day"), (ByMoment, "moment")])
+@pytest.mark.parametrize("value", ["broken", "BC"])
+def test_it_is_logged_and_left_out(
+    index: type[RankIndex], column: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if value == "BC" and connection.vendor != "postgresql":
+        pytest.skip("MariaDB has no years before 1")
+    literal = BROKEN[connection.vendor] if value == "broken" else "'0044-03-15 BC'"
+    tickets = [
+        Ticket.objects.create(day=date(2020, 1, at), moment=datetime(2020, 1, at, tzinfo=UTC))
+        for at in range(1, 10)
+    ]
+    sync(index)
+    assert len(contents(index)) == 9
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("SET SESSION sql_mode = ''")
+        cursor.execute(
+            f"UPDATE testapp_ticket SET {column} = {literal} WHERE id = %s",
+            [tickets[0].pk if connection.vendor == "postgresql" else tickets[0].pk.hex],
+        )
+    others = {str(ticket.pk) for ticket in tickets[1:]}
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        sync(index)
+        assert contents(index).keys() == others
+        rebuild(index.instance())
+    assert contents(index).keys() == others
+    assert str(tickets[0].pk) in caplog.text or "null" in caplog.text
+    push(index.instance(), [ticket.pk for ticket in tickets])
+    assert contents(index).keys() == others
+    assert verify(index.instance()).ok
+
+
+def test_whatever_fails_for_one_index_the_others_are_synchronized(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: RankIndex) -> None:
+        raise RuntimeError("a queryset that fails")
+
+    monkeypatch.setattr(PlayerRank, "get_queryset", fails)
+    zrank.flushall()
+    Ticket.objects.create(day=date(2020, 1, 1))
+    out, errors = StringIO(), StringIO()
+    with pytest.raises(CommandError, match="Not every index"):
+        call_command("sync_zrank", stdout=out, stderr=errors)
+    assert "a queryset that fails" in errors.getvalue()
+    assert len(contents(ByDay)) == 1
