@@ -33,7 +33,7 @@ class Settings:
 
     max_scan: int = 5_000_000
     """The most members that are read to compute a combination of filters that no facet covers; beyond,
-    ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets another bound for a call."""
+    ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets a lower bound for a call."""
 
     max_combinations: int = 200
     """The most combinations of filters that an index, or a shard, keeps or computes at a time; beyond,

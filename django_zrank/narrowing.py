@@ -117,8 +117,8 @@ class Narrowing(Generic[Member]):
         """The same ranking, with bounds on what a combination of filters that no facet covers may take: a call waits
         ``seconds`` for it, or raises :exc:`~django_zrank.exceptions.FilterNotReady`; and computes it from ``scan``
         members at most, or raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
-        Both are for requests that you don't trust; by default they are ``ZRANK["FILTER_TIMEOUT"]`` and
-        ``ZRANK["MAX_SCAN"]``.
+        They are for requests that you don't trust, and below ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]``,
+        which hold in any case.
 
         Raises ``ValueError``.
         """

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django import forms
 
 from ..entries import Entry, Recommendations
-from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
 from ..index import RankIndex
 from ..recommendations import sides
 from .histograms import Histogram, draw_histogram
@@ -100,7 +100,7 @@ class TryForm(forms.Form):
             list(map(tuple, drawn))
             took = 1000 * (perf_counter() - began)
             return Trial(me, drawn, took, *self._histograms(me, drawn))
-        except (FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
+        except (FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
             self.add_error(None, str(error))
             return None
 

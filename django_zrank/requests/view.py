@@ -58,16 +58,23 @@ class View:
     """The number of shards that are asked at once, and share the first piece of an intersection."""
 
     scan: int | None = None
-    """The most members of the smallest of several filters, or ``ZRANK["MAX_SCAN"]`` if it is None; and, unless it is
-    None, the most values of a facet in counts."""
+    """The most members of the smallest of several filters, below ``ZRANK["MAX_SCAN"]``, and the most values of a facet
+    in counts; None for no bound of this view."""
 
     seconds: float | None = None
-    """Seconds to wait for an intersection; None for ``ZRANK["FILTER_TIMEOUT"]``."""
+    """Seconds to wait for an intersection, below ``ZRANK["FILTER_TIMEOUT"]``; None for no bound of this view."""
 
     @property
     def limit(self) -> int:
-        """The bound in force of ``scan``."""
-        return get_settings().max_scan if self.scan is None else self.scan
+        """The bound in force on the members of the smallest of several filters."""
+        ours = get_settings().max_scan
+        return ours if self.scan is None else min(ours, self.scan)
+
+    @property
+    def patience(self) -> float:
+        """The bound in force on the seconds to wait for an intersection."""
+        ours = get_settings().filter_timeout
+        return ours if self.seconds is None else min(ours, self.seconds)
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""
@@ -180,16 +187,17 @@ class View:
         return Request((self._intersect(keys, facet, scores, step),), parse, writes=True, delay=delay)
 
     def _deadline(self) -> float:
-        return monotonic() + (get_settings().filter_timeout if self.seconds is None else self.seconds)
+        return monotonic() + self.patience
 
     def _going_on(
         self, reply: Any, keys: Keys, facet: str, scores: tuple[str, str], until: float
     ) -> Request[int]:
         if monotonic() >= until:
-            bound = 'ZRANK["FILTER_TIMEOUT"]' if self.seconds is None else "of this call"
+            bound = (
+                'ZRANK["FILTER_TIMEOUT"]' if self.patience == get_settings().filter_timeout else "within()"
+            )
             raise FilterNotReady(
-                "no facet covers these filters, and they aren't computed yet after "
-                f"{get_settings().filter_timeout if self.seconds is None else self.seconds:g} seconds ({bound})"
+                f"no facet covers these filters, and they aren't computed after {self.patience:g} seconds ({bound})"
             )
         if reply[0] == b"wait":
             return self.make(keys, facet, scores, delay=_WAIT, until=until)

@@ -19,11 +19,12 @@ from rest_framework.viewsets import GenericViewSet
 
 from ..conf import get_settings
 from ..entries import Entry
-from ..exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
 from ..index import RankIndex
 from ..ranking import Ranking
 from ..registry import registry
 from .exceptions import MemberNotRanked, NoOwner, RankingUnavailable
+from .filters import ParsedFilter, narrow
 from .framework import backend_parameters, common_parameters
 from .names import RESERVED, filter_name
 from .pagination import get_page_parameters
@@ -59,6 +60,14 @@ class IndexViewSet(GenericViewSet[Any]):
     filtered_actions: ClassVar[Collection[str]] = ("list",)
     """The actions that the filter backends apply to, if the serializer shows rows."""
 
+    max_scan: int | None = 100_000
+    """The most members that a combination of filters that no facet covers is computed from, and the most values that
+    are counted; more are a 400. ``ZRANK["MAX_SCAN"]`` holds in any case; None for that alone."""
+
+    max_wait: float | None = 2.0
+    """Seconds that a request waits for such a combination; after that, it is a 503 with ``Retry-After``.
+    ``ZRANK["FILTER_TIMEOUT"]`` holds in any case; None for that alone."""
+
     allow_groups = False
     """True to allow ``group``. A client that may name any group learns its members."""
 
@@ -89,6 +98,10 @@ class IndexViewSet(GenericViewSet[Any]):
     def get_ranking(self) -> Ranking:
         """Return the ranking, before the filters of the query string. Override it to restrict every request."""
         return self.served.ranking
+
+    def get_filtered(self, conditions: Mapping[str, ParsedFilter]) -> Ranking:
+        """Return the ranking, with the filters of the query string, bounded by ``max_scan`` and ``max_wait``."""
+        return narrow(self.get_ranking(), conditions).within(seconds=self.max_wait, scan=self.max_scan)
 
     def get_filters(self) -> Mapping[str, str]:
         """Return the path of the facet that each parameter filters by. Default: all paths, each by its own name, or by
@@ -183,7 +196,7 @@ class IndexViewSet(GenericViewSet[Any]):
         ):  # Django's own 400 is a page, and REST framework's debugging a 500
             message = _("There are too many parameters.")
             exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [message]}, code="too_many")
-        elif isinstance(exc, IndexUnavailable):
+        elif isinstance(exc, (FilterNotReady, IndexUnavailable)):
             logger.warning("%s", exc)
             exc = RankingUnavailable()
         return super().handle_exception(exc)

@@ -19,7 +19,6 @@ from ..entries import Entry
 from ..index import Band
 from .base import IndexViewSet
 from .exceptions import MemberNotRanked
-from .filters import narrow
 from .pagination import RankingList, get_page_parameters, get_pagination_class
 from .permissions import IsOwner
 from .query import AroundQuery, CountsQuery, Limits, ListQuery, RecommendationQuery
@@ -121,9 +120,7 @@ class RecommendationViewSet(IndexViewSet):
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
         member = self.get_own_member() if pk is None else self.get_member(pk)
-        recommendations = narrow(self.get_ranking(), conditions).recommend(
-            member, reach=self.reach, **arguments
-        )
+        recommendations = self.get_filtered(conditions).recommend(member, reach=self.reach, **arguments)
         band: Any = recommendations.band
         return Response(
             {
@@ -158,7 +155,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         _, conditions = self.get_query().read(request.query_params)
-        ranking = narrow(self.get_ranking(), conditions)
+        ranking = self.get_filtered(conditions)
         page: list[Entry] | None = self.paginate_queryset(RankingList(ranking, self.paginator))  # type: ignore[arg-type]
         if page is None:
             return Response(self.get_results(ranking.top(get_settings().max_n)))
@@ -168,7 +165,7 @@ class LeaderboardViewSet(IndexViewSet):
         """One member: rank and score. With a filter, the rank among those that pass it."""
         _, conditions = self.get_query().read(request.query_params)
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
-        entry = narrow(self.get_ranking(), conditions).entry(member)
+        entry = self.get_filtered(conditions).entry(member)
         return self._get_location(entry, {entry.pk: member})
 
     @action(detail=False, name="My rank")
@@ -176,7 +173,7 @@ class LeaderboardViewSet(IndexViewSet):
         """My own rank and score. With a filter, my rank among those that pass it."""
         _, conditions = self.get_query().read(request.query_params)
         member = self.get_own_member()
-        return self._get_location(narrow(self.get_ranking(), conditions).entry(member))
+        return self._get_location(self.get_filtered(conditions).entry(member))
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -190,7 +187,7 @@ class LeaderboardViewSet(IndexViewSet):
             self.get_own_member() if key == "me" else self.get_member(key, lookup_field=self.lookup_field)
         )
         n = arguments.get("n", min(self.default_n, get_settings().max_n))
-        entries = narrow(self.get_ranking(), conditions).around(member, n)
+        entries = self.get_filtered(conditions).around(member, n)
         return Response({"results": self.get_results(entries)})
 
     @action(detail=False)
@@ -203,7 +200,7 @@ class LeaderboardViewSet(IndexViewSet):
         arguments, conditions = self.get_query().read(request.query_params)
         facet, n = arguments["facet"], arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
-        counts = narrow(self.get_ranking(), conditions).counts(*facet.paths)
+        counts = self.get_filtered(conditions).counts(*facet.paths)
         largest = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:n]
         return Response(
             {

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from tests.rest_framework.urls import Regional
 from tests.testapp.models import Player
 
@@ -363,6 +364,22 @@ def test_a_combination_that_is_too_large(client: APIClient, regions: list[Player
     assert "facets = (('is_active', 'user'),)" in message
     # What a declared facet covers has no bound.
     assert ask(client, BOARD, "is_active=true&bio=kantou")["count"] > 3
+
+
+def test_a_view_bounds_combinations(
+    client: APIClient, regions: list[Player], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    query = {"is_active": "true", "user__isnull": "true"}
+    monkeypatch.setattr(LeaderboardViewSet, "max_scan", 3)
+    assert client.get(BOARD, query).status_code == 400
+    assert client.get("/regional/board/counts/", {"facet": "bio"}).status_code == 400  # of more values
+    monkeypatch.setattr(LeaderboardViewSet, "max_scan", None)
+    assert client.get(BOARD, query).status_code == 200
+    settings.ZRANK = {**settings.ZRANK, "MAX_COMBINATIONS": 1}
+    response = client.get(BOARD, {"is_active": "true", "user__isnull": "false"})
+    assert response.status_code == 503
+    assert int(response.headers["Retry-After"]) >= 1
+    assert client.get(BOARD, query).status_code == 200  # is there
 
 
 def test_a_filter_of_several_by_relation(client: APIClient, regions: list[Player], user: User) -> None:
