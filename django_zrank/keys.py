@@ -39,8 +39,7 @@ class Keys(_Keys):
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
         merged.
 
-        Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have been removed, and
-        ``swept_member``, the last of them."""
+        Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have marks."""
         return f"{self.tag}:meta"
 
     @property
@@ -64,13 +63,8 @@ class Keys(_Keys):
 
     @property
     def touched(self) -> str:
-        """Sorted set: member -> when it was last seen, in microseconds, of those whose column doesn't have that yet."""
+        """Sorted set: member -> when its column may be written again after a touch, in microseconds."""
         return f"{self.tag}:touched"
-
-    @property
-    def due(self) -> str:
-        """Sorted set: touched member -> when its column may be written, in microseconds."""
-        return f"{self.tag}:due"
 
     @property
     def doomed(self) -> str:

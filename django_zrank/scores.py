@@ -108,24 +108,25 @@ class Scores:
     atouch = twin(touch)
 
     def _touch(self, texts: list[str]) -> Steps[None]:
-        missing = yield from self._touching(texts)
+        missing, due = yield from self._touching(texts)
+        if missing or due:
+            yield self._wake(missing, due)
         if missing:
-            yield self._wake(missing)
-            missing = yield from self._touching(missing)
+            missing, _ = yield from self._touching(missing)
         if missing:
             raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {self.index.name!r}")
 
-    def _touching(self, texts: list[str]) -> Steps[list[str]]:
-        """Touch members. Returns those that aren't ranked."""
+    def _touching(self, texts: list[str]) -> Steps[list[list[str]]]:
+        """Return the members that aren't ranked, and those whose column is due."""
         layout = self.index.layout
         found = yield from reader_of(self.index).gathering(
             lambda keys, own: Touch(layout, own).query(keys), texts
         )
-        return list(chain.from_iterable(found))
+        return [list(chain.from_iterable(texts)) for texts in zip(*found, strict=True)]
 
-    def _wake(self, texts: Sequence[str]) -> Blocking[Any]:
-        members = list(map(self.index.from_text, texts))
-        return Blocking(partial(unranked.send, self.index, members=members))
+    def _wake(self, missing: Sequence[str], due: Sequence[str] = ()) -> Blocking[Any]:
+        members, touched = (list(map(self.index.from_text, texts)) for texts in (missing, due))
+        return Blocking(partial(unranked.send, self.index, members=members, touched=touched))
 
     def _require(self, method: str, *rules: str) -> None:
         if self.index.rule not in rules:

@@ -139,9 +139,8 @@ def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
     store = built(layout)
     members = [*map(str, range(LIMIT - 2)), "missing", "absent"]
     with watched(zrank) as costs:
-        assert store.run(Touch(layout, members).query) == members[-2:]
+        assert store.run(Touch(layout, members).query) == (members[-2:], members[:-2])
     assert max(costs) <= CEILING // 3
-    assert {member.decode() for member in zrank.zrange(store.keys.touched, 0, -1)} == set(members[:-2])
 
 
 @pytest.mark.parametrize("budget", [LEAST, MOST])

@@ -25,8 +25,8 @@ if generation ~= '' then
 end
 redis.call('HSET', meta, 'generation', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'swept', 'swept_member')
+redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'swept')
 if swept ~= '' then
-  redis.call('HSET', meta, 'swept', swept, 'swept_member', '')
+  redis.call('HSET', meta, 'swept', swept)
 end
 return 'done'

@@ -72,16 +72,17 @@ class Touch(NamedTuple):
     layout: Layout
     members: Sequence[str]
 
-    def query(self, keys: Keys) -> Query[list[str]]:
-        """Return those that aren't ranked. Some members a round trip."""
-        names = (keys.root, keys.meta, keys.touched, keys.due)
+    def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
+        """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
+        names = (keys.root, keys.meta, keys.touched)
         how = (keys.generation, int(self.layout.memberships))
-        missing: list[str] = []
+        found: tuple[list[str], list[str]] = [], []
         for at in range(0, len(self.members), _TOUCHED):
             piece = self.members[at : at + _TOUCHED]
             call = Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece))
-            missing += [text.decode() for text in (yield from one(call, writes=True))]
-        return missing
+            for texts, some in zip(found, (yield from one(call, writes=True)), strict=True):
+                texts += map(bytes.decode, some)
+        return found
 
 
 def _parse(reply: list[Any]) -> Changed:

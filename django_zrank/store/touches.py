@@ -1,10 +1,10 @@
-"""Touches, until they are written to their column; and the progress of sweeps."""
+"""Touched members, whose column rests; and the progress of sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import scripts
 from .base import Base
@@ -21,44 +21,23 @@ class Swept(NamedTuple):
     """The term under which the server was accepted."""
 
     moment: int | None
-    """The time at which the last member that was removed had last been seen; None if there is no note."""
-
-    member: str
-    """Its primary key; '' for all members of that time."""
+    """The time up to which members that were last seen then have marks; None if there is no note."""
 
 
 class Touches(Base):
     """The touches of a store, of an index that declares ``idle``. Times are microseconds since 1970."""
 
-    def due_touches(self, limit: int) -> list[str]:
-        """Return the members whose touches are due, the longest due first. Some may not have been touched."""
-        seconds, micros = map(int, self._call("TIME", ()))
-        now = seconds * 1_000_000 + micros
-        found = self._call("ZRANGEBYSCORE", (self.keys.due,), ("-inf", now, "LIMIT", 0, limit))
-        return [member.decode() for member in found]
-
-    def read_touches(self, members: Collection[str]) -> dict[str, int]:
-        """Return the times of touches that aren't in the column yet, by members."""
-        if not members:
-            return {}
-        found: list[Any] = self._call("ZMSCORE", (self.keys.touched,), tuple(members))
-        return {member: int(time) for member, time in zip(members, found, strict=True) if time is not None}
-
-    def settle_touches(self, members: Collection[str], written: Mapping[str, int], rest: timedelta) -> None:
-        """Note that the column of ``members`` has the times that were ``written``."""
-        if not members:
-            return
-        keys = self.keys
-        pairs = [part for member in members for part in (member, written.get(member, ""))]
-        micros = rest // timedelta(microseconds=1)
-        self._call(scripts.SETTLE_TOUCHES, (keys.touched, keys.due), (micros, *pairs))
+    def rest_members(self, members: Collection[str], rest: timedelta) -> None:
+        """Note that the column of ``members`` was written, and needs no touch until ``rest`` is over."""
+        if members:
+            micros = rest // timedelta(microseconds=1)
+            self._call(scripts.REST_MEMBERS, (self.keys.touched,), (micros, *members))
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        generation, term, moment, member = self._noted("generation", "term", "swept", "swept_member")
-        return Swept(generation, term, int(moment) if moment else None, member)
+        generation, term, moment = self._noted("generation", "term", "swept")
+        return Swept(generation, term, int(moment) if moment else None)
 
-    def note_swept(self, since: Swept, moment: int, member: str) -> bool:
+    def note_swept(self, since: Swept, moment: int) -> bool:
         """Note progress since ``since`` was read. Return False on another server or build."""
-        arguments = since.generation, since.term, moment, member
-        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), arguments)
+        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), (since.generation, since.term, moment))

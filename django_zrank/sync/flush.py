@@ -23,7 +23,7 @@ from ..notes import noted
 from ..recent import Recent
 from ..store import Flight, Health, Store
 from .flush_statements import merge_changes
-from .idle import sweep, write_touches
+from .idle import sweep
 from .reach import Reach
 from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 
@@ -72,7 +72,7 @@ class _Changed(Exception):
 
 
 def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Write pending scores and touches of about ``limit`` members to their columns, by default all that are pending
+    """Write pending scores of about ``limit`` members to their column, by default all that are pending
     now. Return the number of members.
 
     Redis hands out what is pending as flush *n*, and keeps it. One transaction adds it to the column and notes *n*, if
@@ -105,12 +105,7 @@ def flush_unlocked(
 ) -> int:
     """Flush as ``flush()`` does, without waiting for rows that are locked: ``locked`` receives their members."""
     refuse_transaction(index.get_using(), "A flush")
-    return Reach(index).total(partial(_flush, locked=locked, patience=patience), limit)
-
-
-def _flush(index: RankIndex, *, limit: int | None, locked: set[str] | None, patience: float) -> int:
-    done = write_scores(index, limit=limit, locked=locked, patience=patience)
-    return done + write_touches(index, limit=None if limit is None else limit - done, patience=patience)
+    return Reach(index).total(partial(write_scores, locked=locked, patience=patience), limit)
 
 
 def write_scores(

@@ -1,4 +1,4 @@
-"""Sweeps, which remove idle members from the rankings; and touches, which are written to their column."""
+"""Sweeps, which leave marks for the members that fell asleep."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
 from ..members import batched
-from ..models import Generation
-from ..store import Epoch, Store, Swept
-from .push import begin, push
+from ..models import Generation, Mark
+from ..store import Store
 from .reach import Reach
 from .rows import fastest
-from .seen import carry_touches
-from .transactions import PATIENCE, refuse_transaction
+from .transactions import PATIENCE, briefly, refuse_transaction
 
-__all__ = ["asleep_since", "sweep", "unswept", "write_touches"]
+__all__ = ["asleep_since", "sweep", "unswept"]
 
 PAGE_SIZE: Final = 2000
 """Members of one query of a sweep."""
-
-_BATCH_SIZE: Final = 500
-"""Members whose touches are written at once."""
 
 
 def asleep_since(index: RankIndex) -> int | None:
@@ -40,69 +35,62 @@ def asleep_since(index: RankIndex) -> int | None:
 
 
 def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Remove the members that fell asleep since the last sweep, at most ``limit``. Return their number.
+    """Leave marks for the members that fell asleep since the last sweep, about ``limit``. Return their number.
 
-    As in a push, a token is taken before rows are read. Rows come in the order in which they were last seen. The server
-    that took the removals also notes how far they got: if a sweep is killed, or its server loses it, the next sweep
-    removes the same members again.
+    Redis notes how far that got, after the marks are committed: if a sweep is killed, or the server loses the note, the
+    next sweep leaves the same marks again.
 
     Raises as ``flush()`` does.
     """
     refuse_transaction(index.get_using(), "A sweep")
     until = asleep_since(index)
-    return 0 if until is None else Reach(index).total(partial(_sweep, until, patience=patience), limit)
-
-
-def _sweep(until: int, part: RankIndex, *, limit: int | None, patience: float) -> int:
-    index, store, done = part.whole, Store.of(part), 0
-    path = index.awake.path  # type: ignore[union-attr]
-    while limit is None or done < limit:
-        since, epoch = store.swept(), begin(part, store)
-        rest = PAGE_SIZE if limit is None else limit - done
-        size = min(PAGE_SIZE, rest * len(index.parts))  # they include rows of other parts
-        rows = _fallen_asleep(index, since, until).order_by(path, "pk")
-        page = list(rows.values_list("pk", fastest(index, path))[:size])
-        if not page:
+    if until is None:
+        return 0
+    reach, done = Reach(index), 0
+    notes = reach.each(index.parts, lambda part: Store.of(part).swept())
+    reach.require()
+    moments = [note.moment for note in notes.values() if note.moment is not None]
+    since = min(moments) if len(moments) == len(notes) else None
+    end: int | None = None
+    while end != until and (limit is None or done < limit):
+        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
+        end = _end_of_page(index, since, until, size)
+        rows = _fallen_asleep(index, since, end)
+        done += briefly(index.get_using(), partial(_leave_marks, index, rows), patience=patience)
+        noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+        reach.require()
+        if not all(noted.values()):
             break
-        texts = [index.to_text(pk) for pk, _ in page]
-        own = index.split(texts).get(part, [])[:rest]
-        _remove(part, store, epoch, own, patience)
-        last = texts.index(own[-1]) if len(own) == rest else -1
-        moment = page[last][1]
-        moment = moment if isinstance(moment, int) else MOMENT.whole(moment)
-        if not store.note_swept(since, moment, texts[last]):
-            break
-        done += len(own)
+        since = end
     return done
 
 
-def _remove(part: RankIndex, store: Store, epoch: Epoch, texts: list[str], patience: float) -> None:
-    """Remove members whose rows were found asleep after ``epoch`` was taken. Those that were touched or written since
-    are pushed instead."""
-    if not texts:
-        return
-    # Before the removal, so that a member that was touched isn't removed even for a moment.
-    again = set(carry_touches(part, store, texts, patience=patience))
-    applied = store.apply_changes(epoch, ((text, None, b"") for text in texts if text not in again))
-    again.update(texts if applied is None else map(bytes.decode, applied.refused))
-    # After it, as in a push: a touch in between found the member ranked, so nothing else ranks it again.
-    again.update(carry_touches(part, store, texts, patience=0.0))
-    if again:
-        push(part.whole, list(map(part.from_text, again)))
-
-
-def _fallen_asleep(index: RankIndex, since: Swept, until: int) -> QuerySet[Any]:
-    """Return the rows, last seen up to ``until`` and not swept yet, that would be ranked if they were awake."""
+def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> int:
+    """Return the time at which the last of the next ``size`` members was last seen."""
     path = index.awake.path  # type: ignore[union-attr]
-    rows = index.get_queryset().using(index.get_using()).filter(**{f"{path}__lte": MOMENT.value(until)})
-    if since.moment is None:
-        return rows
-    moment = MOMENT.value(since.moment)
-    later = Q(**{f"{path}__gt": moment})
-    if not since.member:
-        return rows.filter(later)
-    # The first condition can use a database index.
-    return rows.filter(**{f"{path}__gte": moment}).filter(later | Q(pk__gt=index.from_text(since.member)))
+    rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
+    moment = next(iter(rows[size - 1 : size]), until)
+    return moment if isinstance(moment, int) else MOMENT.whole(moment)
+
+
+def _leave_marks(index: RankIndex, rows: QuerySet[Any]) -> int:
+    done = 0
+    for chunk in batched(rows.values_list("pk", flat=True).iterator(), PAGE_SIZE):
+        marks = [Mark(index=index.whole.name, member=index.to_text(pk)) for pk in chunk]
+        done += len(Mark.objects.using(index.get_using()).bulk_create(marks))
+    return done
+
+
+def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[Any]:
+    """Return the rows, last seen after ``since`` and up to ``until``, that would be ranked if they were awake."""
+    path = index.awake.path  # type: ignore[union-attr]
+    rows = (
+        index.get_queryset()
+        .using(index.get_using())
+        .order_by()
+        .filter(**{f"{path}__lte": MOMENT.value(until)})
+    )
+    return rows if since is None else rows.filter(**{f"{path}__gt": MOMENT.value(since)})
 
 
 def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
@@ -111,26 +99,7 @@ def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
     until = asleep_since(index)
     if until is not None:
         for part, own in index.split(pks, index.to_text).items():
-            rows = _fallen_asleep(index, Store.of(part).swept(), until)
-            for chunk in batched(own, _BATCH_SIZE):
+            rows = _fallen_asleep(index, Store.of(part).swept().moment, until)
+            for chunk in batched(own, 500):
                 found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
     return found
-
-
-def write_touches(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Write the touches that are due, at most ``limit``. Return their number.
-
-    The column only moves forward: so a touch may be written twice, and any number of processes may do this at once.
-    """
-    if index.seen_field is None:
-        return 0
-    store, done = Store.of(index), 0
-    while limit is None or done < limit:
-        members = store.due_touches(_BATCH_SIZE if limit is None else min(_BATCH_SIZE, limit - done))
-        if not members:
-            break
-        begin(index, store)  # raises if Redis holds the build of another database
-        touched = carry_touches(index, store, members, patience=patience)
-        store.settle_touches([member for member in members if member not in touched], {}, index.awake.rest)  # type: ignore[union-attr]
-        done += len(members)
-    return done

@@ -30,7 +30,7 @@ def retire_other_shards(index: RankIndex) -> None:
 
 
 def unlink_other_shards(index: RankIndex) -> None:
-    """Write the scores and touches of retired shards to their columns, unlink their keys, and then delete their rows.
+    """Write the scores of retired shards to their column, unlink their keys, and then delete their rows.
 
     Shards that aren't retired are kept, because another release may be building them. A shard that can't be reached is
     left for the next time.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 
 from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
@@ -18,7 +19,7 @@ from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
 from .reach import Reach, is_suspended, resume, suspend
-from .seen import carry_touches, write_seen
+from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
 __all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
@@ -97,22 +98,11 @@ class _Push:
         self.written: dict[RankIndex, Written] = {}
         self.astray: set[RankIndex] = set()
 
-        self.gone: dict[RankIndex, set[str]] = {}
-        """Members of the batch that aren't ranked, if the index has touches."""
-
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
         todo = self.index.split(pks, self.index.to_text)
         for part in also:
             todo.setdefault(part, [])
         self.run(todo)
-        # A touch since the rows were read found its member ranked: write it to the column, and rank the member again.
-        # A touch after the removal finds it missing, and ranks it again by itself.
-        if self.gone:
-            woken = self.reach.each(
-                self.gone, lambda part: carry_touches(part, self.stores[part], self.gone[part], patience=0.0)
-            )
-            self.run({part: list(map(part.from_text, texts)) for part, texts in woken.items() if texts})
-            self.gone.clear()
 
     def run(self, todo: dict[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
@@ -157,8 +147,6 @@ class _Push:
             self.written[part] = Written(first.generation, int(first.term or 0), result.version)
             self.epochs[part] = epoch._replace(token=str(result.version))
             refusals[part] += 1
-            if index.seen_field and (absent := {text for text, score, _ in own if score is None}):
-                self.gone.setdefault(part, set()).update(absent)
             if result.refused and refusals[part] < _REFUSALS:
                 again[part] = list(map(index.from_bytes, result.refused))
 
@@ -231,20 +219,36 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
     return ((text, score, membership) for text, (score, membership) in changes.items())
 
 
-def _wake(sender: RankIndex, members: list[Any], **kwargs: Any) -> None:
+def _wake(sender: RankIndex, members: list[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
+    using = sender.get_using()
+    if touched and connections[using].in_atomic_block:
+        transaction.on_commit(partial(_note_seen, sender, touched), using=using)
+    elif touched:
+        _note_seen(sender, touched)
     # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
-    connection = connections[sender.get_using()]
-    if is_open(connection):
+    if not members or is_open(connections[using]):
         return
     try:
-        with without_waiting(connection):
-            if sender.seen_field:
-                write_seen(sender, dict.fromkeys(members), patience=0.0)
+        with without_waiting(connections[using]):
+            locked = write_seen(sender, members) if sender.seen_field else []
             push(sender, members)
     except Busy as error:
         raise IndexUnavailable(
-            f"Index {sender.name!r}: {', '.join(map(str, members[:5]))} can't be woken while its row is locked: {error}"
+            f"Index {sender.name!r}: members can't be woken at the moment: {error}"
         ) from error
+    if locked:
+        raise IndexUnavailable(
+            f"Index {sender.name!r}: {', '.join(map(str, locked[:5]))} can't be woken while its row is locked"
+        )
+
+
+def _note_seen(index: RankIndex, members: Sequence[Any]) -> None:
+    """Write to the column that ranked members were seen now. What fails is left to the next touch."""
+    try:
+        with without_waiting(connections[index.get_using()]):
+            write_seen(index, members)
+    except (Busy, IndexUnavailable, DatabaseError) as error:
+        logger.warning("Index %r: a touch is not noted. %s", index.name, error)
 
 
 unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

@@ -15,14 +15,14 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 
-from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, Number, Packed, Store
 from .flush import are_lost, reconcile
-from .idle import asleep_since, write_touches
+from .idle import asleep_since
 from .marks import retire, waiting_ids
 from .other_shards import retire_other_shards, unlink_other_shards
 from .prefetch import prefetch
@@ -97,9 +97,6 @@ def rebuild(
         if all(part in swapped for part in index.parts):
             retire(index, covered, swapped)
             unlink_other_shards(index)
-        if not uncommitted:
-            with suppress(Busy):  # the next flush writes them
-                reach.each(swapped, write_touches)  # of members whose column said that they were asleep
         for error in reach.failed.values():
             raise error
     except BaseException:

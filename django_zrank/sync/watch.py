@@ -47,7 +47,7 @@ class Synced(NamedTuple):
     rebuilt: bool
 
     flushed: int = 0
-    """Members whose scores or touches, begun in Redis, were written to their column."""
+    """Members whose scores, begun in Redis, were written to their column."""
 
     asleep: int = 0
     """Members that fell asleep, and were removed."""

@@ -72,8 +72,8 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
     "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).query),
-    "settle_touches": lambda store: store.settle_touches(["1", "2"], {"1": 5}, timedelta(days=1)),
-    "note_swept": lambda store: store.note_swept(store.swept(), 5, "1"),
+    "rest_members": lambda store: store.rest_members(["1", "2"], timedelta(days=1)),
+    "note_swept": lambda store: store.note_swept(store.swept(), 5),
     "confirm_flush": lambda store: store.confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"]),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from itertools import count
 from random import Random
 from typing import Any
 from unittest import mock
@@ -27,16 +26,13 @@ from django_zrank.scores import Scores
 from django_zrank.sql.reader import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
-from django_zrank.sync import seen as seen_module
 from django_zrank.sync import suspects as suspects_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
-from django_zrank.sync.idle import asleep_since, sweep, write_touches
+from django_zrank.sync.idle import asleep_since, sweep
 from django_zrank.sync.push import forget as forget_build
-from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import forget
-from django_zrank.sync.seen import write_seen
 from django_zrank.sync.triggers import drop
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -137,15 +133,12 @@ def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
     drain(videos.instance())
     with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 16):
         assert len(ranked(videos)) == 100
-        assert sweep(videos.instance(), limit=40) == 40
-        assert len(ranked(videos)) == 60
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
-            assert sweep(videos.instance()) == 60
-        assert ranked(videos) == set()
-        assert len(queries) <= 3 + 5
+        # All of one moment go together.
+        assert sweep(videos.instance(), limit=40) == 70
+        assert sweep(videos.instance()) == 30
         assert sweep(videos.instance()) == 0
+        drain(videos.instance())
+        assert ranked(videos) == set()
 
 
 def test_a_column_of_another_row_tells_too(declare: Declare) -> None:
@@ -209,7 +202,7 @@ def test_verify_repairs_who_should_have_been_swept(videos: type[RankIndex]) -> N
         store = store_of(videos)
         since = asleep_since(index)
         assert since
-        assert store.note_swept(store.swept(), since, "")  # as if they had been removed
+        assert store.note_swept(store.swept(), since)  # as if they had been removed
         assert sweep(index) == 0
         assert len(ranked(videos)) == 2
         assert not clean(videos)
@@ -237,31 +230,31 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
 def test_another_server_or_build_is_not_told_of_a_sweep_it_lacks(videos: type[RankIndex]) -> None:
     store = store_of(videos)
     since = store.swept()
-    assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5, "")
-    assert not store.note_swept(since._replace(generation="another"), 5, "")
+    assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5)
+    assert not store.note_swept(since._replace(generation="another"), 5)
     assert store.swept() == since
-    assert store.note_swept(since, 5, "7")
-    assert store.swept()[2:] == (5, "7")
+    assert store.note_swept(since, 5)
+    assert store.swept().moment == 5
     store.client.hset(store.keys.meta, "server", "another")
-    assert not store.note_swept(since, 6, "7")
+    assert not store.note_swept(since, 6)
 
 
 def test_a_sweep_goes_on_from_what_its_server_was_told(videos: type[RankIndex]) -> None:
     make(20, 10)
     index, store = videos.instance(), store_of(videos)
     since = store.swept()
-    remove = idle_module._remove
+    leave = idle_module._leave_marks
 
     def fail_over(*args: Any) -> Any:
         """Another server is accepted, that lacks the last note."""
         store.client.hincrby(store.keys.meta, "term", 1)
         Generation.objects.update(term=F("term") + 1)
         forget_build(index)
-        return remove(*args)
+        return leave(*args)
 
     with later(videos, 15 * DAY):
-        with mock.patch.object(idle_module, "_remove", fail_over):
-            assert sweep(index) == 0
+        with mock.patch.object(idle_module, "_leave_marks", fail_over):
+            assert sweep(index) == 1
         assert store.swept().moment == since.moment
         assert sweep(index) == 1
 
@@ -304,10 +297,10 @@ def test_a_touch_finds_a_member_without_a_membership(declare: Declare) -> None:
     video = Video.objects.create(seen=timezone.now())
     index = declare(Video, "-total", idle=("seen", MONTH))
     sync(index)
+    index.scores.touch(video)
     with CaptureQueriesContext(connection) as queries:
         index.scores.touch(video)
-    assert not [query for query in queries if "testapp_video" in query["sql"]]
-    assert list(Store(index.instance().name).read_touches([str(video.pk)])) == [str(video.pk)]
+    assert not queries
 
 
 def test_a_touch_of_no_row_is_refused(videos: type[RankIndex]) -> None:
@@ -366,67 +359,80 @@ def test_a_touch_is_one_round_trip_and_no_query(videos: type[RankIndex], round_t
     assert len(queries) == 0
 
 
-def test_the_column_follows_and_then_rests(videos: type[RankIndex]) -> None:
+def test_the_column_is_written_and_then_rests(videos: type[RankIndex]) -> None:
     (video,) = make(20)
-    index, store = videos.instance(), store_of(videos)
+    store = store_of(videos)
     videos.scores.touch(video)
-    assert flush(index) == 1
     video.refresh_from_db()
     assert timezone.now() - video.seen < DAY
     first = video.seen
     videos.scores.touch(video)
-    assert flush(index) == 0  # the column has just been written
-    assert list(store.read_touches([str(video.pk)])) == [str(video.pk)]
-    store.client.zadd(store.keys.due, {str(video.pk): 0})  # it has rested
-    assert flush(index) == 1
+    video.refresh_from_db()
+    assert video.seen == first
+    store.client.zadd(store.keys.touched, {str(video.pk): 0})  # it has rested
+    videos.scores.touch(video)
     video.refresh_from_db()
     assert video.seen > first
-    store.client.zadd(store.keys.due, {str(video.pk): 0})
-    flush(index)
-    assert (
-        store.client.exists(store.keys.due, store.keys.touched) == 0
-    )  # nothing is kept of whoever was not seen since
     assert clean(videos)
 
 
-def test_a_touch_that_came_between_is_written_later(videos: type[RankIndex]) -> None:
+def test_nothing_is_kept_of_whom_nobody_touches(videos: type[RankIndex]) -> None:
+    made = make(*[1] * 5)
+    store = store_of(videos)
+    videos.scores.touch(*made[:3])
+    store.client.zadd(store.keys.touched, {str(video.pk): 0 for video in made[:3]})
+    videos.scores.touch(made[4])
+    assert store.client.zrange(store.keys.touched, 0, -1) == [str(made[4].pk).encode()]
+
+
+def test_no_column_goes_back(videos: type[RankIndex]) -> None:
     (video,) = make(20)
-    index, store = videos.instance(), store_of(videos)
-    videos.scores.touch(video)
-
-    def write(*args: Any, **kwargs: Any) -> None:
-        write_seen(*args, **kwargs)
-        videos.scores.touch(video)
-
-    with mock.patch.object(seen_module, "write_seen", write):
-        write_touches(index)
-    touches = store.read_touches([str(video.pk)])
-    video.refresh_from_db()
-    assert touches[str(video.pk)] > video.seen.timestamp() * 1e6
-
-
-def test_a_flush_that_was_killed_is_done_again_and_no_column_goes_back(videos: type[RankIndex]) -> None:
-    (video,) = make(20)
-    index, store = videos.instance(), store_of(videos)
-    videos.scores.touch(video)
-    with (
-        mock.patch.object(Store, "settle_touches", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        write_touches(index)
     seen = timezone.now() + timedelta(seconds=30)
     Video.objects.update(seen=seen)  # by somebody else, meanwhile
-    assert write_touches(index) == 1
+    videos.scores.touch(video)
     video.refresh_from_db()
     assert video.seen == seen
-    assert store.read_touches([str(video.pk)]) == {}
+
+
+def test_a_touch_inside_a_transaction_is_written_after_it(videos: type[RankIndex]) -> None:
+    (video,) = make(20)
+    with transaction.atomic():
+        videos.scores.touch(video)
+        video.refresh_from_db()
+        assert timezone.now() - video.seen > DAY
+    video.refresh_from_db()
+    assert timezone.now() - video.seen < DAY
+    store_of(videos).client.delete(store_of(videos).keys.touched)
+    Video.objects.update(seen=timezone.now() - 20 * DAY)
+    with suppress(KeyError), transaction.atomic():
+        videos.scores.touch(video)
+        raise KeyError
+    videos.scores.touch(video)  # as the first one was rolled back
+    video.refresh_from_db()
+    assert timezone.now() - video.seen < DAY
+
+
+def test_a_database_that_fails_loses_a_touch_alone(
+    videos: type[RankIndex], caplog: pytest.LogCaptureFixture
+) -> None:
+    (video,) = make(20)
+
+    def fail(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        raise DatabaseError("down")
+
+    with connection.execute_wrapper(fail):
+        videos.scores.touch(video)
+    assert "a touch is not noted" in caplog.text
+    videos.scores.touch(video)
+    video.refresh_from_db()
+    assert timezone.now() - video.seen < DAY
 
 
 def test_who_was_touched_does_not_fall_asleep(videos: type[RankIndex]) -> None:
     made = make(20, 20)
     videos.scores.touch(made[0])
     with later(videos, 15 * DAY):
-        assert sweep(videos.instance()) == 2  # looked at
+        assert sweep(videos.instance()) == 1
         drain(videos.instance())
         assert ranked(videos) == {made[0].pk}
         assert clean(videos)
@@ -441,72 +447,25 @@ def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex]) -> None:
         assert ranked(videos) == {video.pk}
 
 
-@pytest.mark.parametrize("by", ["push", "drain", "sweep"])
-def test_who_was_touched_in_its_last_moment_stays_ranked(videos: type[RankIndex], by: str) -> None:
-    """Its column says that it sleeps, and a flush has yet to come."""
-    index = videos.instance()
-    video, other = make(20, 20)
-    videos.scores.touch(video)
-    carry, looks = idle_module.carry_touches, count()
-
-    def look_too_early(*args: Any, **options: Any) -> list[str]:
-        return carry(*args, **options) if next(looks) else []
-
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "carry_touches", look_too_early):
-        if by == "push":
-            push(index, [video.pk, other.pk])
-        elif by == "drain":
-            Video.objects.update(region="z")
-            drain(index)
-        else:
-            sweep(index)
-        assert ranked(videos) == {video.pk}
-    video.refresh_from_db()
-    assert timezone.now() - video.seen < DAY
-
-
-def test_a_sweep_removes_nobody_who_was_touched_even_for_a_moment(videos: type[RankIndex]) -> None:
-    made = make(20, 20)
-    videos.scores.touch(made[0])
-    apply, removed = Store.apply_changes, set[Any]()
-
-    def look(store: Store, epoch: Any, changes: Any) -> Any:
-        changes = list(changes)
-        removed.update(member for member, score, _ in changes if score is None)
-        return apply(store, epoch, changes)
-
-    with later(videos, 15 * DAY), mock.patch.object(Store, "apply_changes", look):
-        sweep(videos.instance())
-    assert removed == {str(made[1].pk)}
-
-
 def test_a_sweep_removes_nobody_who_was_written_since_it_looked(videos: type[RankIndex]) -> None:
     index, (video, other) = videos.instance(), make(20, 20)
-    remove = idle_module._remove
-
-    def save_first(*args: Any) -> Any:
-        video.seen = timezone.now() + 20 * DAY
-        video.save()
-        return remove(*args)
-
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", save_first):
+    with later(videos, 15 * DAY):
         assert sweep(index) == 2
+        videos.scores.touch(video)
+        drain(index)
         assert ranked(videos) == {video.pk}
     assert other.pk not in ranked(videos)
 
 
-def test_a_sweep_into_a_rebuild_that_began_since_it_looked(videos: type[RankIndex]) -> None:
-    index, store, made = videos.instance(), store_of(videos), make(20, 1)
-    remove, building = idle_module._remove, index.new_generation()
-
-    def begin_first(*args: Any) -> Any:
-        health = store.check_health()
-        store.start_rebuild(building, owner=health.owner, server=health.server, term=int(health.term))
-        return remove(*args)
-
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "_remove", begin_first):
-        sweep(index)
-        store.abandon_rebuild(building)
+def test_a_sweep_that_was_killed_is_done_again(videos: type[RankIndex]) -> None:
+    index, made = videos.instance(), make(20, 1)
+    with later(videos, 15 * DAY):
+        with (
+            mock.patch.object(Store, "note_swept", side_effect=KeyboardInterrupt),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            sweep(index)
+        assert sync(index).asleep == 1
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
 
@@ -525,10 +484,10 @@ def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> Non
     index = videos.instance()
     made = make(1, 2, 3, 40)
     videos.scores.touch(made[0])
-    flush(index)
-    videos.scores.touch(made[0])  # not written: the column rests
     Video.objects.update(seen=timezone.now() - 60 * DAY)
     drain(index)
+    assert ranked(videos) == set()
+    videos.scores.touch(made[0])  # though its column was written a moment ago
     assert ranked(videos) == {made[0].pk} == awake()
     Video.objects.update(seen=timezone.now())
     drain(index)
@@ -543,19 +502,20 @@ def test_two_sweepers_at_once(videos: type[RankIndex]) -> None:
     index = videos.instance()
     made = make(*[20] * 8, 1)
 
-    remove = idle_module._remove
+    find = idle_module._end_of_page
 
     def first(*args: Any) -> Any:
-        with mock.patch.object(idle_module, "_remove", remove):
+        with mock.patch.object(idle_module, "_end_of_page", find):
             sweep(index)
-        return remove(*args)
+        return find(*args)
 
     with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 3):
-        with mock.patch.object(idle_module, "_remove", first):
+        with mock.patch.object(idle_module, "_end_of_page", first):
             sweep(index)
         sweep(index)
-        assert ranked(videos) == {made[-1].pk}
         assert sweep(index) == 0
+        drain(index)
+        assert ranked(videos) == {made[-1].pk}
         assert clean(videos)
 
 
@@ -565,7 +525,6 @@ def test_touches_without_time_zones(videos: type[RankIndex], settings: Any, zone
     settings.USE_TZ, settings.TIME_ZONE = False, zone
     (video,) = make(20)
     videos.scores.touch(video)
-    flush(videos.instance())
     video.refresh_from_db()
     assert abs(timezone.now() - video.seen) < timedelta(minutes=5)
 
@@ -579,10 +538,8 @@ def test_a_touch_that_the_database_refuses_keeps_no_other_waiting(videos: type[R
             raise IntegrityError("constraint")
         return execute(sql, params, many, context)
 
-    videos.scores.touch(*made)
     with connection.execute_wrapper(constraint):
-        assert flush(videos.instance()) == 3
-    assert store_of(videos).read_touches([str(video.pk) for video in made]) == {}
+        videos.scores.touch(*made)
     recent = {pk for pk, seen in Video.objects.values_list("pk", "seen") if timezone.now() - seen < DAY}
     assert recent == {made[0].pk, made[2].pk}
 

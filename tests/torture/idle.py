@@ -2,7 +2,7 @@
 
 As ``tests.torture.scores``; but processes touch members and increment them, some often and some hardly ever, and
 members that nobody touched for some seconds fall asleep. In the end each column tells of the last touch that was
-acknowledged, unless Redis may have lost it; the scores are what was acknowledged; and those are ranked who are awake.
+acknowledged, or of one shortly before; the scores are what was acknowledged; and those are ranked who are awake.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from django.utils import timezone
 from tests.torture.scores import Driver, begun_at, logged_changes, main, send
 
 PERIOD: Final = timedelta(seconds=4)
+
+REST: Final = PERIOD.total_seconds() / 24
+"""Seconds for which a column isn't written again."""
 
 
 def make(index: Any, key: str, words: list[str]) -> None:
@@ -49,17 +52,12 @@ def save(seed: int, members: list[int]) -> None:
         time.sleep(0.1 * chance.random())
 
 
-def drop_newer_touches() -> None:
-    """Settle touches that came while the column was written, too."""
+def rest_for_long() -> None:
+    """Let columns rest for longer than members stay awake."""
     from django_zrank.store import Store
 
-    settle = Store.settle_touches
-
-    def careless(store: Any, members: Any, written: Any, rest: Any) -> None:
-        time.sleep(0.4 * random.random())
-        settle(store, members, {**written, **store.read_touches(written)}, rest)
-
-    Store.settle_touches = careless  # type: ignore[method-assign]
+    rest = Store.rest_members
+    Store.rest_members = lambda store, members, _: rest(store, members, 2 * PERIOD)  # type: ignore[method-assign]
 
 
 class IdleDriver(Driver):
@@ -122,7 +120,6 @@ class IdleDriver(Driver):
         return touched, added, changes
 
     def compare(self) -> bool:
-        from django_zrank.store import Store
         from tests.sync.mirror import contents
         from tests.testapp.models import Video
 
@@ -131,9 +128,6 @@ class IdleDriver(Driver):
         index.scores.touch(*self.members[::4])
         before = timezone.now()
         self.settle()
-        store = Store(index.instance().name)
-        while store.client.zcard(store.keys.touched):
-            self.settle()
         rows = {video.pk: video for video in Video.objects.all()}
         ranked = contents(index)
         after = timezone.now()
@@ -146,7 +140,7 @@ class IdleDriver(Driver):
             score = ranked.get(str(pk))
             awake += is_awake
             if (
-                (last and (row.seen is None or row.seen.timestamp() < last - 0.001))
+                (last and (row.seen is None or row.seen.timestamp() < last - REST - 0.001))
                 or not least <= row.total <= most
                 or (is_awake and score is None)
                 or (is_asleep and score is not None)
@@ -161,4 +155,4 @@ class IdleDriver(Driver):
 
 
 if __name__ == "__main__":
-    sys.exit(main(IdleDriver, __doc__, {"touches_dropped": drop_newer_touches}))
+    sys.exit(main(IdleDriver, __doc__, {"long_rest": rest_for_long}))

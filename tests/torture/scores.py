@@ -298,7 +298,7 @@ def dawdle() -> None:
     """Let flushes take their time between their steps: a short run is to meet them there."""
     from django_zrank.store import Store
 
-    for name in ("take_pending", "confirm_flush", "settle_flush", "settle_touches"):
+    for name in ("take_pending", "confirm_flush", "settle_flush"):
         step = getattr(Store, name)
 
         def late(*args: Any, step: Any = step) -> Any:

@@ -26,7 +26,7 @@ def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, r
     [
         ("scores", "no_number", "always"),
         ("scores", "no_reconcile", "dump"),
-        ("idle", "touches_dropped", "always"),
+        ("idle", "long_rest", "always"),
     ],
 )
 def test_a_broken_protocol_is_caught(
