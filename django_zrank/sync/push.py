@@ -10,7 +10,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 
 from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
@@ -219,36 +219,32 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
     return ((text, score, membership) for text, (score, membership) in changes.items())
 
 
-def _wake(sender: RankIndex, members: list[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
+def _wake(sender: RankIndex, members: Sequence[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
     using = sender.get_using()
     if touched and connections[using].in_atomic_block:
-        transaction.on_commit(partial(_note_seen, sender, touched), using=using)
-    elif touched:
-        _note_seen(sender, touched)
+        transaction.on_commit(partial(_see, sender, (), touched), using=using, robust=True)
+        touched = ()
     # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
-    if not members or is_open(connections[using]):
-        return
-    try:
-        with without_waiting(connections[using]):
-            locked = write_seen(sender, members) if sender.seen_field else []
-            push(sender, members)
-    except Busy as error:
-        raise IndexUnavailable(
-            f"Index {sender.name!r}: members can't be woken at the moment: {error}"
-        ) from error
-    if locked:
-        raise IndexUnavailable(
-            f"Index {sender.name!r}: {', '.join(map(str, locked[:5]))} can't be woken while its row is locked"
-        )
+    if is_open(connections[using]):
+        members = ()
+    if members or touched:
+        _see(sender, members, touched)
 
 
-def _note_seen(index: RankIndex, members: Sequence[Any]) -> None:
-    """Write to the column that ranked members were seen now. What fails is left to the next touch."""
+def _see(index: RankIndex, members: Sequence[Any], touched: Sequence[Any]) -> None:
+    """Write to the column that ``members`` and ``touched`` were seen now, and push ``members``."""
     try:
         with without_waiting(connections[index.get_using()]):
-            write_seen(index, members)
-    except (Busy, IndexUnavailable, DatabaseError) as error:
-        logger.warning("Index %r: a touch is not noted. %s", index.name, error)
+            locked = write_seen(index, [*members, *touched]) if index.seen_field else []
+            if members:
+                push(index, members)
+    except Busy as error:
+        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
+    if locked:
+        names = ", ".join(map(str, locked[:5]))
+        raise IndexUnavailable(
+            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+        )
 
 
 unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from time import monotonic, sleep
 from typing import Any, Final
 
 from django.db import DataError, IntegrityError, connections
@@ -24,30 +25,40 @@ logger = logging.getLogger("django_zrank.sync")
 _STATEMENT: Final = 200
 """Rows of one statement: SQLite may not take more than 999 parameters."""
 
+_PATIENCE: Final = 0.2
+"""Seconds for which a caller waits for rows that are locked."""
+
+_PAUSE: Final = 0.02
+
 _NOW: Final = timedelta(0)
 
 
 def write_seen(index: RankIndex, pks: Iterable[Any]) -> list[Any]:
-    """Write to the column of rows that they were seen now, and let it rest. Return those that are locked: they are left
+    """Write to the column of rows that they were seen now, and let it rest. Return those that stay locked, and are left
     as they are.
 
     A later time in the column is kept. What a constraint of the database refuses is logged, and lost.
 
     Raises :exc:`~django_zrank.exceptions.Busy` if SQLite is locked.
     """
-    locked: list[Any] = []
-    for chunk in batched(pks, _STATEMENT):
-        found = _write(index, chunk)
-        locked += found
-        texts = [index.to_text(pk) for pk in chunk if pk not in found]
-        for part, own in index.split(texts).items():
-            Store.of(part).rest_members(own, index.awake.rest)  # type: ignore[union-attr]
-    return locked
+    todo, deadline = list(pks), monotonic() + _PATIENCE
+    while True:
+        locked: list[Any] = []
+        for chunk in batched(todo, _STATEMENT):
+            found = _write(index, chunk)
+            locked += found
+            texts = [index.to_text(pk) for pk in chunk if pk not in found]
+            for part, own in index.split(texts).items():
+                Store.of(part).rest_members(own, index.awake.rest)  # type: ignore[union-attr]
+        if not locked or monotonic() >= deadline:
+            return locked
+        todo = locked
+        sleep(_PAUSE)
 
 
 def _write(index: RankIndex, pks: list[Any]) -> list[Any]:
     try:
-        return briefly(index.get_using(), lambda: _update(index, pks), patience=0.0)
+        return briefly(index.get_using(), lambda: _update(index, pks), patience=_PATIENCE)
     except (DataError, IntegrityError) as error:
         if len(pks) > 1:
             return [pk for one in pks for pk in _write(index, [one])]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
+from django.utils import timezone
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
@@ -322,3 +323,18 @@ def test_a_sleeper_whose_row_is_locked_is_refused_at_once(declare: Callable[...,
                 call(video)
     assert index.scores.increment(video) == 2
     assert in_step(index) == {str(video.pk): 2}
+
+
+def test_a_touch_of_a_locked_row_is_refused_and_a_change_is_made(
+    declare: Callable[..., type[RankIndex]], zrank: Redis
+) -> None:
+    index = declare(Video, "-views", write_behind="increment", idle=("seen", timedelta(days=30)))
+    long_ago = timezone.now() - timedelta(days=20)
+    first, second = (Video.objects.create(views=1, seen=long_ago) for _ in range(2))
+    call_command("sync_zrank", index.instance().name)
+    with locked(first):
+        with pytest.raises(IndexUnavailable, match="locked"):
+            index.scores.touch(first, second)
+        assert index.scores.increment(first) == 2
+    index.scores.touch(first, second)
+    assert all(video.seen > long_ago for video in Video.objects.all())
