@@ -343,7 +343,7 @@ def test_many_members_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     Video.objects.bulk_create(Video(views=n) for n in range(1200))
     drain(INDEX)
     monkeypatch.setattr(flush_module, "BATCH_SIZE", 300)
-    pks = list(Video.objects.values_list("pk", flat=True))
+    pks = list(Video.objects.order_by("pk").values_list("pk", flat=True))
     for start in range(0, 1200, 150):
         VideoRank.scores.increment(dict.fromkeys(pks[start : start + 150], 7))
     assert flush(INDEX) == 1200
