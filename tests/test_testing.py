@@ -316,6 +316,17 @@ def test_a_port_can_be_asked_for(connect: Callable[..., redis.Redis]) -> None:
         assert connect(server).ping()
 
 
+def test_a_password_keeps_other_users_of_the_machine_out(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer(password="a:se/cr@t") as server:
+        client = connect(server)
+        assert client.ping()
+        port = client.connection_pool.connection_kwargs["port"]
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+
+
 def test_without_a_folder_nothing_outlives_the_server(connect: Callable[..., redis.Redis]) -> None:
     server = EmbeddedServer()
     with server:
