@@ -65,13 +65,11 @@ class ProgressCommand(IndexCommand):
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
         )
 
-    def bar(
-        self, index: RankIndex, options: dict[str, Any], *, passes: int = 1
-    ) -> AbstractContextManager[Any]:
-        """Return a bar for some passes over the rows of ``index``, which are counted only if it is shown."""
+    def bar(self, index: RankIndex, options: dict[str, Any]) -> AbstractContextManager[Any]:
+        """Return a bar for the rows of ``index``, which are counted only if it is shown."""
         if tqdm is None or options["no_progress"] or not options["verbosity"]:
             return nullcontext(SimpleNamespace(update=lambda rows: None))
         bar = tqdm(desc=index.name, unit=" rows", unit_scale=True, disable=None)
         if not bar.disable:
-            bar.total = passes * count_rows(index)
+            bar.total = count_rows(index)
         return bar

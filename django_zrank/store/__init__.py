@@ -8,7 +8,7 @@ from ..codec.units import Number
 from .health import Health, Serving
 from .pending import Flight, Pending
 from .touches import Swept, Touches
-from .verifying import Pieces, Replaced, Standing, Verifying
+from .verifying import Replaced, Verifying
 from .writing import LOAD_LIMIT, Applied, Change, Epoch, Packed, Writing
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ __all__ = [
     "Health",
     "Number",
     "Packed",
-    "Pieces",
     "Replaced",
-    "Standing",
     "Store",
     "Swept",
 ]

@@ -75,14 +75,14 @@ def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
     """Return the state in Redis, the database's note of it, and the newest batch.
 
     They are read in the opposite order, because drains, rebuilds and repairs go on: the state in Redis may only be
-    newer than the note. If another term began in between, they are read again.
+    newer than the note. If another term began in between, or a rebuild took place, they are read again.
     """
     store = Store.of(index)
     for _ in range(2):
         newest = newest_batch(index)
         row = noted(index)
         health = store.check_health()
-        if health.position[0] <= row.term:
+        if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
     return health, row, newest
 

@@ -129,11 +129,10 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
         with _running("zrank-job-pulse", progress.show, Event()):
             rows = count_rows(index)
             progress.add(0)  # it may have taken long
+            progress.total = rows
             if job.kind == Job.Kind.REBUILD:
-                progress.total = rows
                 ok, outcome = True, f"{rebuild(index, progress=progress.add):,} members ranked."
             else:
-                progress.total = 2 * rows  # both sides, if they are equal
                 report = verify(index, progress=progress.add)
                 ok, outcome = report.ok, _summary(report)
     except _Stopped:

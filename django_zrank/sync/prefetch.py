@@ -9,17 +9,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import repeat
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-__all__ = ["ahead", "prefetch"]
+__all__ = ["prefetch"]
 
 _READY: Final = 4
 """The most batches that wait for Redis: as long as it takes for these, the caller may wait for the database."""
 
-_AHEAD: Final = 16
-"""The most batches that are read ahead from Redis."""
 
 _TURN: Final = 0.0001
 """Seconds for which a thread that has an answer of Redis waits while Python is at work in another one."""
@@ -47,13 +44,6 @@ def prefetch(
     # By default, the caller may run for 5 ms while a thread has something to send to Redis.
     with _TURNS.set(_TURN), closing(_results((partial(call, batch) for batch in batches), _READY)) as results:
         yield from results
-
-
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield ``batches``, some of which are read from Redis in another thread while the caller is at one before."""
-    end: Any = object()
-    with closing(_results(repeat(partial(next, batches, end)), _AHEAD)) as results:
-        yield from iter(results.__next__, end)
 
 
 def _results(calls: Iterable[Callable[[], Result]], most: int) -> Generator[Result]:

@@ -173,14 +173,14 @@ def test_without_redis_it_fails_and_says_so(settings: Any) -> None:
 
 
 def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    scan = Store.scan
+    send = Store.send
 
-    def refuse_players(store: Store, *where: Any) -> Any:
+    def refuse_players(store: Store, request: Any) -> Any:
         if store.name == "player":
             raise IndexUnavailable("gone")
-        return scan(store, *where)
+        return send(store, request)
 
-    monkeypatch.setattr(Store, "scan", refuse_players)
+    monkeypatch.setattr(Store, "send", refuse_players)
     said = printed("player", "ascending", fails=r"Problems found: player\.", stderr=StringIO())
     assert said == "ascending: 10 members, as the database has them\n"
 
@@ -279,7 +279,7 @@ def test_a_process_of_its_own(faults: list[int], args: list[str], status: int) -
 
 def test_a_terminal_gets_a_bar() -> None:
     bar = on_terminal("verify_zrank", "ascending", "--json")
-    assert re.search(r"ascending: 100%\|\S+\| 20\.0/20\.0 \[\d\d:\d\d<\d\d:\d\d, .*rows/s\]", bar)
+    assert re.search(r"ascending: 100%\|\S+\| 10\.0/10\.0 \[\d\d:\d\d<\d\d:\d\d, .*rows/s\]", bar)
 
 
 def test_a_terminal_gets_no_bar_where_none_is_wanted() -> None:

@@ -53,10 +53,8 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
     "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0)),
     "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
-    "check_counts": lambda store: store.check_counts("a", "region:x", [b"1"]),
-    "check_names": lambda store: store.check_names("a", [b"region:x"]),
+    "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
     "deal_shard": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
-    "find_strays": lambda store: store.find_strays("a", [("region:x", b"1"), ("", b"2")]),
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
@@ -81,13 +79,11 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
-    "read_pending": lambda store: store.read_pending("a", [(b"1", 1), (b"2", 2)]),
     "read_values": lambda store: ask_shards(
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
     ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
-    "read_members": lambda store: store.read_members("a", ["1", "2"]),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_anywhere": lambda store: ask(
         store, Draw("1", 3, [(1, 2)], excluded=["2"], remember=10**6), scope=TESTED

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.filters import Clause, Scope
 from django_zrank.requests import groups
 from django_zrank.requests.counts import Size
 from django_zrank.requests.pace import Pace
@@ -111,20 +110,6 @@ def test_a_group_that_is_evicted_is_empty(zrank: Redis, world: World, again: boo
     world.group.clear()
     if again:
         world.join(1, 50)
-    world.check(scope)
-
-
-def test_strays_that_are_removed_leave(zrank: Redis, world: World) -> None:
-    scope = Scope((Clause(False, "r", ("region:kantou", "region:none")),))
-    keys = world.store.learn()
-    stray = next(pk for pk, one in world.rows.items() if one and one["region"] == "kansai")
-    membership = zrank.hget(keys.memberships, str(stray))
-    stored = (membership or b"")[:8] + str(stray).encode()
-    zrank.zadd(keys.ranking("region:kantou"), {stored: 1})
-    size = ask(world.store, Size(), scope=scope)
-    assert world.store.find_strays(keys.generation, [("region:kantou", stored)], repair=True)
-    look_again(zrank)
-    assert ask(world.store, Size(), scope=scope) == size - 1
     world.check(scope)
 
 

@@ -26,7 +26,7 @@ from django_zrank.scores import Scores
 from django_zrank.sql.reader import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
-from django_zrank.sync import suspects as suspects_module
+from django_zrank.sync import verify as verify_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.idle import asleep_since, sweep
@@ -220,7 +220,7 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
         calls.append(1)
         return sweep(index) if len(calls) > 1 else 0  # who falls asleep after the first look's sweep
 
-    with later(videos, 15 * DAY), mock.patch.object(suspects_module, "sweep", late):
+    with later(videos, 15 * DAY), mock.patch.object(verify_module, "sweep", late):
         report = verify(videos.instance())
     assert len(calls) > 1
     assert report.ok

@@ -8,7 +8,7 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
-from django_zrank.sync.prefetch import ahead, prefetch
+from django_zrank.sync.prefetch import prefetch
 
 
 @pytest.mark.parametrize("batches", [[], [1], [1, 2, 3]], ids=len)
@@ -135,34 +135,3 @@ def test_the_last_of_two_at_once_puts_back_what_was_set() -> None:
     assert (getswitchinterval(), gc.get_threshold()) != before
     second.close()
     assert (getswitchinterval(), gc.get_threshold()) == before
-
-
-@pytest.mark.parametrize("batches", [[], [[]], [[1], [], [2, 3]]], ids=len)
-def test_ahead_is_the_same_batches(batches: list[list[int]]) -> None:
-    assert list(ahead(iter(batches))) == batches
-
-
-def test_ahead_reads_while_the_caller_is_at_a_batch() -> None:
-    read = Event()
-
-    def batches() -> Iterator[int]:
-        assert current_thread() is not main_thread()
-        yield 1
-        read.set()
-        yield 2
-
-    coming = ahead(batches())
-    assert next(coming) == 1
-    assert read.wait(30)
-    assert list(coming) == [2]
-
-
-def test_ahead_raises_in_its_turn() -> None:
-    def batches() -> Iterator[int]:
-        yield 1
-        raise RuntimeError("gone away")
-
-    coming = ahead(batches())
-    assert next(coming) == 1
-    with pytest.raises(RuntimeError, match="gone away"):
-        next(coming)

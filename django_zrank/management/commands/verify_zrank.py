@@ -31,7 +31,10 @@ class Command(ProgressCommand):
         indexes = self.named(options["index"])
         for index in indexes:
             try:
-                with self.bar(index, options, passes=2) as bar:  # rows, and then members
+                with self.bar(
+                    index,
+                    options,
+                ) as bar:
                     report = verify(index, repair=options["repair"], progress=bar.update)
             except ZRankError as error:
                 self.stderr.write(str(error))
