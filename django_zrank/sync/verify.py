@@ -464,7 +464,7 @@ class _Comparison:
                         suspect for suspect, example in wrong.items() if before.get(suspect) != example
                     }
                     before = wrong
-                for suspect in wrong.keys() - moving:
+                for suspect in [suspect for suspect in wrong if suspect not in moving]:
                     self.report.add(wrong[suspect])
                     if len(self.wrong) <= _PUSHED:
                         self.wrong[suspect] = waiting[suspect]
