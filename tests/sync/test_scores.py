@@ -325,6 +325,16 @@ def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -
 # Flushes
 
 
+def test_a_save_of_an_older_instance_leaves_a_deferred_column_alone(videos: list[Video]) -> None:
+    """As docs/scores.md recommends."""
+    older = Video.objects.defer("views").get(pk=videos[0].pk)
+    VideoRank.scores.increment(older, 5)
+    flush(INDEX)
+    older.region = "x"
+    older.save()
+    assert column()[str(older.pk)] == 15 == VideoRank.ranking.score(older)
+
+
 def test_two_flushes_at_once_are_one(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
     VideoRank.scores.increment(videos[0], 5)
     carry = flush_module._carry
