@@ -35,7 +35,7 @@ class Settings:
     """The most members that are read to compute a combination of filters that no facet covers; beyond,
     ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets a lower bound for a call."""
 
-    max_combinations: int = 200
+    max_combinations: int = 100
     """The most combinations of filters that an index, or a shard, keeps or computes at a time; beyond,
     ``FilterNotReady``."""
 

@@ -82,11 +82,12 @@ local state, is_complete = made.state, false
 if state.phase == 'kept' then
   state.phase, state.step, state.patience = 'written', 0, nil
 end
-if state.step % 16 == 15 and memory_of_made(made) > made.bytes then -- others have grown meanwhile
+local bytes_of_all = state.step % 16 == 15 and memory_of_made(made) or 0
+if bytes_of_all > made.bytes then -- others have grown meanwhile
   call('UNLINK', making)
   unlink_made(made.unfinished)
   call('ZREM', intersections, intersection)
-  return too_many(made)
+  return too_many(made, bytes_of_all)
 end
 if state.phase == 'scan' then
   scan(made)

@@ -69,7 +69,7 @@ local function unlink_made(key)
   redis.call('UNLINK', key, values_key(key), noted_key(key))
 end
 
--- Forget intersections that are read no longer, some at a time; a time of nothing: of those that are.
+-- Forget intersections that are read until a time at most, some at a time.
 local function forget_made(made, till, limit)
   for _, old in ipairs(redis.call('ZRANGE', made.registry, '-inf', till, 'BYSCORE', 'LIMIT', 0, limit)) do
     if old ~= made.key then
@@ -85,7 +85,7 @@ local function memory_of_made(made)
   local sum = 0
   for _, key in ipairs(redis.call('ZRANGE', made.registry, 0, made.most)) do
     for _, base in ipairs({key, unfinished_key(key)}) do
-      for _, one in ipairs({base, values_key(base), noted_key(base)}) do
+      for _, one in ipairs({base, noted_key(base), made.is_numbered and values_key(base) or nil}) do
         sum = sum + (redis.call('MEMORY', 'USAGE', one, 'SAMPLES', 1) or 0)
       end
     end
@@ -94,17 +94,22 @@ local function memory_of_made(made)
 end
 
 -- The error of one that can't be made beside so many others.
-local function too_many(made)
-  return redis.error_reply(string.format('TOOMANY %d %d', redis.call('ZCARD', made.registry), memory_of_made(made)))
+local function too_many(made, bytes)
+  return redis.error_reply(string.format('TOOMANY %d %d', redis.call('ZCARD', made.registry), bytes))
 end
 
--- True if there is room for one more. What is older than it is promised to be goes first.
-local function has_room(made)
-  if redis.call('ZCARD', made.registry) < made.most and memory_of_made(made) < made.bytes then
-    return true
+-- The error of lack of room for one more; nil if there is room. What is older than it is promised to be goes first.
+local function check_room(made)
+  local bytes
+  for turn = 1, 2 do
+    bytes = memory_of_made(made)
+    if redis.call('ZCARD', made.registry) < made.most and bytes < made.bytes then
+      return nil
+    elseif turn == 1 then
+      forget_made(made, integer(made.now + 2 * made.seconds * 1000000), 10)
+    end
   end
-  forget_made(made, integer(made.now + 2 * made.seconds * 1000000), 10)
-  return redis.call('ZCARD', made.registry) < made.most and memory_of_made(made) < made.bytes
+  return too_many(made, bytes)
 end
 
 -- Begin with the first set of the smallest test; the error TOOLARGE if that is too large, TOOMANY if too many are there.
@@ -117,8 +122,9 @@ local function begin(made, meta)
   if least > made.limit then
     return redis.error_reply(string.format('TOOLARGE %d %d', least, made.limit))
   end
-  if not redis.call('ZSCORE', made.registry, made.key) and not has_room(made) then
-    return too_many(made)
+  local refused = not redis.call('ZSCORE', made.registry, made.key) and check_room(made)
+  if refused then
+    return refused
   end
   local last = made.state
   made.state = {fresh = last.fresh, size = last.size, kept = last.kept, noted = last.noted, phase = 'scan', step = 0,

@@ -13,7 +13,8 @@ Run = Callable[..., Any]
 MADE = """
   local made = {key = 'made', making = 'making', registry = 'registry', live = 'live', layout = {width = 0},
     facet = '', low = '-inf', high = '+inf', checks = {}, groups = {'group'}, now = clock(), lease = clock(),
-    limit = tonumber(ARGV[1]), seconds = 5, work = 1000, spent = 0, is_numbered = ARGV[2] == 'numbers'}
+    limit = tonumber(ARGV[1]), most = 100, bytes = 1e9, seconds = 5, work = 1000, spent = 0,
+    is_numbered = ARGV[2] == 'numbers'}
   resume(made, 'meta', 'recent', 'pending')
   """
 
