@@ -143,7 +143,8 @@ def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num
         Player.objects.update(level=3)
     for part in players.parts:
         noted(part)
-    with django_assert_num_queries(1):
+    # Servers are asked if they still take writes.
+    with django_assert_num_queries(1 if connection.vendor == "sqlite" else 2):
         push(players, range(1, 41))
     assert_mirrors(PlayerAscending)
 
