@@ -75,10 +75,10 @@ class Board(Pages[Member]):
     def percentile(self, member: Any) -> Steps[float]:
         """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
 
-        It is SQL's ``PERCENT_RANK()``, reversed. Raises :exc:`~django_zrank.NotRanked`.
+        It is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method: members that are equal in every criterion
+        share it. Raises :exc:`~django_zrank.NotRanked`.
         """
-        is_dense = self.view.method == "dense"
-        size, location = yield from self._locate(member, "competition" if is_dense else None)
+        size, location = yield from self._locate(member, "competition")
         return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
 
     apercentile = twin(percentile)
@@ -157,10 +157,12 @@ class Board(Pages[Member]):
     def counts(self, *paths: str) -> Steps[dict[Any, int]]:
         """The number of members with each value of a facet: ``counts("region")``; of a composite facet, with each tuple
         of values: ``counts("region", "platform")``. Values without members are left out."""
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"counts: a path is given twice: {', '.join(map(str, paths))}")
         facet = self.index.faceting.of(paths)
         if facet is None:
             raise ValueError(
-                f"counts: the index {self.index.name!r} has no facet {', '.join(paths) or '(none)'}"
+                f"counts: the index {self.index.name!r} has no facet {', '.join(map(str, paths)) or '(none)'}"
             )
         found = yield from self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
         order = [facet.paths.index(path) for path in paths]

@@ -86,6 +86,10 @@ class Facet:
         if value is None:
             return None
         try:
+            if isinstance(
+                value, (list, tuple, set, frozenset, dict)
+            ):  # a field of text would take its repr()
+                raise ValueError
             value = field.to_python(value)
             if isinstance(field, models.GenericIPAddressField):  # to_python() takes any text
                 value = spelling_of(field).parse(value)

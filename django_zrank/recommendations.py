@@ -132,4 +132,5 @@ def _ranks(name: str, below: int, above: int, reverse: bool) -> tuple[Number, Nu
     for distance in (below, above):
         if isinstance(distance, bool) or not isinstance(distance, int) or distance < 0:
             raise ValueError(f"{name}: expected a number of ranks, not {distance!r}")
+    below, above = min(below, EXACT), min(above, EXACT)
     return (below, above) if reverse else (above, below)

@@ -146,7 +146,7 @@ class Oracle:
 
     def percentile(self, pk: int) -> float:
         same = [other for other in self.pks if self.values(other) == self.values(pk)]
-        first = self.pks.index(pk if self.method == "ordinal" else same[0])
+        first = self.pks.index(same[0])
         return 100.0 if len(self.pks) == 1 else 100.0 * (1 - first / (len(self.pks) - 1))
 
 

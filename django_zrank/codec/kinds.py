@@ -192,7 +192,10 @@ class Float(Kind):
         return number  # type: ignore[no-any-return]
 
     def key(self, value: Any) -> float:
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise Unrankable("the number lies beyond the range of floats") from None
         if not math.isfinite(number):
             raise Unrankable(f"{number} has no place in an order")
         return number + 0.0  # -0.0 becomes 0.0: equal values, one score

@@ -31,7 +31,7 @@ if not score then
 end
 local size, position = call('ZCARD', live), call('ZRANK', live, member)
 local draw = {ranking = live, numbers = numbers, wanted = tonumber(wanted), most = 1000}
-if #excluded > 2 then
+if #excluded > 1 then
   draw.is_barred = exclusions(excluded)
 end
 

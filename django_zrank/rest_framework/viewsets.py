@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 from django.db import models
@@ -85,7 +86,7 @@ class RecommendationViewSet(IndexViewSet):
         if band is None:
             return self.max_band
         below, above = band if isinstance(band, (tuple, list)) else (band, band)
-        return 10 * below, 10 * above
+        return _tenfold(below), _tenfold(above)
 
     def get_limits(self, **own: Any) -> Limits:
         band, ranks = self.get_max_band(), self.max_ranks
@@ -130,6 +131,15 @@ class RecommendationViewSet(IndexViewSet):
                 "results": self.get_results(recommendations),
             }
         )
+
+
+def _tenfold(distance: Any) -> Any:
+    """Return ten times a distance; the distance itself if its type has no such value."""
+    try:
+        tenfold = 10 * distance
+    except OverflowError:
+        return distance
+    return distance if tenfold == inf else tenfold
 
 
 class LeaderboardViewSet(IndexViewSet):

@@ -14,7 +14,7 @@ from django.db.models.functions import Collate, Round
 from ..codec.fields import follow, value_field
 from ..codec.kinds import Fixed
 from ..codec.order import Criterion
-from ..codec.units import Number
+from ..codec.units import HIGHEST, LOWEST, Number
 from ..filters import Condition
 from ..requests.pages import Bound
 
@@ -140,7 +140,7 @@ class Rows:
     def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
         """Split primary keys into as many as a query may take. SQLite refuses integers beyond 64 bits."""
         pks = [self.index.parse_pk(member) for member in members]
-        pks = [pk for pk in pks if not (isinstance(pk, int) and pk.bit_length() > 63)]
+        pks = [pk for pk in pks if not isinstance(pk, int) or LOWEST <= pk <= HIGHEST]
         size = self.connection.features.max_query_params or len(pks) or 1
         size = size if size > 2 * CHUNK else CHUNK
         return (pks[start : start + size // 2] for start in range(0, len(pks), max(1, size // 2)))

@@ -130,6 +130,30 @@ class TestTypes:
             assert answer["band"] == band
 
 
+@pytest.mark.parametrize(
+    ("index", "column", "value", "band"),
+    [
+        (ByMoment, "moment", datetime(2026, 3, 1, tzinfo=UTC), timedelta.max),
+        (BySpan, "span", timedelta(seconds=1), timedelta.max),
+        (ByReal, "real", 0.5, 1e308),
+    ],
+)
+def test_the_widest_band_that_a_type_has(
+    staff: APIClient,
+    zrank: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    index: Any,
+    column: str,
+    value: Any,
+    band: Any,
+) -> None:
+    monkeypatch.setattr(index, "band", band)
+    asking, other = [Ticket.objects.create(**{column: value}) for _ in range(2)]
+    sync_now(index)
+    answer = staff.get(f"/ticket-{column}/", {"member": str(asking.pk)})
+    assert (answer.status_code, [one["pk"] for one in answer.json()["results"]]) == (200, [str(other.pk)])
+
+
 class TestSerializer:
     """A project's own serializer."""
 

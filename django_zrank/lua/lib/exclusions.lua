@@ -19,6 +19,7 @@ local function exclusions(excluded)
         for one in string.gmatch(excluded, '%Z+') do
           table_of[one] = true
         end
+        table_of[''] = string.find(excluded, '\0\0', 1, true) and true
       end
     end
     if table_of then

@@ -242,7 +242,9 @@ class _Drawing:
         def ends(found: list[SortKey]) -> Ends:
             first, last = (found[0], found[-1]) if found else (self.me, self.me)
             low, high = (last, first) if view.reverse else (first, last)
-            return repr(low.score), low.stored, repr(high.score), high.stored + NUL
+            # No bytes mean a score: an empty key comes first among those with its score.
+            start = (repr(low.score), low.stored) if low.stored else (f"({low.score!r}", b"")
+            return *start, repr(high.score), high.stored + NUL
 
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
