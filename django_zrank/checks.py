@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -49,6 +50,9 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             errors.append(Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", hint=hint, id="zrank.E003"))
     return errors
 
+
+_PASSWORD: Final = re.compile(r"(://[^/@,]*:)[^/@,]*@")
+"""The password in a URL."""
 
 _SECONDS: Final = (
     "retry_after",
@@ -158,7 +162,8 @@ def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
         problem = "The LOCATION of a cluster must name no database"
     else:
         return
-    yield Error(f"CACHES[{alias!r}]: {problem}, not {location!r}.", hint=hint, id="zrank.E007")
+    shown = _PASSWORD.sub(r"\1…@", location)
+    yield Error(f"CACHES[{alias!r}]: {problem}, not {shown!r}.", hint=hint, id="zrank.E007")
 
 
 def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -7,6 +7,7 @@ the database or the session (dates, times, decimals, floats, bytes) have none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,8 @@ from django.utils.ipv6 import clean_ipv6_address
 from .fields import value_field
 
 __all__ = ["SUPPORTED", "Spelling", "spelling_of"]
+
+_INTEGER: Final = re.compile(r"-?[0-9]+")
 
 SUPPORTED: Final = "integers, text, UUIDs, IP addresses and booleans"
 
@@ -49,6 +52,9 @@ class Spelling:
         # Fields turn 7.5 into 7, and True into 1.
         if isinstance(given, bool) and self.parse is not _boolean:
             raise ValueError(f"{given!r} is a bool")
+        # int() takes 1_0, digits of other scripts, and spaces.
+        if isinstance(given, str) and self.exact is int and not _INTEGER.fullmatch(given):
+            raise ValueError(f"{given!r} is not a whole number")
         try:
             value = self.field.to_python(given)
         except ValidationError as error:

@@ -168,6 +168,11 @@ class IndexViewSet(GenericViewSet[Any]):
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it."""
         try:
+            if lookup_field == "pk":  # int() takes more spellings of a number
+                pk = self.served.parse_pk(pk)
+        except ValueError as error:
+            raise NotFound from error
+        try:
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
         except (OverflowError, DataError) as error:  # An id beyond what the column holds
             raise NotFound from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["IsOwner", "get_permission_classes"]
 
 
-class IsOwner(BasePermission):
-    """Allows users to ask as members of their own, by the index's ``owner``, and as no other member.
+class IsOwner(IsAuthenticated):
+    """Allows users who have signed in to ask as members of their own, by the index's ``owner``, and as no other member.
 
     To allow others as well, combine it: ``IsOwner | IsAdminUser``.
     """

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from django_zrank.rest_framework.permissions import get_permission_classes
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import Trained
+from tests.rest_framework.urls import Regional, Trained
 from tests.testapp.models import Player
 
 URL = "/api/recommendations/"
@@ -68,8 +68,8 @@ def test_there_is_no_way_round(client: APIClient, me: Player, other: Player) -> 
     for name in ("Member", "member[]", "member_id", "user", "pk", "owner", "index"):
         assert client.get(URL, {name: other.pk, "n": 20}).status_code == 400
         assert client.get("/lenient/", {name: other.pk, "n": 20}).json()["results"] == mine
-    for text in (f" {other.pk}", f"0{other.pk}", f"+{other.pk}"):
-        assert client.get(URL, {"member": text}).status_code == 403
+    for text, status in ((f" {other.pk}", 400), (f"+{other.pk}", 400), (f"0{other.pk}", 403)):
+        assert client.get(URL, {"member": text}).status_code == status
 
 
 def test_a_user_without_a_row(client: APIClient, me: Player, other: Player) -> None:
@@ -172,3 +172,21 @@ def test_members_asked_as_come_from_the_queryset_of_the_view(
 ) -> None:
     hidden = Player.objects.get(level=101)
     assert client.get("/even/", {"member": hidden.pk}).status_code == 404
+
+
+def test_nobody_signed_in_learns_which_members_there_are(anonymous: APIClient, me: Player) -> None:
+    """Where IsOwner stands alone, as in the documentation: the row is not looked up."""
+    for pk in (me.pk, 10**9):
+        response = anonymous.get(f"/owners-alone/board/{pk}/")
+        assert (response.status_code, response.json()) == (
+            403,
+            {"detail": "Authentication credentials were not provided."},
+        )
+
+
+@pytest.mark.parametrize("spelled", ["1_0", "\u0661", "+7", "%207", "7%20"])
+def test_a_number_is_spelled_in_one_way(staff: APIClient, me: Player, spelled: str) -> None:
+    sync_now(Regional)
+    assert staff.get(f"/open/board/{me.pk}/").status_code == 200
+    assert staff.get(f"/open/board/{spelled}/").status_code == 404
+    assert staff.get(f"{URL}?member={spelled.replace('+', '%2B')}").status_code == 400

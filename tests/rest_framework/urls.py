@@ -285,6 +285,7 @@ urlpatterns = [
     path("allowing/board/", board(allow_groups=True)),
     path("pairs/board/", board(index=Pairs)),
     path("owners/board/", board(permission_classes=[IsAuthenticated, IsOwner])),
+    path("owners-alone/board/", board(permission_classes=[IsOwner])),
     path("open/board/", board(permission_classes=[AllowAny])),
     path("linked/board/", board(serializer_class=LinkedEntry)),
     path("tracked/board/", board(extra_parameters=["utm_source"], filter_backends=[SearchFilter])),
