@@ -96,3 +96,24 @@ def test_wrong_bounds(ranking: Ranking[Any]) -> None:
     for wrong in ({"seconds": -1}, {"scan": -1}, {"seconds": float("nan")}):
         with pytest.raises(ValueError, match=f"within: expected {next(iter(wrong))}"):
             ranking.within(**wrong)  # type: ignore[arg-type]
+
+
+def test_draws_from_many_bands_are_not_refused(ranking: Ranking[Any], settings: Any) -> None:
+    """Each makes the combination for its own band, which is of no use to others."""
+    rows = {
+        pk: {
+            "points": pk,
+            "region": "kansai" if pk % 150 == 0 else "kantou",
+            "platform": "pc",
+            "tags": {pk % 3},
+        }
+        for pk in range(1, 4001)
+    }
+    populate(Bounded, rows)
+    settings.ZRANK = {"MAX_COMBINATIONS": 3}
+    few = ranking.exclude(region="kantou")
+    for pk in range(1000, 3000, 100):
+        drawn = few.recommend(pk, 5, band=900)
+        near = {at for at, row in rows.items() if abs(at - pk) <= 900 and row["region"] == "kansai"}
+        assert {entry.pk for entry in drawn} <= near
+        assert len(drawn) == min(5, len(near - {pk}))

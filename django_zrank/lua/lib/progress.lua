@@ -192,6 +192,9 @@ local function finish(made)
   state.size = made.facet == '' and redis.call('ZCARD', key) or 0
   state.in_place, state.phase, state.step, state.lease = 1, made.is_followed and 'kept' or 'made', '', 0
   state.fresh = integer(made.now + (is_quick and 1 or made.seconds) * SECOND)
-  redis.call('ZADD', made.registry, integer(made.now + 3 * made.seconds * SECOND), key)
+  -- That of a band is for one draw, so it makes room for others first.
+  local is_whole = made.low == '-inf' and made.high == '+inf'
+  local read = is_whole and 3 * made.seconds or 1
+  redis.call('ZADD', made.registry, integer(made.now + read * SECOND), key)
   save(made)
 end
