@@ -32,11 +32,12 @@ end
 if polite == '1' and other and is_same and not is_silent(seen, lease) then
   return 'superseded'
 end
+-- Older tokens are refused from now on ('started'), so that 'recent' may be emptied. This comes first: a server without
+-- memory refuses SADD and HSET as the first write of a script, and what a killed rebuild left would stay.
+redis.call('UNLINK', recent)
 if other then
   redis.call('SADD', doomed, other)
 end
--- Older tokens are refused from now on ('started'), so that 'recent' may be emptied.
-redis.call('UNLINK', recent)
 redis.call('HDEL', meta, 'filled', 'guarded')
 -- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
 if generation and not is_same then

@@ -566,3 +566,34 @@ def test_the_connection_can_be_used_where_a_rebuild_failed(
         )
     assert failure.value.__traceback__
     assert Player.objects.count() >= 50
+
+
+# A server without memory
+
+
+@pytest.fixture
+def exhaust(zrank: Redis) -> Iterator[Callable[[], Any]]:
+    """Leave the server without memory, until the test ends."""
+    yield lambda: zrank.config_set("maxmemory", 1)
+    zrank.config_set("maxmemory", 0)
+
+
+def test_a_rebuild_that_runs_out_of_memory_frees_what_it_built(
+    stale: dict[str, float], exhaust: Callable[[], Any]
+) -> None:
+    with pytest.raises(Exception, match="OOM command not allowed"):
+        rebuild(INDEX, batch_size=5, progress=Once(exhaust))
+    assert keys(NicknameRank) == {"live", "meta"}
+    assert contents(NicknameRank) == stale
+
+
+def test_without_memory_a_rebuild_frees_what_a_killed_one_left(
+    stale: dict[str, float], exhaust: Callable[[], Any]
+) -> None:
+    start(STORE, "killed")
+    load_rows(STORE, "killed", [("1", 1.0, b"")])
+    exhaust()
+    with pytest.raises(Exception, match="OOM command not allowed"):
+        rebuild(INDEX)
+    assert keys(NicknameRank) == {"live", "meta"}
+    assert contents(NicknameRank) == stale
