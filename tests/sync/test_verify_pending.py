@@ -35,12 +35,13 @@ def test_a_change_at_any_step_is_not_drift(act: Callable[[list[Video]], object])
     """Two of three are wrong, so that all steps are taken. One of them changes before each step in turn, which may
     leave a mark that repairs it, and so does one that is right."""
     videos = [Video.objects.create(views=views) for views in (10, 20, 30)]
-    client, root = Store(INDEX.name).client, Store(INDEX.name).learn().root
+    client = Store(INDEX.name).client
 
     def verified(step: int) -> int:
         """The number of steps of a verification that ``act`` interrupts before one of them."""
         win(videos)
         drain(INDEX)
+        root = Store(INDEX.name).learn().root
         taken: list[int] = []
 
         def interrupt(at: int) -> None:
