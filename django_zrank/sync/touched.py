@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from time import monotonic
 from typing import Any, Final
 
 from django.db import connections, models, transaction
@@ -28,6 +29,9 @@ logger = logging.getLogger("django_zrank.sync")
 
 LIMIT: Final = 1000
 """The most members of an index that a transaction pushes, because its caller waits. All others wait for a drain."""
+
+_BUDGET: Final = 1.0
+"""Seconds after which no further push or drain is begun for a caller, whatever the number of indexes."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +128,18 @@ class Touched:
             self._keep(self.texts[key], texts, str)
 
     def push(self) -> None:
-        """Push the members of each index, even if another one fails."""
+        """Push the members of each index, even if another one fails, until the time of the caller is up."""
         if not may_use_redis():
             return
+        until = monotonic() + _BUDGET
         for index in dict.fromkeys(index for index, _ in self.texts):
+            if monotonic() >= until:  # its marks wait for a drain
+                logger.warning(
+                    "Index %r: not pushed, as Redis was slow to answer for other indexes", index.name
+                )
+                continue
             try:
-                if try_push(index, self.members_of(index)):
+                if try_push(index, self.members_of(index)) and monotonic() < until:
                     drain_soon(index)
                     flush_soon(index)
             except Exception:  # the transaction is committed, so nothing may be raised

@@ -12,9 +12,11 @@ import pytest
 from django.db import transaction
 
 from django_zrank import RankIndex
+from django_zrank.engine import executor
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
+from django_zrank.sync import touched
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
@@ -243,3 +245,22 @@ def test_open_for_a_while_after_a_failure(clock: Clock) -> None:
     breaker.trip(IndexUnavailable("down"))
     breaker.reset()
     assert not breaker.is_open
+
+
+# Slow
+
+
+def test_a_save_has_one_budget_for_all_indexes(
+    own_server: RedisServer, clock: Clock, round_trips: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes nearly as long as the time-out allows for each call."""
+    send = executor.send
+
+    def slow(*args: Any) -> Any:
+        clock.advance(0.9)
+        return send(*args)
+
+    monkeypatch.setattr(executor, "send", slow)
+    monkeypatch.setattr(touched, "monotonic", clock)
+    Player.objects.create(level=5)  # in two indexes
+    assert round_trips == ["begin_write", "apply_changes"]
