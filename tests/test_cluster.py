@@ -26,6 +26,7 @@ from django_zrank import cluster as connections
 from django_zrank.engine import reader_of, sending
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
+from django_zrank.requests.request import Call
 from django_zrank.store import Store
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.push import push
@@ -119,7 +120,7 @@ class TestConnection:
         ("ask", "command"),
         [
             (lambda store: store.begin_write(), "evalsha"),
-            (lambda store: list(store.scan_registry("x")), "zrange"),
+            (lambda store: store.read([Call(name, (store.keys.meta,)) for name in ("HLEN", "TYPE")]), "hlen"),
         ],
         ids=["one call", "a pipeline"],
     )
