@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from time import monotonic, sleep
+from typing import Final, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
@@ -24,8 +25,15 @@ from ..models import Generation, Mark
 from ..registry import registry
 from .captures import captures_of
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
+from .transactions import is_delay
 
 __all__ = ["Changes", "Status", "drop", "examine_capture", "install", "release", "restore", "status"]
+
+
+_PATIENCE: Final = 60.0
+"""Seconds for which ``install()`` tries again while tables are locked."""
+
+_PAUSE: Final = 0.5
 
 
 class Changes(NamedTuple):
@@ -43,7 +51,7 @@ class Status:
     """``triggers`` or ``signals``."""
 
     missing: Sequence[Trigger] = ()
-    """Missing, disabled, or of an account that is gone: changes go unnoticed, or fail."""
+    """Missing, disabled, of an account that is gone, or naming a column that is gone: changes go unnoticed, or fail."""
 
     outdated: Sequence[Trigger] = ()
     """Of another declaration of these indexes. They cost time, and do no harm."""
@@ -73,10 +81,11 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
     others = found.keys() - wanted
     owners = _owners(indexes, units)
     known = owners | _owners(registry.all())
+    dangling = _dangling(dialect, units, owners)
     return Status(
         mode,
-        missing=sorted(trigger for trigger in wanted if not found.get(trigger)),
-        outdated=sorted(trigger for trigger in others if trigger.owner in owners),
+        missing=sorted({trigger for trigger in wanted if not found.get(trigger)} | dangling),
+        outdated=sorted(trigger for trigger in others - dangling if trigger.owner in owners),
         unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
     )
 
@@ -98,10 +107,12 @@ def restore(index: RankIndex) -> Sequence[Trigger]:
     if dialect is None:
         return []
     found = dialect.installed()
-    if all(_is_in_place(unit, found) for unit in units):
+    obstacles = _obstacles(dialect, found, units)
+    if not obstacles and all(_is_in_place(unit, found) for unit in units):
         return []
     with _explained(dialect, units[0].capture.model._meta.db_table), dialect.short_lock_timeout():
-        _drop(dialect, _obstacles(dialect, found, units))
+        _drop(dialect, obstacles)
+        found = {trigger: active for trigger, active in found.items() if trigger not in obstacles}
         return _add(dialect, _possible(dialect, units, found), found)
 
 
@@ -109,12 +120,26 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
     """Create the triggers that these indexes need in a database, and then drop those that they don't need any more.
 
     Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers
-    that name a missing column are dropped, and all triggers if there is no table of marks. Raises
+    that name a missing column are dropped, and all triggers if there is no table of marks. It never waits long for a
+    lock, behind which all later writers would wait, and tries again for ``_PATIENCE`` seconds. Raises
     :exc:`~django_zrank.exceptions.CaptureError`.
     """
-    dialect, units = _units(using, indexes)
-    if dialect is None:
-        return Changes([], [])
+    deadline = monotonic() + _PATIENCE
+    while True:
+        dialect, units = _units(using, indexes)
+        if dialect is None:
+            return Changes([], [])
+        try:
+            with dialect.short_lock_timeout():
+                return _install(dialect, units, indexes)
+        except CaptureError as error:
+            is_locked = isinstance(error.__cause__, DatabaseError) and is_delay(error.__cause__)
+            if not is_locked or monotonic() >= deadline:
+                raise
+        sleep(_PAUSE)
+
+
+def _install(dialect: Dialect, units: list[Unit], indexes: Collection[RankIndex]) -> Changes:
     found = dialect.installed()
     wanted = {trigger for unit in units for trigger in unit.create}
     owners = _owners(indexes, units)
@@ -203,17 +228,28 @@ def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
 def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[Unit]) -> set[Trigger]:
     """Return the triggers to drop before those of these units are created.
 
-    They have the name of one of them (after two tables have swapped names), or fail their tables' writes (because the
-    account that created them is gone).
+    They have the name of one of them (after two tables have swapped names), fail their tables' writes (because the
+    account that created them, or a column that they name, is gone), or were made for another state of the table (a
+    former set of partitions, which may return).
     """
     owners = {owner for unit in units for owner in unit.owners}
     wanted = {trigger for unit in units for trigger in unit.create}
     names = {trigger.name for trigger in wanted} if dialect.unique_names else set()
-    return {
+    purposes = {trigger.purpose for trigger in wanted}
+    return _dangling(dialect, units, owners) | {
         trigger
         for trigger, active in found.items()
-        if (not active and trigger.owner in owners) or (trigger.name in names and trigger not in wanted)
+        if (not active and trigger.owner in owners)
+        or (trigger not in wanted and (trigger.name in names or trigger.purpose in purposes))
     }
+
+
+def _dangling(dialect: Dialect, units: Collection[Unit], owners: Collection[str]) -> set[Trigger]:
+    """Return the triggers of these owners that name a missing column, if tables have owners who rename columns: those
+    of unmanaged models. Migrations drop such triggers themselves, and a look costs queries."""
+    if all(unit.capture.model._meta.managed for unit in units):
+        return set()
+    return {trigger for trigger in dialect.dangling() if trigger.owner in owners}
 
 
 def _add(dialect: Dialect, units: Iterable[Unit], found: dict[Trigger, bool]) -> list[Trigger]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import connection, models
+from django.db import DatabaseError, connection, models, transaction
 
 from django_zrank import RankIndex
+from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import captures, triggers
@@ -17,6 +21,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import installed, marks, only
 from tests.sync.mirror import assert_mirrors
+from tests.torture.databases import PostgreSQL
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -192,3 +197,71 @@ def test_what_a_changed_set_leaves_behind_goes_when_somebody_migrates(
     triggers.install("default", [index])
     assert not triggers.status("default", [index]).outdated
     assert len(installed()) < len(before)
+
+
+def test_a_set_of_partitions_that_returns(ranked: Callable[..., RankIndex]) -> None:
+    """Attached and detached again: what was ranked meanwhile is not, though no trigger ran."""
+    index = ranked(PARTITIONED)
+    execute("CREATE TABLE apart (id int PRIMARY KEY, score int)", "INSERT INTO apart VALUES (201, 7)")
+    for statement, members in [
+        ("ALTER TABLE part ATTACH PARTITION apart FOR VALUES FROM (200) TO (300)", 1),
+        ("ALTER TABLE part DETACH PARTITION apart", 0),
+    ]:
+        execute(statement)
+        assert examine(index) is Verdict.UNCAPTURED
+        sync(index)
+        assert (examine(index), index.ranking.count()) == (Verdict.HEALTHY, members)
+    assert_mirrors(type(index))
+
+
+def test_a_table_that_is_restored_with_its_triggers(ranked: Callable[..., RankIndex]) -> None:
+    """Of its rows nothing was marked since."""
+    index = ranked(INHERITED[:1])
+    execute("INSERT INTO part VALUES (1, 5), (2, 6)")
+    database = connection.settings_dict
+    place = ["-h", database["HOST"], "-U", database["USER"], "-d", database["NAME"]]
+    command = [PostgreSQL.program("pg_dump"), *place, "--table=part", "--clean"]
+    dump = subprocess.run(command, check=True, capture_output=True).stdout
+    execute("UPDATE part SET score = 9", "DELETE FROM part WHERE id = 2")
+    sync(index)
+    assert (index.ranking.count(), examine(index)) == (1, Verdict.HEALTHY)
+    command = [PostgreSQL.program("psql"), *place, "--quiet", "--set=ON_ERROR_STOP=1"]
+    subprocess.run(command, check=True, input=dump, capture_output=True)
+    assert installed("default"), "the triggers came with it"
+    assert examine(index) is Verdict.UNCAPTURED
+    sync(index)
+    assert examine(index) is Verdict.HEALTHY
+    assert_mirrors(type(index))
+    assert index.ranking.score(2) == 6
+
+
+def test_triggers_are_made_without_holding_up_writers(
+    ranked: Callable[..., RankIndex], elsewhere: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction is open. Whoever waits for its table would make all later writers wait."""
+    monkeypatch.setattr(triggers, "_PATIENCE", 0.0)
+    ranked(INHERITED[:1])
+    execute("INSERT INTO part VALUES (1, 5)")
+    triggers.drop("default", ["part"])
+    with transaction.atomic():
+        execute("UPDATE part SET score = 6")
+        with pytest.raises(CaptureError, match="lock timeout"):
+            elsewhere(triggers.install, "default", captures.captured("default"))
+    assert triggers.install("default", captures.captured("default")).created
+
+
+def test_a_column_that_the_owner_of_the_table_renames(ranked: Callable[..., RankIndex]) -> None:
+    """Every save would fail, by a trigger that names the former one."""
+    index = ranked(INHERITED[:1])
+    execute("INSERT INTO part VALUES (1, 5)", "ALTER TABLE part RENAME score TO points")
+    with pytest.raises(DatabaseError):
+        execute("UPDATE part SET points = 6")
+    assert examine(index) is Verdict.UNCAPTURED
+    with suppress(DatabaseError):  # rows can't be read by the former name
+        sync(index)
+    execute("UPDATE part SET points = 7")
+    assert examine(index) is Verdict.UNCAPTURED, "changes of the new column go unnoticed"
+    execute("ALTER TABLE part RENAME points TO score")
+    sync(index)
+    assert examine(index) is Verdict.HEALTHY
+    assert index.ranking.score(1) == 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 
 import pytest
@@ -18,7 +18,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
 from tests.testapp.models import Ticket
-from tests.testapp.zrank import ByDay, ByMoment, PlayerRank
+from tests.testapp.zrank import ByDay, ByMoment, BySpan, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -74,3 +74,16 @@ def test_whatever_fails_for_one_index_the_others_are_synchronized(
         call_command("sync_zrank", stdout=out, stderr=errors)
     assert "a queryset that fails" in errors.getvalue()
     assert len(contents(ByDay)) == 1
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's intervals have years")
+def test_durations_that_only_the_database_takes_for_equal() -> None:
+    ticket = Ticket.objects.create(span=timedelta(days=360))
+    sync(BySpan)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT interval '1 year' = interval '360 days'")
+        assert cursor.fetchone() == (True,)
+        cursor.execute("UPDATE testapp_ticket SET span = interval '1 year'")
+    sync(BySpan)
+    ticket.refresh_from_db()
+    assert BySpan.ranking.score(ticket) == ticket.span == timedelta(days=365)

@@ -20,7 +20,7 @@ __all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
 
-_NAME: Final = re.compile(rf"{PREFIX}.*_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+")
+_NAME: Final = re.compile(rf"{PREFIX}.*(_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+)")
 
 
 class Trigger(NamedTuple):
@@ -37,7 +37,13 @@ class Trigger(NamedTuple):
     def owner(self) -> str:
         """The owner in its name: one of the :attr:`Unit.owners` of its index; '' for a trigger that isn't the app's."""
         match = _NAME.fullmatch(self.name)
-        return match[1] if match else ""
+        return match[2] if match else ""
+
+    @property
+    def purpose(self) -> tuple[str, str]:
+        """The table, and the end of the name: what two triggers of one definition share."""
+        match = _NAME.fullmatch(self.name)
+        return self.table, match[1] if match else ""
 
 
 @dataclass(frozen=True)
@@ -179,10 +185,12 @@ class Dialect(ABC):
         what = repr((capture.index, table, capture.via, capture.column.column))
         return [owner_of(capture.index), _digest(what)]
 
-    def stem(self, capture: Capture, table: str, definition: Iterable[str]) -> str:
-        """Return the prefix of the names of a unit's triggers, short enough for every database."""
+    def stem(self, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
+        """Return the prefix of the names of a unit's triggers, short enough for every database. ``state``: of the
+        table, if the trigger must be made anew whenever that changes."""
         what = repr((capture.index, table, capture.via, capture.column.column))
-        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
+        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:11].strip("_")
+        slug += f"_{_digest(state)}" if state else ""
         return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
 
 

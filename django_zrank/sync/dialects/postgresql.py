@@ -40,9 +40,9 @@ class PostgreSQL(Dialect):
         "truncate": "",
     }
     _COMPARABLE: ClassVar = re.compile(
-        "smallint|integer|bigint|real|double|numeric|boolean|date|time|interval|uuid|bytea"
+        "smallint|integer|bigint|real|double|numeric|boolean|date|time|uuid|bytea"
     )
-    """Types whose equal values are identical. All others are compared as text."""
+    """Types whose equal values are identical. All others are compared as text: 360 days equal a year."""
 
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
         super().__init__(connection, tables)
@@ -77,7 +77,9 @@ class PostgreSQL(Dialect):
         name = capture.model._meta.db_table
         table, *parts = self.families.get(name, [Relation(0, "", name)])
         body = self.body(capture, self.by_row if table.by_row else self.by_statement)
-        stem = self.stem(capture, table.name, [body])
+        # By its number, a table that was restored differs from the one that was dumped, with its triggers.
+        definition = [body, str(table.number)]
+        stem = self.stem(capture, table.name, definition)
         function = f"{self.schema}.{self.quote(stem)}()"
         tag = f"$zrank_{sha256(body.encode()).hexdigest()[:8]}$"
         prepare = [
@@ -93,8 +95,8 @@ class PostgreSQL(Dialect):
         for relation in (table, *parts):
             names = {operation: f"{stem}_{operation}" for operation in self._REFERENCING}
             if relation is table and parts:
-                versions = [f"{part.number} {part.version}" for part in parts]
-                names["truncate"] = self.stem(capture, table.name, [body, *versions]) + "_truncate"
+                versions = " ".join(f"{part.number} {part.version}" for part in parts)
+                names["truncate"] = self.stem(capture, table.name, definition, versions) + "_truncate"
             elif relation is not table and relation.is_partition:
                 names = {} if relation.is_foreign else {"truncate": names["truncate"]}
             for operation, name in names.items():
