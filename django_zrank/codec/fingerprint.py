@@ -11,6 +11,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
+from django.utils import timezone
 
 from .fields import follow, value_field
 
@@ -21,6 +22,9 @@ __all__ = ["compiled", "fingerprint"]
 
 _LIST: Final = re.compile(r"IN \((%s(?:, %s)*)\)")
 """The placeholders of an IN lookup."""
+
+_PLACEHOLDER: Final = re.compile(r"%(.)")
+"""A placeholder, or an escaped percent sign."""
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """The address of an object, in its default ``repr()``."""
@@ -42,7 +46,7 @@ def fingerprint(index: RankIndex) -> str:
     facets = [facet.name for facet in index.faceting.all]
     said = [index.model._meta.label, values, flags, facets, index.layout, index.awake and index.awake[:2]]
     fields = _fields(index)
-    types = [_type(value_field(field)) for field in fields]
+    types = [_type(value_field(field)) for field in (index.model._meta.pk, *fields)]
     sql, parameters = compiled(index)
     said += [types, sql, parameters, *_formulas(index, sql)]
     if any(isinstance(value_field(field), models.DateTimeField) for field in fields):
@@ -51,18 +55,21 @@ def fingerprint(index: RankIndex) -> str:
 
 
 def compiled(index: RankIndex) -> tuple[str, Sequence[str]]:
-    """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters."""
+    """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters: the same
+    whatever time zone a request has activated."""
     using = index.get_using()
     paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths))
     rows = index.get_queryset().using(using).order_by().values_list("pk", *paths)
     try:
-        sql, parameters = rows.query.get_compiler(using).as_sql()
+        with timezone.override(None):
+            sql, parameters = rows.query.get_compiler(using).as_sql()
     except EmptyResultSet:
         return "", ()
     texts = [_ADDRESS.sub("", repr(one)) for one in parameters]
     # The order of a set differs between processes.
     for found in _LIST.finditer(sql):
-        at, count = sql.count("%s", 0, found.start()), found[1].count("%s")
+        at = sum(one[1] == "s" for one in _PLACEHOLDER.finditer(sql, 0, found.start()))
+        count = found[1].count("%s")
         texts[at : at + count] = sorted(texts[at : at + count])
     return sql, texts
 

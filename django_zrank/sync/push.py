@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
+from django.utils import timezone
 
 from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
@@ -213,9 +214,10 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
     for store in stores:
         store.flushed = None
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
-        # The database's spelling of the key, which may find "bob" by "BOB".
-        changes[index.to_text(pk)] = score, membership
+    with timezone.override(None):  # a request's would move the limits of __date and __year
+        for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
+            # The database's spelling of the key, which may find "bob" by "BOB".
+            changes[index.to_text(pk)] = score, membership
     return ((text, score, membership) for text, (score, membership) in changes.items())
 
 

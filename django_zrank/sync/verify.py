@@ -15,7 +15,7 @@ from itertools import chain
 from time import sleep
 from typing import Any, Final
 
-from ..codec.units import Number
+from ..codec.units import HIGHEST, LOWEST, Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
@@ -571,7 +571,7 @@ class _Comparison:
             pk = self.index.parse_pk(member.decode())
         except ValueError:
             return None
-        if isinstance(pk, int) and pk.bit_length() > 63:  # SQLite rejects a query for it
+        if isinstance(pk, int) and not LOWEST <= pk <= HIGHEST:  # SQLite rejects a query for it
             return None
         return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import connection, models
 from django.db.models import F
 from django.test.utils import isolate_apps
+from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -19,9 +21,10 @@ from django_zrank.models import Generation, Mark
 from django_zrank.sync import triggers
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
+from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
-from tests.testapp.models import Player
+from tests.testapp.models import Player, Ticket
 
 
 class Before(RankIndex[Player]):
@@ -142,6 +145,13 @@ def when() -> dict[str, Any]:
             lambda: declared(flag(models.IntegerField()), [~models.Q(flag=1)]),
             id="condition",
         ),
+        pytest.param(
+            lambda: declared({"score": models.IntegerField(), "id": models.BigAutoField(primary_key=True)}),
+            lambda: declared(
+                {"score": models.IntegerField(), "id": models.CharField(max_length=9, primary_key=True)}
+            ),
+            id="type of the key",
+        ),
     ],
 )
 def test_another_declaration(one: Any, other: Any) -> None:
@@ -159,6 +169,41 @@ def test_another_time_zone_of_times_without_one(settings: Any, setting: str) -> 
         settings.TIME_ZONE = "Asia/Tokyo"
     assert declared(flag(models.IntegerField())) == kept, "no time is ranked"
     assert declared(when()) != moment
+
+
+def test_the_time_zone_of_a_request_is_no_part_of_it(settings: Any) -> None:
+    def this_year() -> str:
+        return declared({**when(), "score": models.DateTimeField()}, [models.Q(score__year=2026)])
+
+    before = this_year()
+    with timezone.override("Asia/Tokyo"):
+        assert this_year() == before
+
+
+def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db: None) -> None:
+    class OfTheYear(RankIndex[Ticket]):
+        model = Ticket
+        order = ("-moment",)
+        name = "of-the-year"
+
+        def get_queryset(self) -> models.QuerySet[Ticket]:
+            return Ticket.objects.filter(moment__year=2026)
+
+    ticket = Ticket.objects.create(moment=datetime(2026, 12, 31, 23, tzinfo=UTC))
+    index = OfTheYear.instance()
+    rebuild(index)
+    with timezone.override("Asia/Tokyo"):
+        push(index, [ticket.pk])
+    assert OfTheYear.ranking.count() == 1
+
+
+def test_a_percent_sign_shifts_no_parameters() -> None:
+    def among(*values: int) -> str:
+        literal = models.expressions.RawSQL("'%%s' = '%%s'", (), output_field=models.BooleanField())
+        conditions = [literal, models.Q(flag__in=values), models.Q(score=3)]
+        return declared(flag(models.IntegerField()), conditions)
+
+    assert among(1, 2) == among(2, 1) != among(1, 3)
 
 
 def test_it_is_the_same_in_every_process() -> None:
