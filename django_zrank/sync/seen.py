@@ -45,11 +45,14 @@ def write_seen(index: RankIndex, pks: Iterable[Any]) -> list[Any]:
     while True:
         locked: list[Any] = []
         for chunk in batched(todo, _STATEMENT):
+            began = monotonic()
             found = _write(index, chunk)
             locked += found
             texts = [index.to_text(pk) for pk in chunk if pk not in found]
-            for part, own in index.split(texts).items():
-                Store.of(part).rest_members(own, index.awake.rest)  # type: ignore[union-attr]
+            # From the time in the column, which is older the longer the write has waited.
+            rest = index.awake.rest - timedelta(seconds=monotonic() - began)  # type: ignore[union-attr]
+            for part, own in index.split(texts).items() if rest > _NOW else ():
+                Store.of(part).rest_members(own, rest)
         if not locked or monotonic() >= deadline:
             return locked
         todo = locked

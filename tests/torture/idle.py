@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
 
 from tests.torture.scores import Driver, begun_at, logged_changes, main, send
@@ -42,8 +42,9 @@ def save(seed: int, members: list[int]) -> None:
 
     chance = random.Random(seed)
     while True:
-        with suppress(DatabaseError, InterfaceError):
-            for video in Video.objects.filter(pk=chance.choice(members)):
+        # With the row locked, or a touch in between would be overwritten by the older time.
+        with suppress(DatabaseError, InterfaceError), transaction.atomic():
+            for video in Video.objects.select_for_update().filter(pk=chance.choice(members)):
                 if chance.random() < 0.3:
                     video.seen = timezone.now()
                     video.save(update_fields=["seen"])
@@ -112,7 +113,7 @@ class IdleDriver(Driver):
                 kind, member, *by = change.words
                 changes += 1
                 kept = not self.may_be_lost(change)
-                if kept:
+                if kept and kind == "touch":  # that of an increment whose row is locked is logged, and lost
                     touched[int(member)] = max(touched[int(member)], begun_at(change.key))
                 if kind == "add":
                     added[int(member)][0] += int(by[0]) if kept else 0
