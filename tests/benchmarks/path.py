@@ -115,6 +115,7 @@ def urls() -> Any:
         order = ("-level",)
         band = 10
         owner = "user"
+        get_queryset = PlayerRank.get_queryset
 
     class PlayerSerializer(serializers.ModelSerializer[Player]):
         class Meta:
