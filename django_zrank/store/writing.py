@@ -224,6 +224,10 @@ class Writing(Base):
         _pace(self.name, "load").note(piece.cost, sum(spent) / 1e6)
         return bool(verdict == b"done")
 
+    def keep_alive(self, building: str) -> None:
+        """Note that a rebuild is alive while the database still looks for its first rows."""
+        self.load_rows(building, Packed(0, 0, b""))
+
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
 

@@ -18,6 +18,7 @@ from .other_shards import unlink_other_shards
 from .reach import Reach
 from .rebuild import rebuild
 from .terms import accept_server
+from .transactions import update_briefly
 from .triggers import examine_capture, restore
 
 __all__ = ["Verdict", "examine", "examine_part", "repair", "with_capture", "worst"]
@@ -154,7 +155,7 @@ def _repair_part(part: RankIndex) -> Verdict:
     logger.warning("Index %r: %s", part.name, verdict.value)
     if verdict is Verdict.UNNOTED:
         rows = Generation.objects.using(part.get_using()).filter(index=part.name, building=health.generation)
-        rows.update(generation=health.generation, building="")
+        update_briefly(rows, generation=health.generation, building="")
     elif verdict is Verdict.RESTARTED:
         accept_server(part, store, health, row)
     return verdict

@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
+from threading import Event, Thread
 from typing import Any, Final
 from uuid import uuid4
 
@@ -29,7 +30,7 @@ from .prefetch import prefetch
 from .push import forget
 from .reach import Reach
 from .rows import encode, select
-from .transactions import refuse_transaction
+from .transactions import refuse_transaction, update_briefly
 
 __all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
 
@@ -85,6 +86,7 @@ def rebuild(
         reach.require(parts)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
+            _kept_alive(builds),
             closing(_calls(index, builds, batch_size)) as calls,
             closing(prefetch(partial(_load, reach, builds), calls)) as loads,
         ):
@@ -132,7 +134,7 @@ class _Build:
             )
         )
         self.has_begun = True
-        self.require(self.rows.update(building=self.name))
+        self.require(update_briefly(self.rows, building=self.name))
 
     def load(self, piece: Packed) -> None:
         self.require(self.store.load_rows(self.name, piece))
@@ -140,7 +142,7 @@ class _Build:
     def swap(self, asleep: int | None) -> tuple[str, int]:
         """Make it the live generation. Return its name, and the term."""
         self.require(self.store.swap_rebuilt(self.name, asleep))
-        self.rows.filter(building=self.name).update(generation=self.name, building="")
+        update_briefly(self.rows.filter(building=self.name), generation=self.name, building="")
         forget(self.part)
         return self.name, self.term
 
@@ -153,6 +155,26 @@ class _Build:
     def require(self, done: object) -> None:
         if not done:
             raise _superseded(self.part)
+
+
+@contextmanager
+def _kept_alive(builds: Mapping[RankIndex, _Build]) -> Iterator[None]:
+    """Send heartbeats in this block, whatever the database's time to the next rows."""
+    ended = Event()
+
+    def send() -> None:
+        while not ended.wait(Store.LEASE / 20):
+            for part, build in builds.items():
+                with suppress(Exception):
+                    Store.of(part).keep_alive(build.name)
+
+    thread = Thread(target=send, name="zrank-rebuild-pulse", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _load(reach: Reach, builds: Mapping[RankIndex, _Build], call: _Call) -> None:
@@ -175,12 +197,12 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
         row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})
     elif not row.owner or (row.owner == TESTS and not test):
         row.owner = uuid4().hex
-        rows.update(owner=row.owner)
+        update_briefly(rows, owner=row.owner)
     is_known = is_accepted(health, row) and health.owner in ("", TESTS, row.owner)
     if is_known and not are_lost(index, store):
         return row.owner, health.server, row.term
     term = max(row.term, int(health.term or 0)) + 1
-    if not rows.filter(term=row.term).update(term=term, server=health.server):
+    if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):
         raise _superseded(index)
     is_ours = bool(health.generation) and health.owner in ("", TESTS, row.owner)
     reconcile(index, store, health, everything=not is_ours)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
 
 from ..exceptions import Busy
 
@@ -21,6 +23,7 @@ __all__ = [
     "refuse_transaction",
     "require_writable",
     "retry",
+    "update_briefly",
     "without_waiting",
 ]
 
@@ -28,6 +31,9 @@ PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
 
 _PAUSE: Final = 0.05
+
+_LONGEST_STOP: Final = 5
+"""Seconds after which PostgreSQL and MariaDB roll back a transaction whose process has stopped in it."""
 
 _READ_ONLY: Final = {"postgresql": "SELECT pg_is_in_recovery()", "mysql": "SELECT @@global.read_only"}
 
@@ -39,11 +45,17 @@ def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENC
     is_own = not connections[using].in_atomic_block  # not inside that of a test
 
     def attempt() -> Answer:
-        with transaction.atomic(using):
+        with _timeouts(connections[using]), transaction.atomic(using):
             _begin(using, is_own=is_own)
             return work()
 
     return retry(attempt, patience=patience)
+
+
+def update_briefly(rows: QuerySet[Any], **values: Any) -> int:
+    """Update ``rows`` in a transaction of its own, and return their number. It waits until the transaction of a process
+    that has stopped is rolled back, but not longer: then it raises :exc:`Busy`."""
+    return briefly(rows.db, partial(rows.update, **values), patience=2 * _LONGEST_STOP)
 
 
 def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
@@ -77,20 +89,46 @@ def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
             cursor.execute(f"PRAGMA busy_timeout = {before}")
 
 
-def _begin(using: str, *, is_own: bool) -> None:
-    """On PostgreSQL, limit what each statement waits for, table locks included, and let it see what was committed
-    before it.
-
-    At a stricter isolation level, the snapshot would be taken before a statement waits for a lock, and miss what its
-    holder commits. MySQL takes it with the first plain read, which comes after the lock.
-    """
-    connection = connections[using]
-    if connection.vendor != "postgresql":
+@contextmanager
+def _timeouts(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """On MySQL, set in this block what ``_begin()`` sets on PostgreSQL."""
+    if connection.vendor != "mysql":
+        yield
         return
-    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; " if is_own else ""
-    limits = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'"
+    wanted = {"innodb_lock_wait_timeout": 1}
+    if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+        wanted["idle_transaction_timeout"] = _LONGEST_STOP
+    before = ", ".join(f"@zrank_{name} = @@{name}, {name} = {value}" for name, value in wanted.items())
+    after = ", ".join(f"{name} = @zrank_{name}" for name in wanted)
     with connection.cursor() as cursor:
-        cursor.execute(level + limits)
+        cursor.execute(f"SET {before}")
+        try:
+            yield
+        finally:
+            cursor.execute(f"SET {after}")
+
+
+def _begin(using: str, *, is_own: bool) -> None:
+    """Let each statement of a transaction see what was committed before it. On PostgreSQL, also limit what it waits for,
+    table locks included, and end the transaction of a process that was stopped.
+
+    At a stricter isolation level, PostgreSQL would take the snapshot before a statement waits for a lock, and miss what
+    its holder commits; and a ``DELETE`` of marks that are gone would lock the gap where others insert theirs (MySQL).
+    """
+    vendor = connections[using].vendor
+    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    if vendor == "postgresql":
+        limits = (
+            "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_STOP}s'"
+        )
+        statement = f"{level}; {limits}" if is_own else limits
+    elif vendor == "mysql" and is_own:
+        statement = level
+    else:
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement)
 
 
 def _is_passing(error: OperationalError) -> bool:

@@ -174,6 +174,15 @@ class TestFrozen:
         assert not waiting_marks(INDEX).exists()
         assert_mirrors(PlayerAscending)
 
+    def test_a_rebuild_outlasts_it(self) -> None:
+        """The database rolls its transaction back after a few seconds."""
+        change_all(50)
+        with frozen_in_unmark():
+            change_all(60)
+            call_command("rebuild_zrank", "ascending", stdout=StringIO())
+        drain(INDEX)
+        assert_mirrors(PlayerAscending)
+
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one level")
 @pytest.mark.parametrize("isolated", ["SERIALIZABLE", "REPEATABLE_READ"], indirect=True)

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -431,6 +432,34 @@ def test_taken_for_dead_it_gives_way_when_it_comes_back(
 
 
 # Where it refuses
+
+
+def test_a_query_that_takes_longer_than_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher that comes by leaves it alone, though no row has come yet."""
+    monkeypatch.setattr(Store, "LEASE", 1)
+    populate(10)
+    came: list[bool] = []
+
+    def come_by() -> None:
+        try:
+            rebuild(INDEX, polite=True)
+        except RebuildSuperseded:
+            came.append(True)
+        finally:
+            connection.close()
+
+    def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
+        if sql.startswith(("SELECT", "DECLARE")) and "testapp_nickname" in sql and not came:
+            sleep(2.5)  # the query
+            watcher = Thread(target=come_by)
+            watcher.start()
+            watcher.join()
+        return run(sql, *args)
+
+    with connection.execute_wrapper(execute):
+        rebuild(INDEX)
+    assert came
+    assert_mirrors(NicknameRank)
 
 
 def test_inside_a_transaction_it_refuses(round_trips: list[str]) -> None:
