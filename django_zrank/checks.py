@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import chain
 from typing import Any, Final, get_type_hints
@@ -12,20 +13,23 @@ from typing import Any, Final, get_type_hints
 from django.apps.config import AppConfig
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
 from .conf import Settings, get_settings, raw_settings
 from .declaration_checks import check_declaration
-from .hooks import warning
+from .exceptions import CaptureError
+from .hooks import error, warning
 from .index import RankIndex
 from .isolation import is_isolated, is_offered, is_testing
 from .locations import location_of, sharing
 from .registry import registry
 from .routes import served
+from .sync.captures import captured
+from .sync.triggers import unwatchable
 
-__all__ = ["check_indexes", "check_owners", "check_redis", "check_settings"]
+__all__ = ["check_indexes", "check_owners", "check_redis", "check_settings", "check_tables"]
 
 Apps = Sequence[AppConfig] | None
 
@@ -195,6 +199,22 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012")
         )
     return errors
+
+
+@register(Tags.database)
+def check_tables(
+    app_configs: Apps, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Tables that triggers can't watch: they are looked at by ``migrate``, and ``check --database``."""
+    hint = "Rank a table that triggers can watch, in the database in which it is written; or set ZRANK = "
+    hint += '{"CAPTURE": "signals"}, whose gaps are documented.'
+    found = []
+    for using in databases or ():
+        with suppress(CaptureError):  # said by another check
+            for index, table, problem in unwatchable(using, captured(using)):
+                message = f": triggers can't watch {table}, which {problem}."
+                found.append(error(type(index), message, hint, "zrank.E043"))
+    return found
 
 
 @register("zrank")

@@ -303,3 +303,8 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
     if get_settings().capture == "triggers" and connections[using].vendor not in DIALECTS:
         message = f": there are no triggers for {connections[using].display_name}."
         yield error(cls, message, 'Set ZRANK = {"CAPTURE": "signals"}.', "zrank.E023")
+    level = connections[using].settings_dict["OPTIONS"].get("isolation_level") or ""
+    if connections[using].vendor == "mysql" and str(level).lower() == "read uncommitted":
+        message = f": the database {using!r} is read at READ UNCOMMITTED: a change that is rolled back would be ranked."
+        hint = f"Set DATABASES[{using!r}]['OPTIONS']['isolation_level'] = 'read committed'."
+        yield error(cls, message, hint, "zrank.E042")

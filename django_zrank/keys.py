@@ -67,6 +67,11 @@ class Keys(_Keys):
         return f"{self.tag}:touched"
 
     @property
+    def watcher(self) -> str:
+        """Exists while a watcher keeps the index in step."""
+        return f"{self.tag}:watcher"
+
+    @property
     def doomed(self) -> str:
         """Set: the generations that were replaced or given up, and whose keys are being unlinked."""
         return f"{self.tag}:doomed"

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import models
+from django.db import connection, models
 from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
@@ -791,6 +791,15 @@ def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
     (message,) = check(case, settings, monkeypatch)
     assert message.is_serious()
     assert "lvl" in message.msg
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="on PostgreSQL it is READ COMMITTED")
+def test_a_database_that_is_read_before_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "isolation_level", "Read Uncommitted")
+    messages = [message for message in run_checks(tags=["zrank"]) if message.id == "zrank.E042"]
+    assert messages
+    assert "'default' is read at READ UNCOMMITTED" in messages[0].msg
+    assert "['isolation_level'] = 'read committed'" in str(messages[0].hint)
 
 
 @pytest.mark.django_db(databases=["default", "other"])  # MariaDB's name is asked of the server

@@ -4,6 +4,11 @@ import django_zrank.models
 from django.db import migrations, models
 
 
+def forget_servers(apps, editor):  # type: ignore[no-untyped-def]
+    """Their names are longer than the column was."""
+    apps.get_model("zrank", "Generation").objects.using(editor.connection.alias).update(server="")
+
+
 class Migration(migrations.Migration):
     dependencies = [("zrank", "0001_initial")]
 
@@ -17,6 +22,7 @@ class Migration(migrations.Migration):
         ),
         migrations.RenameField("Generation", "run", "server"),
         migrations.AlterField("Generation", "server", models.CharField(default="", max_length=96)),
+        migrations.RunPython(migrations.RunPython.noop, forget_servers),
         migrations.AddField("Generation", "owner", models.CharField(default="", max_length=32)),
         migrations.AddField("Generation", "term", models.BigIntegerField(default=0)),
         migrations.AddField("Generation", "purged_term", models.BigIntegerField(default=0)),

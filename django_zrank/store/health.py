@@ -66,6 +66,15 @@ class Health(NamedTuple):
 class Serving(Base):
     """The server of a store: its health, and whether it is accepted."""
 
+    def note_watcher(self, seconds: float) -> None:
+        """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
+        call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
+        self._call(call[0], (self.keys.watcher,), call[1])
+
+    def has_watcher(self) -> bool:
+        """Return True while a watcher keeps the index in step."""
+        return bool(self._call("EXISTS", (self.keys.watcher,)))
+
     def check_health(self) -> Health:
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
         return drive(self.checking_health(), self.send)

@@ -14,9 +14,12 @@ from typing import Any, Final
 from django.db import connections, models, transaction
 
 from ..conf import get_settings
+from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..isolation import may_use_redis
 from ..models import Mark
+from ..recent import Recent
+from ..store import Store
 from .drain import drain_soon
 from .flush import flush_soon
 from .push import try_push
@@ -51,6 +54,21 @@ class Route:
 
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         return any(source.touched_by(update_fields) for source in self.sources)
+
+
+_watched: Recent[bool] = Recent()
+"""By index: whether a watcher keeps it in step."""
+
+
+def _has_watcher(index: RankIndex) -> bool:
+    """Return True if a watcher works off marks, so that a request need not. The answer is kept for a second."""
+    known = _watched.get(index.name)
+    if known is None:
+        known = False
+        with suppress(IndexUnavailable):
+            known = Store.of(index.parts[0]).has_watcher()
+        _watched.keep(index.name, known)
+    return known
 
 
 class Touched:
@@ -139,7 +157,9 @@ class Touched:
                 )
                 continue
             try:
-                if try_push(index, self.members_of(index)) and monotonic() < until:
+                if not try_push(index, self.members_of(index)) or _has_watcher(index):
+                    continue
+                if monotonic() < until:
                     drain_soon(index)
                     flush_soon(index)
             except Exception:  # the transaction is committed, so nothing may be raised

@@ -109,8 +109,8 @@ def _timeouts(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _begin(using: str, *, is_own: bool) -> None:
-    """Let each statement of a transaction see what was committed before it. On PostgreSQL, also limit what it waits for,
-    table locks included, and end the transaction of a process that was stopped.
+    """Let each statement of a transaction see what was committed before it. On PostgreSQL, also limit what it waits
+    for, table locks included, and end the transaction of a process that was stopped.
 
     At a stricter isolation level, PostgreSQL would take the snapshot before a statement waits for a lock, and miss what
     its holder commits; and a ``DELETE`` of marks that are gone would lock the gap where others insert theirs (MySQL).

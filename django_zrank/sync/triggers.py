@@ -27,7 +27,17 @@ from .captures import captures_of
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
 from .transactions import is_delay
 
-__all__ = ["Changes", "Status", "drop", "examine_capture", "install", "release", "restore", "status"]
+__all__ = [
+    "Changes",
+    "Status",
+    "drop",
+    "examine_capture",
+    "install",
+    "release",
+    "restore",
+    "status",
+    "unwatchable",
+]
 
 
 _PATIENCE: Final = 60.0
@@ -60,7 +70,7 @@ class Status:
     """Of indexes that aren't registered: another project's, or removed ones. Nobody drains their marks."""
 
     error: str | None = None
-    """The reason why the database can't have triggers."""
+    """The reason why the database can't have triggers, or why they don't notice everything."""
 
     @property
     def works(self) -> bool:
@@ -81,13 +91,23 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
     others = found.keys() - wanted
     owners = _owners(indexes, units)
     known = owners | _owners(registry.all())
+    problems = [f"{table} {problem}" for table, problem in sorted(dialect.problems().items())]
     dangling = _dangling(dialect, units, owners)
     return Status(
         mode,
         missing=sorted({trigger for trigger in wanted if not found.get(trigger)} | dangling),
         outdated=sorted(trigger for trigger in others - dangling if trigger.owner in owners),
         unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
+        error=f"Triggers can't watch every table: {'; '.join(problems)}." if problems else None,
     )
+
+
+def unwatchable(using: str, indexes: Collection[RankIndex]) -> Iterator[tuple[RankIndex, str, str]]:
+    """Yield each index with a table that triggers can't watch, and the reason."""
+    for index in indexes:
+        dialect, units = _units(using, [index])
+        if dialect is not None and units:
+            yield from ((index, table, problem) for table, problem in sorted(dialect.problems().items()))
 
 
 def examine_capture(index: RankIndex) -> Status:
@@ -179,7 +199,7 @@ def release(using: str, columns: Collection[tuple[str, str]]) -> None:
         return
     leaving: dict[str, set[str]] = {}
     for table, column in columns:
-        leaving.setdefault(table, set()).add(column)
+        leaving.setdefault(table, set()).add(dialect.fold(column))
     spelled = {spelling: names for table, names in leaving.items() for spelling in dialect.spell(table)}
     named = {trigger: dialect.named(text) for trigger, text in dialect.texts().items()}
     _drop(dialect, {trigger for trigger in named if named[trigger] & spelled.get(trigger.table, set())})
@@ -214,11 +234,14 @@ def _possible(dialect: Dialect, units: list[Unit], found: dict[Trigger, bool]) -
     columns = dialect.columns({unit.capture.model._meta.db_table for unit in lacking} | ours)
     if not all(columns[table] for table in ours):
         return []
-    return [unit for unit in lacking if _fits(unit.capture, columns[unit.capture.model._meta.db_table])]
+    return [
+        unit for unit in lacking if _fits(dialect, unit.capture, columns[unit.capture.model._meta.db_table])
+    ]
 
 
-def _fits(capture: Capture, columns: set[str]) -> bool:
-    return columns >= {field.column for field in capture.columns}
+def _fits(dialect: Dialect, capture: Capture, columns: set[str]) -> bool:
+    named = {dialect.fold(str(field.column)) for field in capture.columns}
+    return named <= set(map(dialect.fold, columns))
 
 
 def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
@@ -274,7 +297,7 @@ def _create(dialect: Dialect, unit: Unit, missing: Sequence[Trigger]) -> None:
         ]:
             cursor.execute(statement)
         # A migration may have committed while this waited for the table.
-        if not _fits(unit.capture, dialect.columns([table])[table]):
+        if not _fits(dialect, unit.capture, dialect.columns([table])[table]):
             raise CaptureError(f"Database {using!r}: {table} has changed while its triggers were made.")
         # For all changes until now, which left no marks.
         Mark.objects.using(using).create(index=unit.capture.index)

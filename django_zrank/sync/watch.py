@@ -36,6 +36,9 @@ _LOOK: Final = 10.0
 _TURN: Final = 20_000
 """Marks of an index that are worked off before it is the next index's turn, and SIGTERM is handled: under a second."""
 
+_NOTED: Final = 3.0
+"""Seconds after which a watcher that was killed is missed."""
+
 _STEPS: Final = 4
 """The most steps of a repair: a missing note, a restart, and another restart meanwhile."""
 
@@ -128,6 +131,7 @@ def watch(
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
+    noted: dict[RankIndex, float] = {}
     nap = _SHORTEST_NAP
     while not stop.is_set():
         nap = min(2 * nap, interval)
@@ -147,12 +151,24 @@ def watch(
                 disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
+                _note(index, noted, interval)
                 if look:
                     looked[index] = monotonic()
                 if any(done):
                     nap = min(_SHORTEST_NAP, interval)
                     report(index, done)
         stop.wait(max(nap, *pauses.values()))
+    for index in noted:
+        with suppress(IndexUnavailable):
+            Store.of(index.parts[0]).note_watcher(0)
+
+
+def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
+    """Note once a second that saves need not work off marks; not if it would look for them less often than saves."""
+    if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
+        with suppress(IndexUnavailable):
+            Store.of(index.parts[0]).note_watcher(_NOTED)
+            noted[index] = monotonic()
 
 
 def disconnect(using: str) -> None:

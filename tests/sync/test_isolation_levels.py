@@ -23,21 +23,6 @@ INDEX = PlayerAscending.instance()
 
 
 @contextmanager
-def isolated(level: Any) -> Iterator[None]:
-    """All new connections are at an isolation level, as a project sets it in ``OPTIONS``."""
-    options = connection.settings_dict["OPTIONS"]
-    before = dict(options)
-    options["isolation_level"] = level
-    connection.close()
-    try:
-        yield
-    finally:
-        options.clear()
-        options.update(before)
-        connection.close()
-
-
-@contextmanager
 def draining(watch: Callable[[str], Any]) -> Iterator[None]:
     """A drain in a thread, whose statements are given to ``watch`` before they are executed."""
     failures: list[BaseException] = []
@@ -50,7 +35,7 @@ def draining(watch: Callable[[str], Any]) -> Iterator[None]:
         try:
             with connection.execute_wrapper(execute):
                 assert drain(INDEX) == 5
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - reported by the test
             failures.append(error)
         finally:
             connection.close()
@@ -69,68 +54,66 @@ def change_five() -> None:
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="InnoDB's gap locks")
-def test_a_late_drain_locks_no_gap() -> None:
+@pytest.mark.parametrize("isolated", ["REPEATABLE_READ"], indirect=True)
+def test_a_late_drain_locks_no_gap(isolated: None) -> None:
     """Another one has worked off its newest marks: a DELETE of them would lock the end of the table."""
-    with isolated("repeatable read"):
-        change_five()
-        Mark.objects.exclude(index=INDEX.name).delete()
-        other = connections.create_connection("default")
-        other.inc_thread_sharing()
-        paused, go = Event(), Event()
+    change_five()
+    Mark.objects.exclude(index=INDEX.name).delete()
+    other = connections.create_connection("default")
+    other.inc_thread_sharing()
+    paused, go = Event(), Event()
 
-        purged = "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'"
+    purged = "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'"
 
-        def watch(sql: str) -> None:
-            if sql.startswith("DELETE m FROM"):
-                with other.cursor() as cursor:
-                    cursor.execute("SELECT max(id) FROM zrank_mark WHERE `index` = 'ascending'")
-                    cursor.execute("DELETE FROM zrank_mark WHERE id = %s", cursor.fetchone())
-                    # Until InnoDB has purged the row, only the row would be locked.
-                    until = monotonic() + 2
+    def watch(sql: str) -> None:
+        if sql.startswith("DELETE m FROM"):
+            with other.cursor() as cursor:
+                cursor.execute("SELECT max(id) FROM zrank_mark WHERE `index` = 'ascending'")
+                cursor.execute("DELETE FROM zrank_mark WHERE id = %s", cursor.fetchone())
+                # Until InnoDB has purged the row, only the row would be locked.
+                until = monotonic() + 2
+                cursor.execute(purged)
+                while cursor.fetchone()[1] != "0" and monotonic() < until:
                     cursor.execute(purged)
-                    while cursor.fetchone()[1] != "0" and monotonic() < until:
-                        cursor.execute(purged)
-            elif sql.startswith("INSERT INTO `zrank_batch`"):
-                paused.set()
-                assert go.wait(30)
+        elif sql.startswith("INSERT INTO `zrank_batch`"):
+            paused.set()
+            assert go.wait(30)
 
-        try:
-            with draining(watch):
-                assert paused.wait(30)
-                with connection.cursor() as cursor:
-                    cursor.execute("SET innodb_lock_wait_timeout = 1")
-                try:
-                    player = Player.objects.order_by("pk")[7]
-                    player.level = 60
-                    player.save()
-                finally:
-                    go.set()
-        finally:
-            other.close()
-        drain(INDEX)
-        assert_mirrors(PlayerAscending)
+    try:
+        with draining(watch):
+            assert paused.wait(30)
+            with connection.cursor() as cursor:
+                cursor.execute("SET innodb_lock_wait_timeout = 1")
+            try:
+                player = Player.objects.order_by("pk")[7]
+                player.level = 60
+                player.save()
+            finally:
+                go.set()
+    finally:
+        other.close()
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's serializable transactions")
-def test_a_drain_makes_no_serializable_transaction_fail() -> None:
+@pytest.mark.parametrize("isolated", ["SERIALIZABLE"], indirect=True)
+def test_a_drain_makes_no_serializable_transaction_fail(isolated: None) -> None:
     """A predicate lock of one of its reads can: with it, a writer's transaction becomes dangerous."""
-    from django.db.backends.postgresql.psycopg_any import IsolationLevel
-
-    with isolated(IsolationLevel.SERIALIZABLE):
-        change_five()
-        other = connections.create_connection("default")
-        try:
-            other.set_autocommit(False)  # a transaction beside it, without which no lock outlasts the drain's
-            with other.cursor() as cursor:
-                cursor.execute("SELECT count(*) FROM testapp_club")
-                with connection.cursor() as own:
-                    own.execute("SELECT pg_backend_pid()")
-                    (pid,) = own.fetchone()
-                drain(INDEX)
-                cursor.execute(
-                    "SELECT relation::regclass::text FROM pg_locks WHERE mode = 'SIReadLock' AND pid = %s", [pid]
-                )
-                assert cursor.fetchall() == []
-        finally:
-            other.close()
-        assert_mirrors(PlayerAscending)
+    change_five()
+    other = connections.create_connection("default")
+    try:
+        other.set_autocommit(False)  # a transaction beside it, without which no lock outlasts the drain's
+        with other.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM testapp_club")
+            with connection.cursor() as own:
+                own.execute("SELECT pg_backend_pid()")
+                (pid,) = own.fetchone()
+            drain(INDEX)
+            cursor.execute(
+                "SELECT relation::regclass::text FROM pg_locks WHERE mode = 'SIReadLock' AND pid = %s", [pid]
+            )
+            assert cursor.fetchall() == []
+    finally:
+        other.close()
+    assert_mirrors(PlayerAscending)

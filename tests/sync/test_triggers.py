@@ -26,6 +26,7 @@ from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import captures, triggers
 from django_zrank.sync.dialects import DIALECTS, PREFIX, Capture, Dialect
+from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watched_tables import watched_tables
 from tests.sync.capturing import connected_as, drop_by_hand, installed, marks, migrated, only, texts
 from tests.testapp.models import (
@@ -969,8 +970,9 @@ def test_the_signal_is_handled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @ddl
-def test_migrating_to_zero_and_back() -> None:
+def test_migrating_to_zero_and_back(zrank: Any) -> None:
     before = installed()
+    rebuild(PlayerRank.instance())
     call_command("migrate", "zrank", "zero", verbosity=0)
     try:
         assert installed() == {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.sync import watch as watch_module
@@ -162,6 +164,44 @@ def test_a_watch_holds_no_lock_of_its_session(watching: Callable[..., Any]) -> N
             "SELECT count(*) FROM pg_proc WHERE prosrc ~ 'pg_notify|advisory' AND proname ~ '^zrank_'"
         )
         assert cursor.fetchone() == (0,)
+
+
+def reads_marks() -> bool:
+    """True if a save does: it works off what others left."""
+    player = Player.objects.first() or Player(level=0)
+    with CaptureQueriesContext(connection) as queries:
+        player.level = (player.level or 0) + 1
+        player.save()
+    assert PlayerAscending.ranking.score(player.pk) == player.level
+    read = [query["sql"] for query in queries if query["sql"].startswith("SELECT")]
+    return any("zrank_mark" in sql and "'ascending'" in sql for sql in read)
+
+
+def waits_until(true: Callable[[], bool]) -> bool:
+    until = monotonic() + 30
+    while not (found := true()) and monotonic() < until:
+        pass
+    return found
+
+
+def test_where_somebody_watches_a_save_only_pushes(watching: Callable[..., Any]) -> None:
+    rebuild(INDEX)
+    assert waits_until(reads_marks)
+    stop, _ = watching(interval=0.02)
+    assert waits_until(INDEX.ranking.store.has_watcher)
+    assert waits_until(lambda: not reads_marks())
+    until = monotonic() + 1.5  # a save would now and then
+    while monotonic() < until:
+        assert not reads_marks()
+    stop.set()
+    assert waits_until(reads_marks)
+
+
+def test_a_watcher_that_was_killed_is_missed(watching: Callable[..., Any]) -> None:
+    rebuild(INDEX)
+    INDEX.ranking.store.note_watcher(3)
+    assert waits_until(reads_marks)
+    assert not INDEX.ranking.store.has_watcher()
 
 
 def test_many_may_watch(watching: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
 from ...sync.jobs import running_jobs
+from ...sync.triggers import examine_capture
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
@@ -50,7 +51,8 @@ class Command(IndexCommand):
                 self.report(index, sync(index))
                 verdict = examine(index)
                 if verdict is not Verdict.HEALTHY:
-                    self.stderr.write(f"{index.name}: {verdict.value}")
+                    reason = examine_capture(index).error if verdict is Verdict.UNCAPTURED else None
+                    self.stderr.write(f"{index.name}: {verdict.value}{f'. {reason}' if reason else ''}")
                     failed = True
             except ZRankError as error:
                 self.stderr.write(str(error))

@@ -101,7 +101,7 @@ class Dialect(ABC):
     """Matches the columns that a trigger's text names."""
 
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
-        self.connection = connection
+        self.connection, self.tables = connection, frozenset(tables)
         self.marks = self.quote(Mark._meta.db_table)
 
     @abstractmethod
@@ -123,6 +123,10 @@ class Dialect(ABC):
     @abstractmethod
     def identity(self) -> object:
         """Return a value that is the same for all connections to a database."""
+
+    def problems(self) -> dict[str, str]:
+        """Return the reason why triggers can't watch a table, by its name, for each table that has one."""
+        return {}
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
@@ -148,7 +152,12 @@ class Dialect(ABC):
         """Return the triggers of the app that fail their table's writes, because they name a missing column."""
         texts = self.texts()
         columns = self.columns({trigger.table for trigger in texts})
-        return {trigger for trigger, text in texts.items() if not self.named(text) <= columns[trigger.table]}
+        folded = {table: set(map(self.fold, names)) for table, names in columns.items()}
+        return {trigger for trigger, text in texts.items() if not self.named(text) <= folded[trigger.table]}
+
+    def fold(self, column: str) -> str:
+        """Return a column's name in the spelling in which names are compared."""
+        return column
 
     def spell(self, table: str) -> Collection[str]:
         """Return the names in :attr:`Trigger.table` that mean a table of a model."""
@@ -156,7 +165,7 @@ class Dialect(ABC):
 
     def named(self, text: str) -> set[str]:
         """Return the columns that a trigger's text names."""
-        return set(self.columns_named.findall(text))
+        return set(map(self.fold, self.columns_named.findall(text)))
 
     def leftovers(self) -> list[str]:
         """Return statements that remove what dropped triggers leave behind."""

@@ -35,6 +35,9 @@ class ByRow(Dialect):
         }
         return Unit(capture, self.owners(capture, table), (), create)
 
+    def fold(self, column: str) -> str:
+        return column.lower()
+
     def event(self, operation: str, capture: Capture) -> str:
         return operation.upper()
 

@@ -56,6 +56,20 @@ class MySQL(ByRow):
             cursor.execute("SELECT @@hostname, @@port, @@datadir, DATABASE()")
             return cursor.fetchone()
 
+    def problems(self) -> dict[str, str]:
+        names = {table.lower(): table for table in self.tables}
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT lower(t.table_name), t.engine FROM information_schema.tables t"
+                " LEFT JOIN information_schema.engines e ON e.engine = t.engine"
+                " WHERE t.table_schema = DATABASE() AND (t.engine IS NULL OR e.transactions = 'NO')"
+            )
+            found = {names[name]: engine for name, engine in cursor.fetchall() if name in names}
+        return {
+            table: f"has the engine {engine}, which has no transactions" if engine else "is a view"
+            for table, engine in found.items()
+        }
+
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
         with self.connection.cursor() as cursor:

@@ -63,6 +63,15 @@ class PostgreSQL(Dialect):
             )
             return cursor.fetchone()
 
+    def problems(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for table, family in self.families.items():
+            if family[0].is_view:
+                found[table] = "is a view"
+            elif any(relation.is_replicated for relation in family):
+                found[table] = "is written by a subscription, which runs no triggers of a statement"
+        return found
+
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
         # Below deadlock_timeout, so that a writer that waits in turn isn't cancelled.

@@ -22,6 +22,11 @@ class Relation(NamedTuple):
     is_foreign: bool = False
     """On another server, whose writes run no triggers here."""
 
+    is_view: bool = False
+
+    is_replicated: bool = False
+    """True if a subscription writes to it. Its workers run no triggers for statements, or as ours, for rows."""
+
     by_row: bool = False
     """True if it is partitioned, or if its rows can be written under another table's name."""
 
@@ -41,6 +46,7 @@ def find_families(connection: BaseDatabaseWrapper, tables: Mapping[str, str]) ->
             "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
             " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
             " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition, c.relkind = 'f',"
+            " c.relkind IN ('v', 'm'), EXISTS (SELECT FROM pg_subscription_rel r WHERE r.srrelid = c.oid),"
             " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
             " f.version"
             " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"

@@ -31,6 +31,12 @@ class SQLite(ByRow):
             (file,) = cursor.fetchone()
         return os.path.realpath(file) if file else self.connection.alias
 
+    def problems(self) -> dict[str, str]:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT lower(name) FROM sqlite_master WHERE type = 'view'")
+            views = {name for (name,) in cursor.fetchall()}
+        return {table: "is a view" for table in self.tables if table.lower() in views}
+
     def columns(self, tables: Iterable[str]) -> dict[str, set[str]]:
         # Django's introspection takes a hundred times as long, because it parses the definitions of tables.
         found: dict[str, set[str]] = {}

@@ -1,0 +1,150 @@
+"""Tables that triggers can't watch: `check` refuses them, or `sync_zrank` says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, models
+
+from django_zrank import RankIndex
+from django_zrank.models import Mark
+from django_zrank.registry import registry
+from django_zrank.sync import triggers
+from tests.sync.capturing import only
+from tests.sync.mirror import assert_mirrors
+from tests.torture.databases import PostgreSQL
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
+
+
+def execute(*statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@pytest.fixture
+def ranked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., type[RankIndex]]]:
+    """Makes a table, or what looks like one, called ``watched``, and ranks it; no other index is registered."""
+    before = dict(apps.all_models["testapp"])
+
+    def make(*statements: str) -> type[RankIndex]:
+        execute(*statements)
+        meta = type("Meta", (), {"app_label": "testapp", "db_table": "watched", "managed": False})
+        fields = {"id": models.IntegerField(primary_key=True), "score": models.IntegerField(null=True)}
+        model = type("Watched", (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
+        index = type("WatchedRank", (RankIndex,), {"name": "watched", "model": model, "order": ("-score",)})
+        monkeypatch.setattr(registry, "_classes", {index: None})
+        return index
+
+    yield make
+    triggers.drop("default", ["watched"])
+    for kind in ("VIEW", "TABLE"):
+        for name in ("watched", "watched_rows"):
+            with suppress(DatabaseError):  # it is of the other kind
+                execute(f"DROP {kind} IF EXISTS {name}")
+    for name in apps.all_models["testapp"].keys() - before.keys():
+        del apps.all_models["testapp"][name]
+    monkeypatch.undo()
+    Mark.objects.all().delete()
+
+
+def checked(**options: Any) -> list[str]:
+    """What is said of the index by ``manage.py check``, or as ``migrate`` checks its database."""
+    return [message.msg for message in run_checks(**options) if message.id == "zrank.E043"]
+
+
+def test_a_view(ranked: Callable[..., type[RankIndex]]) -> None:
+    ranked(
+        "CREATE TABLE watched_rows (id int PRIMARY KEY, score int)",
+        "CREATE VIEW watched AS SELECT id, score FROM watched_rows",
+    )
+    (message,) = checked(databases=["default"])
+    assert message == "WatchedRank: triggers can't watch watched, which is a view."
+    with pytest.raises(CommandError, match="watched, which is a view"):
+        call_command("check", databases=["default"])
+    assert checked() == []  # no database is asked
+
+
+@only("mysql")
+def test_an_engine_without_transactions(ranked: Callable[..., type[RankIndex]]) -> None:
+    ranked("CREATE TABLE watched (id int PRIMARY KEY, score int) ENGINE=MyISAM")
+    (message,) = checked(databases=["default"])
+    assert "the engine MyISAM, which has no transactions" in message
+    assert "the engine MyISAM" in synced()
+
+
+def synced() -> str:
+    """The errors of ``sync_zrank``."""
+    errors = StringIO()
+    with suppress(CommandError):
+        call_command("sync_zrank", stdout=StringIO(), stderr=errors)
+    return errors.getvalue()
+
+
+@only("sqlite", "mysql")
+def test_columns_that_are_spelled_in_capitals(ranked: Callable[..., type[RankIndex]]) -> None:
+    """These databases don't care."""
+    index = ranked("CREATE TABLE watched (ID int PRIMARY KEY, Score int)")
+    execute("INSERT INTO watched VALUES (1, 10), (2, 20)")
+    assert synced() == ""
+    execute("UPDATE watched SET SCORE = 30 WHERE id = 1")
+    assert synced() == ""
+    assert_mirrors(index)
+    triggers.install("default", [index.instance()])
+    execute("UPDATE watched SET score = 40 WHERE id = 2")
+    assert synced() == ""
+    assert_mirrors(index)
+
+
+@pytest.fixture
+def publisher() -> Iterator[PostgreSQL]:
+    """Another server, which publishes its table ``watched``."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        server = PostgreSQL(Path(name))
+        server.private = True
+        server.run(f"{server.program('initdb')} -D {name}/cluster -U postgres -A trust -E UTF8 --no-sync")
+        server.up(" -c wal_level=logical")
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@only("postgresql")
+def test_a_table_that_is_fed_by_logical_replication(
+    ranked: Callable[..., type[RankIndex]], publisher: PostgreSQL
+) -> None:
+    import psycopg
+
+    table = "CREATE TABLE watched (id int PRIMARY KEY, score int)"
+    index = ranked(table)
+    assert synced() == ""
+    where = f"host={publisher.folder} user=postgres dbname=postgres"
+    with psycopg.connect(where, autocommit=True) as other:
+        other.execute(table)
+        other.execute("CREATE PUBLICATION fed FOR TABLE watched")
+        execute(f"CREATE SUBSCRIPTION fed CONNECTION '{where}' PUBLICATION fed")
+        try:
+            other.execute("INSERT INTO watched VALUES (1, 10)")
+            until = monotonic() + 60
+            while not index.model.objects.exists():
+                assert monotonic() < until
+            assert not Mark.objects.filter(index="watched", member__isnull=False).exists()
+            assert "watched is written by a subscription" in synced()
+        finally:
+            execute("DROP SUBSCRIPTION fed")
