@@ -208,7 +208,7 @@ def check_tables(
     """Tables that triggers can't watch: they are looked at by ``migrate``, and ``check --database``."""
     hint = "Rank a table that triggers can watch, in the database in which it is written; or set ZRANK = "
     hint += '{"CAPTURE": "signals"}, whose gaps are documented.'
-    found = []
+    found: list[CheckMessage] = []
     for using in databases or ():
         with suppress(CaptureError):  # said by another check
             for index, table, problem in unwatchable(using, captured(using)):
