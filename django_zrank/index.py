@@ -185,16 +185,24 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """Return the ranked row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
-        owner = self.get_owner()
-        if owner is None and not isinstance(user, self.model):
+        if self.get_owner() is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self._ranked(self.get_queryset(), (owner or "pk", user.pk))
-        if not is_unique(self.model, owner or "pk"):  # ORDER BY and LIMIT take a quarter of this query's time
+        rows = self.owned_by(user)
+        if self.has_several:  # ORDER BY and LIMIT take a quarter of this query's time
             rows = rows.order_by("pk")[:1]
         member = next(iter(rows), None) if user.pk is not None else None
         if member is None:
             raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
         return member  # type: ignore[no-any-return]
+
+    def owned_by(self, user: AbstractBaseUser | AnonymousUser) -> models.QuerySet[Any]:
+        """Return the ranked rows of ``user``."""
+        return self._ranked(self.get_queryset(), (self.get_owner() or "pk", user.pk))
+
+    @cached_property
+    def has_several(self) -> bool:
+        """True if a user may own several rows, such as one for each week."""
+        return not is_unique(self.model, self.get_owner() or "pk")
 
     async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """The asynchronous version of :meth:`get_member`."""

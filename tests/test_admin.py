@@ -290,6 +290,26 @@ def test_a_histogram_takes_two_round_trips_and_forty_counts(players: list[Player
 # Trying
 
 
+def test_rows_that_the_admin_of_the_model_hides_are_not_shown(
+    sign_in: Callable[..., Client], players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def even(self: PlayerAdmin, request: Any) -> Any:
+        return super(PlayerAdmin, self).get_queryset(request).filter(level__in=range(0, 100, 2))
+
+    def low(self: PlayerAdmin, request: Any, row: Any = None) -> bool:
+        return row is None or row.level < 50
+
+    client = sign_in("view_ranking", "view_player")
+    asked = {"member": players[50].pk, "n": 10, "band": 5}
+    assert "Player 47" in text(client.get(PAGE, asked))
+    monkeypatch.setattr(PlayerAdmin, "get_queryset", even)
+    monkeypatch.setattr(PlayerAdmin, "has_view_permission", low)
+    answer = client.get(PAGE, asked)
+    assert set(re.findall(r"Player (\d+)", text(answer))) == {"46", "48"}
+    pages = re.findall(r"/testapp/player/(\d+)/change/", answer.content.decode())
+    assert set(map(int, pages)) == {players[46].pk, players[48].pk}
+
+
 def test_draws_near_a_member(sign_in: Callable[..., Client], players: list[Player]) -> None:
     me = players[50]
     client = sign_in("view_ranking")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from io import StringIO
 from threading import Thread
 from typing import Any
@@ -25,7 +27,7 @@ from django_zrank.signals import drift_found, push_failed, repaired
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
-from tests.servers import free_port
+from tests.servers import RedisServer, free_port
 from tests.sync.conftest import use_redis
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
@@ -149,6 +151,22 @@ def test_unhealthy(client: Client, settings: Any, unhealthy: str, status: int, s
     settings.ZRANK = {"UNHEALTHY": unhealthy}
     response = client.get("/health/", {"index": "ascending"})
     assert (response.status_code, response.json()) == (status, {"indexes": {"ascending": state}})
+
+
+def test_it_waits_once_while_redis_hangs(client: Client, zrank: Redis, settings: Any) -> None:
+    binary: Any = zrank.info("server")["executable"]
+    with RedisServer(binary) as server:
+        use_redis(settings, server.url, SOCKET_TIMEOUT=1.2, SOCKET_CONNECT_TIMEOUT=1.2)
+        os.kill(server.ask("INFO", "server")["process_id"], signal.SIGSTOP)
+        try:
+            response = client.get("/health/")
+        finally:
+            server.kill()
+    assert response.status_code == 503
+    first, *others = response.json()["indexes"].values()
+    assert first == "IndexUnavailable"
+    assert len(others) > 5
+    assert set(others) == {"not asked"}
 
 
 def test_an_index_that_is_not_built(client: Client, zrank: Redis) -> None:

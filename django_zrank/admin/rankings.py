@@ -149,13 +149,18 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
 
     def _rows(self, request: HttpRequest, index: RankIndex, trial: Trial) -> list[tuple[Any, Any, str]]:
-        """Return each member drawn, with its row and the row's page if the user may view rows of the model."""
+        """Return each member drawn, with its row and the row's page, if the user may view it: rows that the model's own
+        admin hides aren't shown."""
         model_admin = self.admin_site._registry.get(index.model)
         if model_admin is None or not model_admin.has_view_permission(request):
             return [(entry, None, "") for entry in trial.drawn]
-        rows = {row.pk: row for row in trial.drawn.objects()}
+        found = model_admin.get_queryset(request).in_bulk([entry.pk for entry in trial.drawn])
+        rows = {pk: row for pk, row in found.items() if model_admin.has_view_permission(request, row)}
         name = f"{self.admin_site.name}:{index.model._meta.app_label}_{index.model._meta.model_name}_change"
-        return [(entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)])) for entry in trial.drawn]
+        return [
+            (entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)]) if entry.pk in rows else "")
+            for entry in trial.drawn
+        ]
 
     def _render(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
         request.current_app = self.admin_site.name

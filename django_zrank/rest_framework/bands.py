@@ -108,6 +108,8 @@ _MOST_RANKS: Final = 10**9
 
 def _two(text: str) -> tuple[str, str]:
     parts = text.split(",")
+    if not text.strip():
+        raise ValueError(_("write a distance, or two as “below,above”"))
     if len(parts) > 2:
         raise ValueError(_("write one distance, or two as “below,above”"))
     return parts[0], parts[-1]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import TooManyFieldsSent
 from django.db import DataError, models
+from django.http import Http404
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from rest_framework.exceptions import NotFound, ValidationError
@@ -77,6 +78,8 @@ class IndexViewSet(GenericViewSet[Any]):
     extra_parameters: Collection[str] = ()
     """Further parameters that requests may have, such as ``utm_source``, or those that your own code reads."""
 
+    _own_rows: Sequence[Any] | None = None
+
     def get_index(self) -> RankIndex:
         """Return the index. 404 if there is none of that name, or no default index."""
         if self.index is not None:
@@ -143,39 +146,61 @@ class IndexViewSet(GenericViewSet[Any]):
         return not issubclass(self.get_serializer_class(), EntrySerializer)
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """Return the rows that results, and the member of ``?member=``, are taken from."""
+        """Return the rows that results, and the member of ``?member=``, are taken from. Default: those that the index
+        ranks."""
         if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
             return super().get_queryset()
-        return self.served.model._default_manager.all()  # type: ignore[no-any-return]
+        return self.served.get_queryset().all()
 
-    def get_own_member(self) -> Any:
+    def get_own_member(self, conditions: Mapping[str, ParsedFilter] | None = None) -> Any:
         """Return the row of the user. 401 or 403 if nobody has signed in, 404 if the user has no ranked row.
 
-        It is the user's own by the index's ``owner``, so object permissions aren't checked.
+        It is the user's own by the index's ``owner``, so object permissions aren't checked. Of several, such as one for
+        each week, it is the first that passes the filters.
         """
         user = self.request.user
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
         index = self.served
+        if len(rows := self.get_own_rows()) > 1:
+            ranked = self.get_filtered(conditions or {}).members(rows)
+            pks = {entry.pk for entry in ranked}
+            return next((row for row in rows if row.pk in pks), rows[0])
         try:
-            return index.get_member(user)
+            return rows[0] if rows else index.get_member(user)
         except NotRanked:
             by_owner = type(index).get_member is RankIndex.get_member
             if by_owner and index.get_owner() is None and not isinstance(user, index.model):
                 raise NoOwner(index.name) from None
             raise
 
+    def get_own_rows(self) -> Sequence[Any]:
+        """Return the ranked rows of the user by primary key, ``MAX_N`` at most, if a user may own several."""
+        index, user = self.served, self.request.user
+        by_owner = type(index).get_member is RankIndex.get_member
+        if not (by_owner and index.get_owner() and index.has_several and user and user.pk):
+            return ()
+        if self._own_rows is None:
+            self._own_rows = list(index.owned_by(user).order_by("pk").distinct()[: get_settings().max_n])
+        return self._own_rows
+
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
-        """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it."""
+        """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it.
+
+        The 404 is that of a row that isn't ranked: a client can't tell rows that are hidden from those that aren't
+        there.
+        """
         try:
             if lookup_field == "pk":  # int() takes more spellings of a number
                 pk = self.served.parse_pk(pk)
-        except ValueError as error:
-            raise NotFound from error
-        try:
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
-        except (OverflowError, DataError) as error:  # An id beyond what the column holds
-            raise NotFound from error
+        except (
+            ValueError,
+            OverflowError,
+            DataError,
+            Http404,
+        ) as error:  # or an id beyond what the column holds
+            raise MemberNotRanked from error
         self.check_object_permissions(self.request, member)
         return member
 

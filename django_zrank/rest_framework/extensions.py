@@ -11,6 +11,7 @@ from drf_spectacular.extensions import (
     OpenApiViewExtension,
 )
 from drf_spectacular.openapi import AutoSchema
+from rest_framework.serializers import DecimalField
 
 from .openapi import IndexAutoSchema
 from .schemas import Schema, key_schema, one_of, score_schema
@@ -82,4 +83,7 @@ class ChangeExtension(OpenApiSerializerExtension):
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> Schema:
         schema: Schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        for name, field in self.target.fields.items():
+            if isinstance(field, DecimalField) and field.decimal_places is not None:
+                schema["properties"][name]["multipleOf"] = 10.0**-field.decimal_places
         return {**schema, "additionalProperties": False}

@@ -16,7 +16,7 @@ from ..facets import Facet
 from ..filters import GROUP, MOST_GROUPS
 from ..index import RankIndex
 from ..ranking import Ranking
-from .parameters import FlagParameter, Parameter, RefusedParameter
+from .parameters import FlagParameter, Parameter, RefusedParameter, values_of
 from .schemas import Schema, choices_of, enumeration, facet_schema
 
 __all__ = [
@@ -29,9 +29,6 @@ __all__ = [
     "narrow",
 ]
 
-_COMMA: Final = re.compile(r"(?<!\\),")
-"""A comma between two values; one within a value has a backslash before it."""
-
 
 class ParsedFilter(NamedTuple):
     """A filter: the members that have one of ``values`` at ``path``, or none of them."""
@@ -42,10 +39,7 @@ class ParsedFilter(NamedTuple):
 
 
 class ValuesParameter(Parameter):
-    """Members that have one of these values or, if ``negated``, none of them.
-
-    Values are separated by commas, or the parameter is repeated. A comma within a value is written ``\\,``.
-    """
+    """Members that have one of these values or, if ``negated``, none of them, as :func:`values_of` separates them."""
 
     repeatable = True
 
@@ -64,7 +58,7 @@ class ValuesParameter(Parameter):
         self.field = value_field(self.facet.field(path))
 
     def read(self, texts: Sequence[str]) -> ParsedFilter:
-        parts = [part.replace("\\,", ",") for text in texts for part in _COMMA.split(text)]
+        parts = values_of(texts)
         if len(parts) > self.limit:
             message = _("At most {limit} values can be given, not {count}.")
             raise ValidationError([message.format(limit=self.limit, count=len(parts))], code="too_many")
@@ -125,8 +119,7 @@ class GroupParameter(ValuesParameter):
         return text
 
     def _get_item_schema(self) -> Schema:
-        name = r"(?:\\,|[^,\u0000]){1,200}"
-        return {"type": "string", "pattern": f"^{name}(?:,{name}){{0,{self.limit - 1}}}$"}
+        return {"type": "string", "pattern": r"^(?:\\,|[^,\u0000]){1,200}$"}
 
 
 class NullParameter(FlagParameter):

@@ -255,7 +255,9 @@ class IndexAutoSchema(AutoSchema):
     def _get_list_schema(self) -> Schema:
         if not self._is_draw():
             return self._get_result_schema()
-        distances = one_of(distance_schema(index) for index in self.get_indexes())
+        indexes = self.get_indexes()
+        windows = [{"type": "integer", "description": "Ranks."}] if self.viewset.allow_band else []  # type: ignore[attr-defined]
+        distances = one_of([*map(distance_schema, indexes), *windows])
         return object_schema(
             band={"type": "array", "items": distances, "minItems": 2, "maxItems": 2},
             candidates={"type": "integer"},

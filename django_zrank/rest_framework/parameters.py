@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.utils.translation import gettext_lazy as _
 from rest_framework.serializers import IntegerField, ValidationError
@@ -24,9 +24,13 @@ __all__ = [
     "PageParameter",
     "Parameter",
     "RefusedParameter",
+    "values_of",
 ]
 
 Text = Any  # str, or a lazy translation
+
+_COMMA: Final = re.compile(r"(?<!\\),")
+"""A comma between two values; one within a value has a backslash before it."""
 
 
 class Parameter:
@@ -132,8 +136,14 @@ class MemberParameter(Parameter):
         return {**schema, "pattern": r"^[^\u0000]+$"} if schema == {"type": "string"} else schema
 
 
+def values_of(texts: Sequence[str]) -> list[str]:
+    """Return the values of a parameter that takes several: separated by commas, or the parameter repeated. A comma
+    within a value is written ``\\,``."""
+    return [part.replace("\\,", ",") for text in texts for part in _COMMA.split(text)]
+
+
 class MembersParameter(MemberParameter):
-    """Members, by primary key: separated by commas, or the parameter repeated."""
+    """Members, by primary key, as :func:`values_of` separates them."""
 
     repeatable = True
     explode = False  # Django takes 1,000 parameters a request
@@ -143,7 +153,7 @@ class MembersParameter(MemberParameter):
         self.limit = limit
 
     def read(self, texts: Sequence[str]) -> list[Any]:
-        pks = [pk.strip() for text in texts for pk in text.split(",")]
+        pks = [pk.strip() for pk in values_of(texts)]
         if len(pks) > self.limit:
             message = _("At most {limit} ids can be given, not {count}.")
             raise ValidationError([message.format(limit=self.limit, count=len(pks))], code="too_many")
@@ -152,5 +162,5 @@ class MembersParameter(MemberParameter):
     def get_schema(self) -> Schema:
         items = key_schema(self.index)
         if items == {"type": "string"}:
-            items["pattern"] = r"^[^,\u0000]*[^\s,\u0000][^,\u0000]*$"
+            items["pattern"] = r"^(?:\\,|[^,\u0000])*[^\s,\\\u0000](?:\\,|[^,\\\u0000])*$"
         return {"type": "array", "items": items, "minItems": 1, "maxItems": self.limit}

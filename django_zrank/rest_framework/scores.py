@@ -27,6 +27,10 @@ __all__ = ["IDEMPOTENCY_KEY", "LONGEST_KEY", "ChangeSerializer", "ScoreViewSet",
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
 
+_NAMES: Final = 10
+_LONGEST_NAME: Final = 100
+"""Unknown fields that a response names, and the characters of a name that it shows."""
+
 
 class ChangeSerializer(serializers.Serializer[Any]):
     """The body of a request. A misspelt field is refused, as it would be taken for the default."""
@@ -34,7 +38,9 @@ class ChangeSerializer(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
         unknown = [name for name in data if name not in self.fields] if isinstance(data, Mapping) else []
         if unknown:
-            raise ValidationError({str(name): [_("There is no such field.")] for name in unknown})
+            # As text that can be sent: a name may have half of a surrogate pair, or thousands of characters.
+            names = (str(name)[:_LONGEST_NAME].encode(errors="replace").decode() for name in unknown[:_NAMES])
+            raise ValidationError({name: [_("There is no such field.")] for name in names})
         return super().to_internal_value(data)
 
 
@@ -89,12 +95,17 @@ class ScoreViewSet(IndexViewSet):
         return {}
 
     def get_serializer_class(self) -> Any:
-        return get_change_serializer(self._get_changed_index())
+        try:
+            return get_change_serializer(self._get_changed_index())
+        except NotFound:  # REST framework shows a form on the page that says so
+            return ChangeSerializer
 
     def get_idempotency_key(self) -> str:
         """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis
         holds only a digest of it."""
         key = self.request.headers.get(IDEMPOTENCY_KEY, "")
+        if IDEMPOTENCY_KEY in self.request.headers and not key.strip():
+            raise ValidationError({IDEMPOTENCY_KEY: [_("This field may not be blank.")]}, code="blank")
         if len(key) > LONGEST_KEY:
             message = _("Ensure this field has no more than {max_length} characters.")
             raise ValidationError(
@@ -110,10 +121,11 @@ class ScoreViewSet(IndexViewSet):
         index, key = self._get_changed_index(), self.get_idempotency_key()
         try:
             given = request.data
-        except ParseError as error:
-            raise ValidationError(
-                {api_settings.NON_FIELD_ERRORS_KEY: [error.detail]}, code="parse_error"
-            ) from None
+        except (ParseError, RecursionError) as error:
+            detail = (
+                error.detail if isinstance(error, ParseError) else _("JSON parse error: nested too deeply")
+            )
+            raise ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [detail]}, code="parse_error") from None
         serializer = self.get_serializer(data=given)
         serializer.is_valid(raise_exception=True)
         ((_name, change),) = serializer.validated_data.items()

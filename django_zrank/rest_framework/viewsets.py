@@ -120,7 +120,9 @@ class RecommendationViewSet(IndexViewSet):
         if "ranks" in arguments:
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
-        member = self.get_own_member() if pk is None else self.get_member(pk)
+        member = self.get_own_member(conditions) if pk is None else self.get_member(pk)
+        if own := self.get_own_rows():  # nobody is one's own opponent
+            arguments["exclude"] = [*arguments.get("exclude", ()), *own]
         recommendations = self.get_filtered(conditions).recommend(member, reach=self.reach, **arguments)
         band: Any = recommendations.band
         return Response(
@@ -182,7 +184,7 @@ class LeaderboardViewSet(IndexViewSet):
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """My own rank and score. With a filter, my rank among those that pass it."""
         _, conditions = self.get_query().read(request.query_params)
-        member = self.get_own_member()
+        member = self.get_own_member(conditions)
         return self._get_location(self.get_filtered(conditions).entry(member))
 
     @action(detail=True)
@@ -194,7 +196,9 @@ class LeaderboardViewSet(IndexViewSet):
         arguments, conditions = self.get_query().read(request.query_params)
         key = self._get_key()
         member = (
-            self.get_own_member() if key == "me" else self.get_member(key, lookup_field=self.lookup_field)
+            self.get_own_member(conditions)
+            if key == "me"
+            else self.get_member(key, lookup_field=self.lookup_field)
         )
         n = arguments.get("n", min(self.default_n, get_settings().max_n))
         entries = self.get_filtered(conditions).around(member, n)

@@ -219,6 +219,19 @@ class TestPlaces:
         ]
         assert staff.get("/nickname/board/me/").status_code == 404  # Is always the user's own
 
+    def test_a_comma_in_a_text_key(self, staff: APIClient, zrank: Any) -> None:
+        for nick in ("ada", "a,b", "a", "b"):
+            Nickname.objects.create(nick=nick, score=1)
+        sync_now(NicknameRank)
+        for exclude, left in (
+            ("a\\,b", {"a", "b"}),
+            ("a\\,b,a", {"b"}),
+            (["b", "a\\,b"], {"a"}),
+            ("a,b", {"a,b"}),
+        ):
+            results = ask(staff, "/nickname/", member="ada", exclude=exclude)["results"]
+            assert {one["pk"] for one in results} == left
+
 
 class TestAround:
     """GET /leaderboard/<pk>/around/."""

@@ -209,6 +209,9 @@ def test_types_of_the_only_index(
     entry = schema["components"]["schemas"][f"{name}Entry"]["properties"]
     assert entry["score"] == {**score, "readOnly": True}
     assert named(schema, "/recommendations/")["band"]["schema"]["example"] == band
+    answer = schema["paths"]["/recommendations/"]["get"]["responses"]["200"]["content"]["application/json"]
+    sides = answer["schema"]["properties"]["band"]["items"]
+    assert jsonschema.Draft202012Validator(sides).is_valid(50)  # by ?ranks=50
     assert (
         named(schema, f"/{index.instance().name}/recommendations/").keys()
         == named(schema, "/recommendations/").keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -41,6 +42,14 @@ def test_default_n(client: APIClient, me: Player, settings: Any) -> None:
     assert len(ask(client, url="/many/")["results"]) == 18
     settings.ZRANK = {**settings.ZRANK, "MAX_N": 4}
     assert len(ask(client)["results"]) == 4
+
+
+def test_an_empty_band(client: APIClient, staff: APIClient, me: Player) -> None:
+    for asked, url in ((client, URL), (staff, f"/ticket-moment/?member={uuid4()}")):
+        for name in ("band", "ranks", "widen"):
+            response = asked.get(f"{url}{'&' if '?' in url else '?'}{name}=")
+            assert response.status_code == 400
+            assert list(response.json()) == [name]
 
 
 def test_band(client: APIClient, me: Player) -> None:

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from django_zrank.rest_framework.permissions import get_permission_classes
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import Regional, Trained
+from tests.rest_framework.urls import Active, Regional, Trained
 from tests.testapp.models import Player
 
 URL = "/api/recommendations/"
@@ -81,6 +81,17 @@ def test_a_user_without_a_row(client: APIClient, me: Player, other: Player) -> N
 def test_an_index_without_owner_is_nobodys(client: APIClient, me: Player) -> None:
     response = client.get("/api/ascending/recommendations/", {"member": me.pk, "band": 1})
     assert response.status_code == 403
+
+
+def test_hidden_rows_look_like_missing_ones(client: APIClient, staff: APIClient, me: Player) -> None:
+    hidden, *_ = Player.objects.exclude(pk=me.pk)
+    Player.objects.filter(pk=hidden.pk).update(is_active=False)
+    sync_now(Active)
+    for asked in (client, staff):
+        for pattern in ("/active/board/{}/", "/active/board/{}/around/", "/active/?member={}"):
+            answers = [asked.get(pattern.format(pk)) for pk in (hidden.pk, 10**6)]
+            assert [answer.status_code for answer in answers] == [404, 404]
+            assert answers[0].json() == answers[1].json()
 
 
 def test_nobody_there(client: APIClient, staff: APIClient, me: Player) -> None:

@@ -44,7 +44,7 @@ TEXTS: dict[str, tuple[Parameter, str]] = {
     "member": (MemberParameter(NICKNAMES), "exact"),
     "members": (MembersParameter(NICKNAMES, 1000), "takes more"),  # Several in one text
     "values": (ValuesParameter(REGIONAL, "bio"), "exact"),
-    "group": (GroupParameter(), "exact"),
+    "group": (GroupParameter(), "takes more"),  # Several in one text
 }
 """Parameters whose texts a pattern describes."""
 

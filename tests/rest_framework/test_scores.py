@@ -207,6 +207,40 @@ def test_owners(client: APIClient, me: Player, owned: None) -> None:
     assert post(client, other, {"value": 150}, "owned").status_code == 403
 
 
+@pytest.mark.parametrize(
+    "body",
+    ['{"\\ud800": 1}', "[" * 100_000, '{"by": ' + "[" * 100_000, '{"by": "\\ud800"}', '{"x": ' * 50_000],
+)
+def test_bodies_that_mean_harm(staff: APIClient, video: Video, body: str) -> None:
+    response = staff.post(f"/api/video/scores/{video.pk}/", body, content_type="application/json")
+    assert response.status_code == 400
+    assert len(response.content) < 1000
+
+
+def test_unknown_fields_are_named_but_not_all(staff: APIClient, video: Video) -> None:
+    response = post(staff, video, {"x" * 5000 + str(number): 1 for number in range(100)})
+    assert response.status_code == 400
+    assert len(response.content) < 3000
+
+
+def test_a_blank_key(staff: APIClient, video: Video) -> None:
+    for key in ("", "  "):
+        response = post(staff, video, {}, Idempotency_Key=key)
+        assert (response.status_code, response.json()) == (
+            400,
+            {"Idempotency-Key": ["This field may not be blank."]},
+        )
+
+
+@pytest.mark.parametrize(("index", "status"), [("video", 405), ("player", 405), ("nobody", 405)])
+def test_a_page_in_a_browser(staff: APIClient, video: Video, index: str, status: int) -> None:
+    url = f"/open/{index}/scores/{video.pk}/"
+    assert staff.get(url, headers={"Accept": "text/html"}).status_code == status
+    answer = staff.post(url, {"by": 1}, format="json", headers={"Accept": "text/html"})
+    assert answer.status_code == (200 if index == "video" else 404)
+    assert b"<html" in answer.content
+
+
 def test_a_throttle(staff: APIClient, video: Video) -> None:
     url = f"/throttled/{video.pk}/"
     assert [staff.post(url, {}, format="json").status_code for _ in range(3)] == [200, 200, 429]
@@ -243,4 +277,6 @@ def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any
     assert body["additionalProperties"] is False
     change = body["properties"]["by"]
     assert (change["type"], change["default"], change["maximum"]) == ("integer", 1, 2**53)
-    assert schema["components"]["schemas"]["PricesChange"]["required"] == ["value"]
+    prices = schema["components"]["schemas"]["PricesChange"]
+    assert prices["required"] == ["value"]
+    assert prices["properties"]["value"]["multipleOf"] == 0.01

@@ -23,7 +23,7 @@ from django_zrank import RankIndex
 from django_zrank.rest_framework.permissions import IsOwner
 from django_zrank.rest_framework.serializers import EntrySerializer
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
-from tests.testapp.models import Musician, Player
+from tests.testapp.models import Musician, Player, WeekResult
 from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
 
 
@@ -70,6 +70,15 @@ class Regional(RankIndex):
     facets = ("bio", "is_active", "user", ("bio", "is_active"))
 
 
+class Active(Regional):
+    """Rows that aren't active are hidden."""
+
+    name = "active"
+
+    def get_queryset(self) -> Any:
+        return Player.objects.filter(is_active=True)
+
+
 class Tied(Regional):
     """Two criteria."""
 
@@ -83,6 +92,17 @@ class Pairs(Regional):
 
     name = "pairs"
     facets = (("bio", "is_active"),)
+
+
+class WeekRank(RankIndex):
+    """Each user has a row for each week."""
+
+    name = "week"
+    model = WeekResult
+    order = ("-points",)
+    band = 100
+    owner = "user"
+    facets = ("week",)
 
 
 class MusicianRank(RankIndex):
@@ -297,6 +317,13 @@ urlpatterns = [
     path("undescribed/board/", board(filter_backends=[Undescribed], serializer_class=PlayerSerializer)),
     path("versioned/board/", board(versioning_class=Versions)),
     path("musicians/board/", board(index=MusicianRank)),
+    path("weeks/board/", board(index=WeekRank)),
+    path(
+        "weeks/this/board/", board(index=WeekRank, get_ranking=lambda view: WeekRank.ranking.filter(week=3))
+    ),
+    path("weeks/", view(index=WeekRank)),
+    path("active/board/", board(index=Active)),
+    path("active/", view(index=Active, member_permission_classes=[IsOwner | IsAdminUser])),
     path("musicians/", view(index=MusicianRank)),
     path("offset/board/", board(pagination_class=Offsets)),
     path("whole/board/", board(pagination_class=None)),

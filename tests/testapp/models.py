@@ -221,6 +221,14 @@ class Member(models.Model):
         base_manager_name = "visible"
 
 
+class WeekResult(models.Model):
+    """Several rows of a user, one for each week."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
+    week = models.IntegerField()
+    points = models.IntegerField()
+
+
 class Video(models.Model):
     """Scores that begin in Redis, of every kind that may."""
 
