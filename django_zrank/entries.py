@@ -77,9 +77,6 @@ class Recommendations(Entries[Member]):
     band: Band
     """The band that was used: the one given, or a step of ``widen``."""
 
-    candidates: int
-    """The number of members in the band, not counting the member itself. Excluded members are counted. With several
-    filters that no facet covers, so are members that pass only one of them: to test each would cost a look-up."""
-
-    is_estimate: bool = False
-    """True if ``candidates`` is an estimate: with ``reach="few"``, from the shards that were asked."""
+    candidates: int | None
+    """The number of members in the band, not counting the member itself. Excluded members are counted. None if it isn't
+    known: with ``where``, and with several filters that no facet covers, whose members may be tested one by one."""

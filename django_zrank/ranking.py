@@ -61,7 +61,6 @@ class Ranking(Board[Member]):
         remember: timedelta | None = None,
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-        reach: str = "all",
     ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
 
@@ -72,9 +71,7 @@ class Ranking(Board[Member]):
         ``band``: the most that a score may differ from ``member``'s, ends included: one distance, or (below, above).
         Default: the index's. ``ranks``: the same in ranks, in place of ``band``: one number, or (worse, better).
         ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer,
-        besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests. ``reach="few"``:
-        asks only some of the shards of an index. ``candidates`` is an estimate then, and every set is as likely as
-        with "all".
+        besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests.
 
         ``remember``: the time for which those drawn are not drawn for ``member`` again. When no others are left, those
         shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
@@ -96,7 +93,6 @@ class Ranking(Board[Member]):
             widen=widen,
             remember=remember,
             seed=seed,
-            reach=reach,
             sort_key=sort_key_of(index, member),
         )
         if where is not None and not getattr(where, "conditional", False):
@@ -133,7 +129,6 @@ class Ranking(Board[Member]):
         exclude: Iterable[Any] = (),
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
-        reach: str = "all",
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
 
@@ -142,7 +137,7 @@ class Ranking(Board[Member]):
         primary key.
         """
         draw = parse_draw(
-            self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember, reach=reach
+            self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember
         )
         excluded = members_of("exclude", exclude)
         batches = batched(members_of("members", members), _MANY)

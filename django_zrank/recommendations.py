@@ -31,7 +31,6 @@ def parse_draw(
     widen: Sequence[Band] = (),
     remember: timedelta | None = None,
     seed: int | str | bytes | None = None,
-    reach: str = "all",
     sort_key: tuple[float, bytes] | None = None,
 ) -> Draw:
     """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, without exclusions.
@@ -39,8 +38,6 @@ def parse_draw(
     ceiling = get_settings().max_n
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= ceiling:
         raise ValueError(f"n: expected a whole number from 1 to {ceiling}, not {n!r}")
-    if reach not in ("all", "few"):
-        raise ValueError(f"reach: expected 'all' or 'few', not {reach!r}")
     if seed is not None and not isinstance(seed, (int, str, bytes)):
         raise ValueError(f"seed: expected an int, str or bytes, not {seed!r}")
     if ranks is not None and band is not None:
@@ -73,7 +70,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, reach, sort_key)
+    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, sort_key)
 
 
 def recommended(
@@ -99,7 +96,7 @@ def recommended(
         ranked = [(who, score, at + 1) for at, who, score in sorted(drawn)]
     entries = index.to_entries(ranked, LateEntry if isinstance(ranks, LateRanks) else Entry)
     band = draw.given[sample.band]
-    return Recommendations(index, entries, band, sample.candidates, sample.is_estimate)
+    return Recommendations(index, entries, band, sample.candidates)
 
 
 def excluding(index: RankIndex, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:

@@ -86,7 +86,8 @@ class Sieve:
             size *= 2
         chosen = halves(n, *passed)
         before = None if sample.before is None else [before for _, before in chosen]
-        sample = sample._replace(band=band, drawn=[card for card, _ in chosen], before=before)
+        drawn = [card for card, _ in chosen]
+        sample = sample._replace(band=band, candidates=None, drawn=drawn, before=before)
         return sample if ranked else sample._replace(size=None)
 
     def passing(self, members: Iterable[bytes]) -> set[bytes]:

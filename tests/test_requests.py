@@ -154,7 +154,7 @@ def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
     assert unread(sharded_sampling) == of_the_answer
     # numbers() reads the seed
-    assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "reach", "sort_key"}
+    assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
 
 
 def test_recommend_many_has_the_parameters_of_recommend() -> None:

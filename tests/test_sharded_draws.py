@@ -46,8 +46,7 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     question = Draw(str(me), draw(st.integers(1, 12)), bands, measure, excluded, None, draw(st.integers()))
     (located,) = both.of_whole(Locate([str(me)]), View(ranking.view.layout, ALL)).found
     known = [None, (located.score, located.stored), (located.score + 1, located.stored)]
-    reach = draw(st.sampled_from(["all", "few"]))
-    return both, ranking, question._replace(reach=reach, sort_key=draw(st.sampled_from(known)))
+    return both, ranking, question._replace(sort_key=draw(st.sampled_from(known)))
 
 
 def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
@@ -161,24 +160,6 @@ def test_members_with_the_same_score_are_drawn_for_their_own_side(small: int) ->
             some = drawn(both.of_shards(Draw(str(me), 20, [(90, 90)], seed=seed), view))
             assert len(below & {*some}) == 10
         assert len({*drawn(both.of_shards(Draw(str(me), 89, [(90, 90)], seed=1), view))}) == 89
-
-
-def test_few_shards_are_asked_where_there_are_many() -> None:
-    both, view = divide(Bare, 32, levels(16_000, 20)), Bare.ranking.view.by("ordinal")
-    asked = []
-    for seed in range(8):
-        question = Draw("8000", 6, [(390, 390)], seed=seed, sort_key=(400.0, b"8000"))
-        request: Any = chained(over_shards(question._replace(reach="few"), view, both.shards))
-        asked.append(len(request.calls))
-        sample = both.run(as_query(request))
-        assert sample.is_estimate
-        assert len(sample.drawn) == 6
-        assert 0.8 < sample.candidates / 15_619 < 1.2
-        assert not both.of_shards(question, view).is_estimate
-    assert max(asked) <= 12
-    near_the_top = Draw("15990", 6, [(390, 390)], reach="few", seed=1)
-    sample = both.of_shards(near_the_top, view)
-    assert (sample.candidates, sample.is_estimate) == (7_820, False)
 
 
 def test_where_most_are_excluded_each_round_asks_for_more() -> None:

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from django_zrank.requests.sampling import Draw
-from django_zrank.requests.sharded import decks, sampling
+from django_zrank.requests.sharded import sampling
 from django_zrank.requests.sharded.decks import Deck, Walk
 from django_zrank.shards import shard_of
 from tests.sharded import divide
@@ -90,32 +90,8 @@ class Restart(Walk):
         return [[], []]
 
 
-class OneRandomShard(OneShard):
-    """One shard of those that few are drawn from, each as likely."""
-
-    def pick(self) -> list[list[int]]:
-        picks = Walk.pick(self)
-        shard = self.rng.randrange(len(self.decks[0]))
-        return [[shard] * len(side) for side in picks]
-
-    def _accepts(self, side: int, shard: int) -> bool:
-        return True
-
-
-class MostOfThoseProposed(Walk):
-    """The fullest one of those that were asked."""
-
-    def most(self, side: int) -> int:
-        return max(deck.left for deck in self.decks[side])
-
-
 def deviations(
-    kind: type[Walk],
-    sizes: Sequence[int],
-    small: int,
-    draws: int,
-    passed_over: int = 0,
-    own: int | None = None,
+    kind: type[Walk], sizes: Sequence[int], small: int, draws: int, passed_over: int = 0
 ) -> tuple[float, float]:
     """The deviations from chance, in standard deviations, of the sets drawn from below, and of the shards that they
     come from."""
@@ -140,7 +116,6 @@ def deviations(
             lambda card, side: card.stored not in out,
             reverse=False,
             patience=lambda _: 0,
-            own=own,
         )
         try:
             play(walk, sides, rng, small)
@@ -204,54 +179,6 @@ def test_the_check_fails_for_a_wrong_walk(kind: type[Walk], draws: int) -> None:
     assert max(deviations(kind, SIZES["tiny"], 0, draws)) > LIMIT
     if kind is not Restart:  # of large shards, what fits is hardly told from what doesn't
         assert max(deviations(kind, SIZES["uneven"], 0, draws)) > LIMIT
-
-
-@pytest.mark.parametrize("own", [0, 4])
-@pytest.mark.parametrize("passed_over", [0, 1])
-def test_every_set_is_equally_likely_where_few_shards_are_asked(own: int, passed_over: int) -> None:
-    with mock.patch.object(decks, "_FEW", 0):
-        assert max(deviations(Walk, SIZES["uneven"], 0, 2_000, passed_over, own)) < LIMIT
-
-
-@pytest.mark.slow
-def test_every_set_is_equally_likely_where_few_shards_are_asked_in_many_draws() -> None:
-    with mock.patch.object(decks, "_FEW", 0):
-        for own, small in ((0, 0), (4, 0), (2, 16)):
-            assert max(deviations(Walk, SIZES["uneven"], small, 30_000, 0, own)) < LIMIT
-    sizes = [range(315, 411, 6)[at * 7 % 16] for at in range(16)]
-    assert max(deviations(Walk, sizes, 16, 5_000, 0, 3)) < LIMIT
-
-
-@pytest.mark.parametrize(
-    ("kind", "draws"),
-    [(MostIgnored, 500), (MostOfThoseProposed, 1000), (OneRandomShard, 500), (ShareOfEach, 500)],
-)
-def test_the_check_fails_for_a_wrong_walk_over_few_shards(kind: type[Walk], draws: int) -> None:
-    """To begin again would not be wrong here: with a bound that stays, a round suffices as often whoever is drawn."""
-    with mock.patch.object(decks, "_FEW", 0):
-        assert max(deviations(kind, SIZES["uneven"], 0, draws, own=0)) > LIMIT
-
-
-def test_few_shards_are_asked_unless_their_sides_are_small() -> None:
-    def asked(size: int, own: int, wanted: int = 4) -> int:
-        sides = [[[f"{side}{shard}:{at}" for at in range(size)] for shard in range(64)] for side in "ab"]
-        walk = Walk(
-            wanted,
-            64,
-            random.Random(1),
-            lambda card, side: True,
-            reverse=False,
-            patience=lambda _: 0,
-            own=own,
-        )
-        play(walk, sides, random.Random(1), 16)
-        assert walk.candidates == 128 * size
-        assert walk.is_estimate == (len(walk.inside) < 64)
-        assert [len(side) for side in walk.chosen] == [wanted // 2] * 2
-        return len(walk.inside)
-
-    assert 3 <= asked(400, 5) < 20
-    assert asked(199, 5) == 64
 
 
 def add(deck: Deck, count: int, full: int, *found: bytes, is_whole: bool = False, seed: int = 1) -> None:
@@ -329,23 +256,3 @@ def test_every_set_is_equally_likely_on_a_server(tied: int, small: int) -> None:
         pairs = [tuple(int(stored) for _, stored, _ in one[part]) for one in drawn]
         assert Side(tuple(candidates), 2).deviation(pairs) < LIMIT
         assert by_shards(pairs, {pk: shard_of(str(pk), len(sizes)) for pk in candidates}) < LIMIT
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("zrank")
-def test_every_shard_is_as_likely_on_a_server_as_its_members_where_few_are_asked() -> None:
-    rows = {pk: {"level": pk // 40} for pk in range(1, 12_001)}
-    both, view = divide(Bare, 16, rows), Bare.ranking.view
-    order = sorted(rows, key=lambda pk: (rows[pk]["level"], str(pk)))
-    at, drawn, estimates = 6_020, [], 0
-    for seed in range(6_000):
-        sample = both.of_shards(Draw(str(order[at]), 4, [(10**6, 10**6)], seed=seed, reach="few"), view)
-        estimates += sample.is_estimate
-        drawn.append(sample.drawn)
-    assert estimates > 5_000
-    for candidates, part in ((order[:at], slice(2)), (order[at + 1 :], slice(2, 4))):
-        pairs = [tuple(int(stored) for _, stored, _ in one[part]) for one in drawn]
-        places = {pk: place for place, pk in enumerate(candidates)}
-        tenths = Counter(10 * places[pk] // len(places) for pair in pairs for pk in pair)
-        assert sum((tenths[one] - 1200) ** 2 / 1200 for one in range(10)) < 9 + LIMIT * math.sqrt(18)
-        assert by_shards(pairs, {pk: shard_of(str(pk), 16) for pk in candidates}) < LIMIT

@@ -31,16 +31,14 @@ class Sample(NamedTuple):
     band: int
     """The number of the band that was used, from 0."""
 
-    candidates: int
-    """Members in that band, including excluded ones, without the asking one."""
+    candidates: int | None
+    """Members in that band, including excluded ones, without the asking one; None if they were not counted."""
 
     drawn: list[tuple[int, bytes, float]]
     """The position (0 has the lowest score), stored member and score of each, in the order of drawing."""
 
     before: list[int] | None
     """The rank of each, less 1; None for an ordinal rank, which follows from the position."""
-
-    is_estimate: bool = False
 
     def without(self, excluded: Collection[str], view: View) -> Sample:
         """Return the sample without some members."""

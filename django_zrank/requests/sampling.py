@@ -66,9 +66,6 @@ class Draw(NamedTuple):
     given: Sequence[tuple[Any, Any]] = ()
     """The same bands as the caller gave them."""
 
-    reach: str = "all"
-    """The shards that are asked: "all", or "few" if there are many. Without shards it changes nothing."""
-
     sort_key: tuple[float, bytes] | None = None
     """The score of the member and its stored form, if the caller knows them. Saves a round trip over shards."""
 
@@ -137,7 +134,8 @@ class Draw(NamedTuple):
             if reply[0] == b"moved":
                 return self._testing(view, keys, Progress(progress.numbers))
             if reply[0] != b"out of patience":
-                return parse_sample(reply, view, progress.band)
+                sample = parse_sample(reply, view, progress.band)
+                return sample and sample._replace(candidates=None)  # those of a larger ranking were counted
             _, score, band, candidates, is_there = reply[:5]
             tested, at = progress.tested + patience, progress.band + band - 1
             further = Progress(progress.numbers, at, tested, score, reply[9:])
@@ -198,7 +196,8 @@ class Draw(NamedTuple):
 
         def end(sample: Sample | None) -> Request[Sample | None]:
             if sample is None or view.ranking is None:
-                return ending(sample)
+                # Members of the group weren't counted.
+                return ending(sample and sample._replace(candidates=None))
             # Members of the group are candidates, too.
             alone = draw._replace(wanted=1, bands=[self.bands[sample.band]], remember=None)
             located: Request[Sample | None] = alone.request(view, keys).then(partial(locate, sample))

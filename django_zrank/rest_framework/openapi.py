@@ -260,7 +260,7 @@ class IndexAutoSchema(AutoSchema):
         distances = one_of([*map(distance_schema, indexes), *windows])
         return object_schema(
             band={"type": "array", "items": distances, "minItems": 2, "maxItems": 2},
-            candidates={"type": "integer"},
+            candidates={"type": "integer", "nullable": True},
             results={"type": "array", "items": self._get_result_schema()},
         )
 

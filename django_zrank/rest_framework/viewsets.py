@@ -38,7 +38,8 @@ class RecommendationViewSet(IndexViewSet):
     * `member`: the id of the member to ask as, for those who may.
     * Each facet of the index is a filter by its name; with `__not` and `__isnull` after it, by what a member hasn't.
 
-    The response has the band that was used, and the number of other members in it, excluded ones included.
+    The response has the band that was used, and the number of other members in it, excluded ones included; null if it
+    isn't known, as with several filters that no facet covers.
     Every request is a new draw, so there are no pages.
     """
 
@@ -67,10 +68,6 @@ class RecommendationViewSet(IndexViewSet):
 
     max_ranks: int | tuple[int, int] | None = 1000
     """The same for ``ranks``: how many ranks away at most. None: no ceiling."""
-
-    reach = "all"
-    """The shards of the index that are asked, "all" or "few", as for ``recommend()``: with "few", ``candidates`` is an
-    estimate."""
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -123,7 +120,7 @@ class RecommendationViewSet(IndexViewSet):
         member = self.get_own_member(conditions) if pk is None else self.get_member(pk)
         if own := self.get_own_rows():  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *own]
-        recommendations = self.get_filtered(conditions).recommend(member, reach=self.reach, **arguments)
+        recommendations = self.get_filtered(conditions).recommend(member, **arguments)
         band: Any = recommendations.band
         return Response(
             {

@@ -47,7 +47,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     for band, (below, above) in enumerate(draw.bands):
         found, sides = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
         chosen: list[Card] = []
-        if found.candidates >= draw.wanted or band == len(draw.bands) - 1:
+        if (found.candidates or 0) >= draw.wanted or band == len(draw.bands) - 1:
             before, after = reversed(sides) if view.reverse else sides
             chosen = choose(before, after, draw.wanted, barred, chance)
         if len(chosen) == draw.wanted:

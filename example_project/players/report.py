@@ -18,9 +18,9 @@ def scene_lines(scene: Scene) -> Iterator[str]:
     """A heading and a table, with the player in its place among the opponents."""
     me = scene.player
     yield f"The {scene.role} level: {me.name}, level {me.level:,}, rank {me.rank:,}"
+    candidates = "" if scene.candidates is None else f" of {scene.candidates:,}"
     yield (
-        f"{len(scene.opponents)} drawn of {scene.candidates:,} within {_distance(scene.band)} levels, "
-        "friends left out"
+        f"{len(scene.opponents)} drawn{candidates} within {_distance(scene.band)} levels, friends left out"
     )
     yield ""
     yield _row(*(heading for heading, *_ in COLUMNS))

@@ -47,7 +47,7 @@ class Roll:
     total: int
     below: int
     above: int
-    candidates: int
+    candidates: int | None
     dots: list[Dot]
     ladder: list[Line]
     left_out: list[Player]

@@ -79,7 +79,7 @@ class Scene:
     role: str
     player: Line
     band: tuple[float, float]
-    candidates: int
+    candidates: int | None
     opponents: list[Line]
 
     def ladder(self) -> list[Line]:

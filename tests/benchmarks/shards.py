@@ -75,12 +75,7 @@ def main() -> None:
         reads: dict[str, Callable[[], Any]] = {
             "recommend(pk, 10)": lambda: ranking.recommend(rng.choice(askers), 10),
             "recommend(row, 10)": lambda: ranking.recommend(row(), 10),
-            "recommend(row, 10), few": lambda: ranking.recommend(row(), 10, reach="few"),
-            "recommend(row, 10), few, ranks": lambda: list(
-                map(tuple, ranking.recommend(row(), 10, reach="few"))
-            ),
             "recommend(row, 3)": lambda: ranking.recommend(row(), 3),
-            "recommend(row, 3), few": lambda: ranking.recommend(row(), 3, reach="few"),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),
             "top(10)": lambda: ranking.top(10),

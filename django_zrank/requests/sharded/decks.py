@@ -4,12 +4,8 @@ A side of a band (the members before or after the asking one) is dealt as one de
 disjoint decks in uniform order, deal each in uniform order, and choose the deck of the next card by the cards that each
 has *left*. To need one round trip only, shards are *proposed* before their sizes are known, all with equal probability.
 A proposal is accepted with probability left / most, where no shard has more than ``most`` cards left, so shards are
-accepted in proportion to ``left``. If proposals run out, the walk goes on: starting over would favour what fits into
-one round trip.
-
-If all shards are asked, ``most`` is the size of the largest deck, and the walk goes on with shards chosen by size. If
-few are asked (those proposed, and the shard of the asking member), ``most`` must not depend on which were proposed: it
-is a bound computed from the member's own shard, and the walk goes on with further proposals.
+accepted in proportion to ``left``. If proposals run out, the walk goes on with shards chosen by size: starting over
+would favour what fits into one round trip.
 
 Members that must not be offered are passed over: what is left of a uniform order is uniform too.
 """
@@ -18,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from math import sqrt
 from random import Random
 from typing import Any, Final
 
@@ -35,20 +30,11 @@ _SPARE: Final = 2
 _MOST: Final = 2000
 """The most cards of a side that are asked for in one round trip."""
 
-_FEW: Final = 200
-"""The members of a side in the own shard below which all shards are asked: the bound would far exceed most decks."""
-
-_FEW_TURNS: Final = 3
-"""Round trips after which all shards are asked instead of few."""
-
 
 class Deck:
     """A side of a band in one shard, in random order as far as it has been dealt."""
 
     def __init__(self) -> None:
-        self.span = 0
-        """Members in it, including those of the other side with the score of the asking member."""
-
         self.left = 0
         """Members in it that the walk has not taken yet."""
 
@@ -81,7 +67,7 @@ class Deck:
         if self.is_known and not count:
             return
         self.is_known = True
-        full, self.span, extent, *flat = reply
+        full, _, extent, *flat = reply
         taken = self.dealt - len(self.cards)
         self.dealt += count
         found = [
@@ -110,12 +96,10 @@ class Walk:
         *,
         reverse: bool,
         patience: Callable[[int], int],
-        own: int | None = None,
         most: int = _MOST,
     ) -> None:
-        """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``own``: the shard of the member, to
-        ask few shards; None to ask all. ``most``: the most cards of a side that are asked for in one round
-        trip."""
+        """``is_offered``: returns True if a card may be chosen for a side, 0 or 1. ``most``: the most cards of a side
+        that are asked for in one round trip."""
         half = wanted // 2
         self.goals = [half, wanted - half] if reverse else [wanted - half, half]
         self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
@@ -128,7 +112,6 @@ class Walk:
         """True if too many failed the tests."""
 
         self._is_offered = is_offered
-        self._own = own
         self._most = min(most, _MOST)
         self._patience = patience
         self._failed = 0
@@ -137,22 +120,11 @@ class Walk:
 
     @property
     def candidates(self) -> int:
-        """Members in the band; an estimate if not all shards were asked."""
-        return sum(self.inside.values()) * len(self.decks[0]) // len(self.inside)
-
-    @property
-    def is_estimate(self) -> bool:
-        return len(self.inside) < len(self.decks[0])
+        """Members in the band."""
+        return sum(self.inside.values())
 
     def most(self, side: int) -> int:
-        """Return a number of cards that no shard exceeds.
-
-        Shards are random samples of equal size: two differ by about the square root of twice their mean, and by seven
-        times as much once in 10**12. Such a shard is drawn from as if it had no more than this number.
-        """
-        if self._own is not None:
-            span = self.decks[side][self._own].span
-            return span + int(10 * sqrt(span)) + 50
+        """Return a number of cards that no shard exceeds."""
         return max(deck.left for deck in self.decks[side])
 
     def pick(self) -> list[list[int]]:
@@ -161,9 +133,7 @@ class Walk:
 
         Each time more are picked, in case many cards are passed over. Cards that aren't needed are kept.
         """
-        self._proposed = self.is_estimate
-        if self._turns >= _FEW_TURNS:
-            self._own = None
+        self._proposed = len(self.inside) < len(self.decks[0])
         left = [sum(deck.left for deck in side) for side in self.decks]
         lacks = [goal - len(chosen) for goal, chosen in zip(self.goals, self.chosen, strict=True)]
         for side, other in ((0, 1), (1, 0)):
@@ -190,12 +160,8 @@ class Walk:
         """Return the numbers of cards, below and above, to ask shards for before the picked ones can be taken."""
         counts = [Counter(side) for side in picks]
         shards = {*counts[0], *counts[1]}
-        if self._own in self.inside and any(
-            count and side[self._own].span < _FEW for side, count in zip(self.decks, counts, strict=True)
-        ):
-            self._own = None
         if self._proposed:
-            shards.update(range(len(self.decks[0])) if self._own is None else [self._own])
+            shards.update(range(len(self.decks[0])))
         lacks = {
             shard: (
                 self.decks[0][shard].lacks(counts[0][shard]),

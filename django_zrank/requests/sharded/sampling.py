@@ -46,8 +46,8 @@ Ends = tuple[str, bytes, str, bytes]
 def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
     """Draw random distinct members near a member.
 
-    Two round trips: the member's own shard returns its sort key, then all or some shards deal. One if the caller
-    knows the sort key, and that is still the member's. One more for a band of ranks; rarely more for a band of scores.
+    Two round trips: the member's own shard returns its sort key, then all shards deal. One if the caller knows the sort
+    key, and that is still the member's. One more for a band of ranks; rarely more for a band of scores.
 
     ``again``: begin again if the member has another sort key by the time of the deal.
     """
@@ -131,8 +131,6 @@ class _Drawing:
         self._dealt.clear()
         least, most = _PATIENCE
         question, count = self.question, len(self.shards.keys)
-        # If members are tested, shards deal from different rankings, so the size of one says nothing about the others.
-        is_few = question.reach == "few" and count > question.wanted and not self.tests
         self.walk = Walk(
             question.wanted,
             count,
@@ -140,7 +138,6 @@ class _Drawing:
             self._is_offered,
             reverse=self.view.reverse,
             patience=lambda candidates: max(least, min(candidates // 2, most)) // max(1, self.price // 2),
-            own=self.own if is_few else None,
             most=max(1, _LOOK_UPS * count // self.price),
         )
         return self._take(self.walk.pick())  # type: ignore[return-value]
@@ -162,7 +159,8 @@ class _Drawing:
             return self.of_band(self.band + 1)
         again = [sort_key for _, sort_key in sorted(self._passed_over)]
         drawn += again[: self.question.wanted - len(drawn)]
-        sample = Sample(None, 0, self.band, walk.candidates, [], None, walk.is_estimate)
+        candidates = None if self.tests else walk.candidates  # shards may deal from larger rankings
+        sample = Sample(None, 0, self.band, candidates, [], None)
         return self._finish(sample, drawn)
 
     def _hear(self, picks: list[list[int]], moved: list[bool]) -> Answer:
