@@ -30,8 +30,7 @@ class Keys(_Keys):
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
-        ``filled``, which of its keys exist; ``followed``, "1" while intersections follow
-        changes of ``pending``; ``guarded``, "1" where ``recent`` must be there.
+        ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there.
 
         Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
@@ -85,11 +84,6 @@ class Keys(_Keys):
         """The name of a group that holds for a moment what one draw excludes. No other group's has a colon."""
         return f"excluded:{token}"
 
-    def changes(self, key: str) -> str:
-        """Sorted set: members of a group, or of ``pending`` -> version of their newest change there; kept while
-        intersections follow the changes (``lua/lib/logs.lua``)."""
-        return f"{key}:changed"
-
     def seen(self, member: str) -> str:
         """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"
@@ -123,27 +117,45 @@ class Keys(_Keys):
         return f"{self.root}:rankings"
 
     def values(self, ranking: str = "") -> str:
-        return f"{self.ranking(ranking)}:values"
+        return self.values_of(self.ranking(ranking))
 
     def counts(self, ranking: str = "") -> str:
         return f"{self.ranking(ranking)}:counts"
 
     def intersection(self, *what: str) -> str:
         """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
-        by a facet. ``<intersection>:making`` holds how far it is; ``<intersection>:noted`` which members are stored
-        with tie bytes, and how, or what each is counted by; ``<intersection>:unfinished`` and ``…:unfinished:noted``
-        what is made so far."""
+        by a facet. A client that makes it fills ``<intersection>:<token>``."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 
     @staticmethod
+    def stamp(intersection: str) -> str:
+        """Text, as long as an intersection may be read: its size, and the token of the client that has made it."""
+        return f"{intersection}:stamp"
+
+    @staticmethod
     def making(intersection: str) -> str:
-        """Hash: how far an intersection is (see above)."""
+        """Text, while a client makes an intersection."""
         return f"{intersection}:making"
+
+    @staticmethod
+    def given_up(intersection: str) -> str:
+        """Text, JSON, for some seconds: how far a client has got that couldn't wait."""
+        return f"{intersection}:given-up"
+
+    @staticmethod
+    def noted(unfinished: str) -> str:
+        """Hash, while an intersection is made: member -> how it was stored there, of those with tie bytes."""
+        return f"{unfinished}:noted"
+
+    @staticmethod
+    def values_of(key: str) -> str:
+        """Sorted set: the distinct values of a ranking (see ``root``)."""
+        return f"{key}:values"
 
     @property
     def intersections(self) -> str:
-        """Sorted set: intersections -> until when they are read, in microseconds."""
+        """Sorted set: intersections, kept and unfinished -> until when they are read, in milliseconds."""
         return f"{self.tag}:intersections"
 
     @classmethod

@@ -22,7 +22,7 @@ from redis.exceptions import (
 
 from ..cluster import is_cluster, renew, use_replica
 from ..conf import get_settings
-from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..isolation import is_testing, require_redis
 from ..keys import Keys
 from ..requests.query import Query, one
@@ -185,17 +185,6 @@ class Executor:
                 return IndexUnavailable(
                     f"Index {self.name!r}: what was changed under another write_behind is not flushed yet: sync_zrank "
                     "does that, and then scores can change again"
-                )
-            case ["TOOLARGE", size, limit]:
-                setting = ' (ZRANK["MAX_SCAN"])' if int(limit) == get_settings().max_scan else ""
-                return FilterTooLarge(
-                    f"Index {self.name!r}: no facet covers these filters, and they would be computed from "
-                    f"{int(size):,} members, more than {int(limit):,}{setting}"
-                )
-            case ["TOOMANY", number, size]:
-                return FilterNotReady(
-                    f"Index {self.name!r}: no facet covers these filters, and {number} other combinations take "
-                    f'{int(size):,} bytes of Redis (ZRANK["MAX_COMBINATIONS"], ZRANK["MAX_COMBINATION_BYTES"])'
                 )
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
 

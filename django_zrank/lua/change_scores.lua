@@ -1,4 +1,4 @@
--- uses: clock, logs, writable, bulk, keys, memberships, pending, sums, ties
+-- uses: clock, writable, bulk, keys, memberships, pending, sums, ties
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -24,7 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local building, followed = require_writable(meta, generation, rule)
+local building = require_writable(meta, generation, rule)
 
 local members, changes, stored, known = {}, {}, {}, {}
 for i = FIRST, #ARGV, 2 do
@@ -87,7 +87,6 @@ elseif call then
   redis.call('SET', once, call, 'EX', keep)
 end
 
-note_rescored(meta, pending, followed, members)
 local new, entering = {}, {}
 if rule == 'sum' then
   add_pending(pending, members, changes)

@@ -1,4 +1,4 @@
--- uses: keys, logs, writable, sums
+-- uses: keys, writable, sums
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -45,10 +45,10 @@ end
 -- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see require_writable()).
 -- They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
-  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'followed', 'rule'),
+  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and not state[4] and state[5] == 'sum' and ago <= 1000 and ago >= -1000 then
+  if state[1] == generation and not state[2] and state[4] == 'sum' and ago <= 1000 and ago >= -1000 then
     local score = add()
     if score then
       return {'done', score}
@@ -58,11 +58,10 @@ end
 
 -- Libraries come here.
 
-local building, followed = require_writable(meta, generation, 'sum')
+local building = require_writable(meta, generation, 'sum')
 
 local score = is_one and add()
 if score then
-  note_rescored(meta, pending, followed, {member})
   if building then
     redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
   end
@@ -100,7 +99,6 @@ elseif #beyond > 1 then
   return beyond
 end
 redis.call('ZADD', live, unpack(entering))
-note_rescored(meta, pending, followed, members)
 add_pending(pending, members, changes)
 if building then
   local root = root_of(building, live, generation)

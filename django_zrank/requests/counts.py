@@ -8,8 +8,9 @@ from .. import scripts
 from ..exceptions import FilterTooLarge
 from ..facets import Facet
 from ..keys import Keys
+from .intersections import Counts, Intersection
 from .pages import PageAt
-from .query import Query, as_query, one
+from .query import Query, one
 from .request import Call
 from .view import View
 
@@ -24,7 +25,7 @@ class Size(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[int]:
         if view.ranking is None:
-            return (yield from as_query(view.make(keys)))
+            return (yield from Intersection(view, keys).read()).size
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
         size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
         return size
@@ -57,11 +58,10 @@ class CountFacet(NamedTuple):
 
 def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:
     """Read numbers that are counted once, and kept for some seconds."""
-    made = view.intersection(keys, facet)
-    first = Call("HSCAN", (made,), (0, "COUNT", _PAGE))
-    cursor, pairs = yield from as_query(view.of_made(keys, first, lambda reply: reply, facet))
-    found = dict(pairs)
+    counts = Counts(view, keys, facet)
+    found = yield from counts.read(Call("HSCAN", (counts.key,), (0, "COUNT", _PAGE)))
+    cursor, numbers = found.replies[0]
     while cursor:
-        cursor, pairs = yield from one(Call("HSCAN", (made,), (cursor, "COUNT", _PAGE)))
-        found |= pairs
-    return {name: int(number) for name, number in found.items()}
+        cursor, more = yield from one(Call("HSCAN", (counts.key,), (cursor, "COUNT", _PAGE)))
+        numbers |= more
+    return {name: int(number) for name, number in numbers.items()}

@@ -54,9 +54,8 @@ def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[in
 
 
 def clear_group(keys: Keys, group: str) -> Query[int]:
-    """Remove all members of a group. Its log is removed too, so that intersections are made again."""
-    key = keys.group(group)
-    return one(Call("UNLINK", (key, keys.changes(key))), writes=True)
+    """Remove all members of a group."""
+    return one(Call("UNLINK", (keys.group(group),)), writes=True)
 
 
 def exclude_for_now(key: str, members: Sequence[str]) -> Query[None]:

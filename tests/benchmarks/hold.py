@@ -226,8 +226,8 @@ class Measurement:
             at = next(changes)
             group.remove(*audience[at : at + 100])
             group.add(*self.pks[len(audience) + at : len(audience) + at + 100])
-            for key in self.redis.scan_iter("*:making", count=10_000):
-                self.redis.hset(key, "fresh", 1)
+            for key in self.redis.scan_iter("*:intersection:*:stamp", count=10_000):
+                self.redis.unlink(key)
             within.counts("region")
 
         yield 'group, 200 changed: counts("region")', lambda: within.counts("region"), repeat(join_and_leave)

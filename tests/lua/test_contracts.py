@@ -20,7 +20,7 @@ from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.engine import executor
 from django_zrank.facets import Facet
 from django_zrank.filters import Clause, Scope
-from django_zrank.requests.counts import CountFacet, Size
+from django_zrank.requests.counts import CountFacet
 from django_zrank.requests.groups import add_to_group, count_group
 from django_zrank.requests.pages import Bound, PageAt, PageBetween
 from django_zrank.requests.positions import Locate
@@ -77,7 +77,6 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),
     "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
-    "intersect": lambda store: ask(store, Size(), scope=TESTED),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
     "read_values": lambda store: ask_shards(
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
@@ -217,7 +216,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     for key, name in zip(keys, header(script, "KEYS"), strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}
-        elif name not in ("…", "intersection", "making"):
+        elif name not in ("…", "intersection"):
             assert key.partition("}:")[2] == names.get(name, name)
 
 
@@ -239,8 +238,8 @@ def test_a_suffix_of_keys_is_spelled_once() -> None:
         if not line.startswith("--") and "match(" not in line
         for suffix in re.findall(r"\.\. '(:\w*)'", line)
     )
-    # A ranking's name, and a flush's number; and a script that may end before the libraries are defined.
-    assert {suffix: count for suffix, count in spelled.items() if count > 1} == {":": 2, ":noted": 2}
+    # A ranking's name, and a flush's number.
+    assert {suffix: count for suffix, count in spelled.items() if count > 1} == {":": 2}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ..counts import CountFacet, Size
@@ -26,8 +25,6 @@ Answer = TypeVar("Answer")
 
 def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query[Answer]:
     """Return the query that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
-    if view.ranking is None:
-        view = replace(view, shards=len(shards.keys))
     return _ANSWERS[type(question)](question, view, shards)
 
 

@@ -1,0 +1,425 @@
+"""Intersections are made in pages, beside the live index: interrupted between any two round trips."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank import RankIndex
+from django_zrank.codec.layout import Layout
+from django_zrank.engine.executor import Executor
+from django_zrank.exceptions import FilterNotReady, FilterTooLarge
+from django_zrank.filters import Clause, Scope
+from django_zrank.requests import intersections
+from django_zrank.requests.counts import Size
+from django_zrank.requests.request import Request
+from django_zrank.requests.view import View
+from django_zrank.store import Change, Store
+from tests.builds import load_rows, start
+from tests.populations import populate
+from tests.sharded import sharded
+from tests.test_asking import change
+from tests.test_ranking import CompetitorRank, Row
+
+REGIONS, PLATFORMS = ("kantou", "kansai", "tohoku"), ("pc", "ps", None)
+ALL = range(1, 61)
+
+
+class Pieces(CompetitorRank):
+    name = "pieces"
+    facets = ("region", "platform")
+
+
+class PiecesTied(Pieces):
+    name = "pieces-tied"
+    order = ("-points", "lost")
+
+
+class PiecesDense(PiecesTied):
+    name = "pieces-dense"
+    ranking_method = "dense"
+
+
+INDEXES = [Pieces, PiecesTied, PiecesDense]
+NARROWED: dict[str, Callable[[Any], Any]] = {
+    "two facets": lambda ranking: ranking.filter(region="kantou", platform__in=["pc", "ps"]),
+    "one of several": lambda ranking: ranking.filter(region__in=["kansai", "kantou"]),
+    "all but": lambda ranking: ranking.exclude(region="kansai"),
+    "a group": lambda ranking: ranking.filter(group="live").exclude(platform="pc"),
+    "all but a group": lambda ranking: ranking.exclude(group="live"),
+    "many values": lambda ranking: ranking.filter(
+        group__in=["live", "other"], platform__in=["1", "2", "3", "pc", "ps"]
+    ),
+}
+
+
+def passes(name: str, member: int, row: Row | None, group: set[int]) -> bool:
+    if row is None:
+        return False
+    region, platform = row["region"], row["platform"]
+    return {
+        "two facets": region == "kantou" and platform in ("pc", "ps"),
+        "one of several": region in ("kansai", "kantou"),
+        "all but": region != "kansai",
+        "a group": member in group and platform != "pc",
+        "all but a group": member not in group,
+        "many values": member in group and platform in ("pc", "ps"),
+    }[name]
+
+
+def person(rng: random.Random) -> Row:
+    points, lost = rng.randrange(20), rng.randrange(3)
+    return {
+        "points": points,
+        "lost": lost,
+        "region": rng.choice(REGIONS),
+        "platform": rng.choice(PLATFORMS),
+        "tags": set(),
+    }
+
+
+def write(store: Store, index: type[RankIndex], rows: dict[int, Row | None]) -> None:
+    changes = [Change(str(pk), None) if row is None else change(index, pk, row) for pk, row in rows.items()]
+    store.apply_changes(store.begin_write(), changes)
+
+
+def forget(zrank: Redis) -> None:
+    """Let what is kept be as old as it may be."""
+    for key in zrank.scan_iter("*:intersection:*:stamp"):
+        zrank.unlink(key)
+
+
+def seconds_left(zrank: Redis) -> dict[bytes, Any]:
+    return {key: zrank.ttl(key) for key in zrank.scan_iter("*:intersection:*")}
+
+
+def number_of(zrank: Redis, command: str) -> int:
+    stats: Any = zrank.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+@pytest.fixture
+def pages_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intersections, "_PAGE", 10)
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[int], None]], None]]:
+    """A function that has another one called after each round trip that reads pages, with their number."""
+    send, calls = Executor.send, Counter[str]()
+
+    def interrupting(do: Callable[[int], None]) -> None:
+        def sending(self: Executor, request: Request[Any]) -> list[Any]:
+            replies = send(self, request)
+            commands = {call.command for call in request.calls}
+            if commands & {"ZSCAN", "HMGET", "ZMSCORE", "ZCARD"} and not calls["busy"]:
+                calls["trips"] += 1
+                calls["busy"] = 1
+                try:
+                    do(calls["trips"])
+                finally:
+                    calls["busy"] = 0
+            return replies
+
+        monkeypatch.setattr(Executor, "send", sending)
+
+    yield interrupting
+    assert calls["trips"]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("name", NARROWED)
+def test_it_is_what_the_filters_say(
+    zrank: Redis, index: type[RankIndex], name: str, pages_of_ten: None
+) -> None:
+    rng = random.Random(f"{index.name} {name}")
+    rows = {pk: person(rng) for pk in ALL}
+    group = set(rng.sample(ALL, 30))
+    for declared in (index, sharded(index, 3)):
+        populate(declared, rows)
+        declared.group("live").add(*group)
+        ranking = NARROWED[name](declared.ranking)
+        expected = {pk: row for pk, row in rows.items() if passes(name, pk, row, group)}
+        assert {entry.pk: entry.score for entry in ranking.top(100)} == {
+            pk: row["points"] for pk, row in expected.items()
+        }
+        assert ranking.count() == len(expected)
+        assert ranking.counts("region") == Counter(row["region"] for row in expected.values())
+        values = sorted({(-row["points"], row["lost"] * (index is not Pieces)) for row in expected.values()})
+        if index is PiecesDense:
+            ranks = {pk: 1 + values.index((-row["points"], row["lost"])) for pk, row in expected.items()}
+            assert {entry.pk: entry.rank for entry in ranking.top(100)} == ranks
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("name", NARROWED)
+@pytest.mark.parametrize("at_once", [3, 25])
+def test_members_move_between_any_two_pages(
+    zrank: Redis, index: type[RankIndex], name: str, at_once: int, between: Any, pages_of_ten: None
+) -> None:
+    """Those that aren't written stand where they stand; others where they have stood at one moment."""
+    rng = random.Random(f"{index.name} {name} {at_once}")
+    rows: dict[int, Row | None] = {pk: person(rng) for pk in ALL}
+    store = populate(index, rows)  # type: ignore[arg-type]
+    group = set(rng.sample(ALL, 30))
+    index.group("live").add(*group)
+    states: dict[int, list[Row | None]] = {pk: [row] for pk, row in rows.items()}
+
+    def move(trip: int) -> None:
+        written = {pk: rng.choice([person(rng), person(rng), None]) for pk in rng.sample(ALL, at_once)}
+        for pk, row in written.items():
+            states[pk].append(row)
+        if trip < 12:
+            write(store, index, written)
+
+    between(move)
+    found = NARROWED[name](index.ranking).top(100)
+    scores = {entry.pk: entry.score for entry in found}
+    assert len(found) == len(scores), "nobody twice"
+    for pk, each in states.items():
+        passing = [row and passes(name, pk, row, group) for row in each]
+        if pk in scores:
+            assert scores[pk] in [
+                row["points"] for row, one in zip(each, passing, strict=True) if row and one
+            ]
+        else:
+            assert not all(passing), "it passed all the time"
+    assert not [key for key, seconds in seconds_left(zrank).items() if seconds < 0]
+
+
+def test_many_members_that_one_write_has_moved(zrank: Redis, between: Any, pages_of_ten: None) -> None:
+    """More than are read in one page have the same version."""
+    rng = random.Random(1)
+    rows = {pk: {**person(rng), "region": "kantou", "platform": "pc"} for pk in ALL}
+    store = populate(PiecesTied, rows)
+    between(
+        lambda trip: (
+            write(
+                store, PiecesTied, {pk: {**row, "lost": trip, "region": "kansai"} for pk, row in rows.items()}
+            )
+            if trip in (2, 3)
+            else None
+        )
+    )
+    found = PiecesTied.ranking.filter(region__in=["kantou", "kansai"], platform="pc").top(100)
+    assert sorted(entry.pk for entry in found) == [*ALL]
+
+
+def test_it_is_kept_for_seconds_and_then_made_anew(zrank: Redis) -> None:
+    rng = random.Random(2)
+    populate(Pieces, {pk: person(rng) for pk in ALL})
+    Pieces.group("live").add(1, 2)
+    ranking = Pieces.ranking.filter(group="live")
+    assert ranking.count() == 2
+    found = seconds_left(zrank)
+    assert sorted(key.rpartition(b":")[2] == b"stamp" for key in found) == [False, True]
+    assert all(0 < seconds <= 65 for seconds in found.values())
+    Pieces.group("live").add(3)
+    assert ranking.count() == 2
+    forget(zrank)
+    assert ranking.count() == 3
+    assert zrank.zcard(Pieces.ranking.store.live.intersections) == 1
+
+
+def test_it_is_kept_for_longer_where_its_making_takes_long(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch, pages_of_ten: None
+) -> None:
+    monkeypatch.setattr(intersections, "SHARE", 10**6)
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    Pieces.ranking.exclude(region="kantou").count()  # in dozens of round trips, so a millisecond at least
+    (stamp,) = zrank.scan_iter("*:stamp")
+    assert zrank.ttl(stamp) > 900
+
+
+def test_those_that_nobody_reads_any_more_are_unlinked(zrank: Redis) -> None:
+    store = populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    Pieces.ranking.exclude(region="kantou").count()
+    registry = store.live.intersections
+    (first,) = zrank.zrange(registry, 0, -1)
+    zrank.zadd(registry, {first: 1})
+    Pieces.ranking.exclude(region="kansai").count()
+    assert not zrank.exists(first)
+    assert zrank.zcard(registry) == 1
+
+
+def test_one_that_is_evicted_is_made_again(zrank: Redis) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    ranking = Pieces.ranking.exclude(region="kantou")
+    expected = ranking.count()
+    (key,) = zrank.scan_iter("*:intersection:*[0-9a-f]", _type="zset")
+    zrank.unlink(key)
+    assert ranking.count() == expected > 0
+
+
+def test_clients_that_ask_at_once_make_it_once(zrank: Redis, pages_of_ten: None) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
+    ranking, barrier = Pieces.ranking.exclude(region="kantou"), Barrier(4)
+    zrank.config_resetstat()
+    expected, pages = ranking.count(), number_of(zrank, "zscan")
+    forget(zrank)
+
+    def ask(_: int) -> int:
+        barrier.wait()
+        return ranking.count()
+
+    zrank.config_resetstat()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(4))) == [expected] * 4
+    assert number_of(zrank, "zscan") == pages > 2
+
+
+def test_what_a_killed_client_began_is_made_by_another(zrank: Redis) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    ranking = Pieces.ranking.exclude(region="kantou")
+    expected = ranking.count()
+    (stamp,) = zrank.scan_iter("*:stamp")
+    forget(zrank)
+    making = stamp.replace(b":stamp", b":making")
+    zrank.set(making, "", px=60)
+    assert ranking.count() == expected, "after it has waited"
+    zrank.set(making, "", px=60_000)
+    assert ranking.count() == expected, "what is there is read meanwhile"
+
+
+def give_up(ranking: Any, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(FilterNotReady):
+            ranking.within(seconds=0).count()
+
+
+def test_a_later_call_goes_on_with_what_was_given_up(zrank: Redis, pages_of_ten: None) -> None:
+    populate(PiecesTied, {pk: person(random.Random(pk)) for pk in range(1, 200)})
+    ranking = PiecesTied.ranking.exclude(region="kantou")
+    zrank.config_resetstat()
+    expected, pages = ranking.count(), number_of(zrank, "zscan")
+    forget(zrank)
+    zrank.config_resetstat()
+    give_up(ranking, 3)
+    assert ranking.count() == expected
+    assert number_of(zrank, "zscan") == pages > 5
+    assert sorted(key.rpartition(b":")[2] == b"stamp" for key in seconds_left(zrank)) == [False, True]
+
+
+def test_counts_go_on_too(zrank: Redis, pages_of_ten: None) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
+    ranking = Pieces.ranking.exclude(region="kantou")
+    expected, found, attempts = ranking.counts("platform"), None, 0
+    for key in zrank.scan_iter("*:intersection*"):
+        zrank.unlink(key)
+    while found is None:
+        attempts += 1
+        with suppress(FilterNotReady):
+            found = ranking.within(seconds=0).counts("platform")
+    assert found == expected
+    assert attempts > 5
+
+
+@pytest.mark.parametrize("lost", ["server", "started", "version", "key", "noted"])
+def test_what_another_server_lost_is_begun_anew(zrank: Redis, lost: str, pages_of_ten: None) -> None:
+    """A failover loses pages, and another server has other cursors; a rebuild forgets who was written."""
+    store = populate(PiecesTied, {pk: person(random.Random(pk)) for pk in range(1, 200)})
+    ranking = PiecesTied.ranking.exclude(region="kantou")
+    expected = ranking.count()
+    forget(zrank)
+    give_up(ranking, 3)
+    (given_up,) = zrank.scan_iter("*:given-up")
+    making = json.loads(zrank.get(given_up))  # type: ignore[arg-type]
+    if lost == "server":
+        making["server"] = "another"
+        zrank.set(given_up, json.dumps(making))
+    elif lost == "started":
+        zrank.hset(store.keys.meta, "started", 1000)
+    elif lost == "version":
+        later = making["version"] + 1
+        zrank.hset(store.keys.meta, mapping={"applied": later, "floor": later})
+    else:
+        zrank.unlink(making["key"] + ":noted" * (lost == "noted"))
+    assert ranking.count() == expected
+
+
+@pytest.mark.parametrize("evicted_before", [False, True])
+def test_versions_that_are_evicted(
+    zrank: Redis, evicted_before: bool, between: Any, pages_of_ten: None
+) -> None:
+    rng = random.Random(4)
+    rows: dict[int, Row | None] = {pk: person(rng) for pk in ALL}
+    store = populate(PiecesTied, rows)  # type: ignore[arg-type]
+    write(store, PiecesTied, {1: person(rng)})
+    if evicted_before:
+        zrank.unlink(store.keys.recent)
+
+    def evict(trip: int) -> None:
+        if trip == 3:
+            write(store, PiecesTied, {pk: {**person(rng), "region": "tohoku"} for pk in ALL})
+            zrank.unlink(store.keys.recent)
+
+    between(evict)
+    found = PiecesTied.ranking.exclude(region="kantou").top(100)
+    assert len(found) == len({entry.pk for entry in found})
+    if not evicted_before:
+        assert sorted(entry.pk for entry in found) == [*ALL]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_index_is_rebuilt_between_any_two_pages(
+    zrank: Redis, index: type[RankIndex], between: Any, pages_of_ten: None
+) -> None:
+    rng = random.Random(1)
+    rows = {pk: person(rng) for pk in ALL}
+    store = populate(index, rows)
+
+    def rebuild(trip: int) -> None:
+        if trip in (4, 9):
+            rows.update({pk: person(rng) for pk in ALL})
+            start(store, str(trip))
+            assert load_rows(store, str(trip), [change(index, pk, row) for pk, row in rows.items()])
+            assert store.swap_rebuilt(str(trip))
+
+    index.ranking.count()  # this process knows the live generation
+    between(rebuild)
+    found = NARROWED["two facets"](index.ranking).top(100)
+    assert {entry.pk: entry.score for entry in found} == {
+        pk: row["points"] for pk, row in rows.items() if passes("two facets", pk, row, set())
+    }
+
+
+def test_members_that_renew_meanwhile_are_not_missed(zrank: Redis, between: Any, pages_of_ten: None) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 400)})
+    group = Pieces.group("live")
+    group.add(*range(1, 300))
+    between(lambda trip: zrank.zadd(Pieces.ranking.store.keys.group("live"), {str(300 - trip): 5e15 + trip}))
+    assert Pieces.ranking.filter(group="live").count() == 299
+
+
+def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
+    zrank: Redis, between: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intersections, "_PAGE", 10)
+    store = Store("wide", Layout(0, True))
+    start(store, "a")
+    far = Change("99", -(2.0**60), b"\0" + bytes(8))
+    assert load_rows(store, "a", [far, *(Change(str(pk), pk) for pk in range(1, 201))])
+    assert store.swap_rebuilt("a")
+    states = {5: Change("99", 20.5), 10: Change("99", None)}
+    between(lambda trip: store.apply_changes(store.begin_write(), [states[trip]]) if trip in states else None)
+    view = View(store.layout, Scope((Clause(True, "g", ("nobody",)),)))
+    assert store.run(lambda keys: Size().query(view, keys)) == 199
+
+
+def test_too_many_leave_nothing(zrank: Redis, settings: Any) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    settings.ZRANK = {"MAX_SCAN": 1}
+    ranking = Pieces.ranking.exclude(region="kantou")
+    for _ in range(2):
+        with pytest.raises(FilterTooLarge, match="60 members, more than 1 "):
+            ranking.count()
+    assert not seconds_left(zrank)
