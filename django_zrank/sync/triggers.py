@@ -302,7 +302,7 @@ def _create(dialect: Dialect, unit: Unit, missing: Sequence[Trigger]) -> None:
         # For all changes until now, which left no marks.
         Mark.objects.using(using).create(index=unit.capture.index)
         if unit.seal:
-            cursor.execute(unit.create[unit.seal])
+            cursor.execute(dialect.seal(unit))
 
 
 def _drop(dialect: Dialect, triggers: Collection[Trigger]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
@@ -20,6 +22,8 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import triggers
+from django_zrank.sync.dialects import DIALECTS
+from django_zrank.sync.health import Verdict, examine
 from tests.sync.capturing import only
 from tests.sync.mirror import assert_mirrors
 from tests.torture.databases import PostgreSQL
@@ -148,3 +152,27 @@ def test_a_table_that_is_fed_by_logical_replication(
             assert "watched is written by a subscription" in synced()
         finally:
             execute("DROP SUBSCRIPTION fed")
+
+
+@only("mysql")
+def test_a_table_that_was_restored_alone(ranked: Callable[..., type[RankIndex]]) -> None:
+    """Its triggers came with it. Of its rows nothing was marked since."""
+    index = ranked("CREATE TABLE watched (id int PRIMARY KEY, score int)")
+    execute("INSERT INTO watched VALUES (1, 5), (2, 6)")
+    assert synced() == ""
+    database = connection.settings_dict
+    account = ["--no-defaults", f"--socket={database['HOST']}", f"--user={database['USER']}"]
+    program = "mariadb-dump" if shutil.which("mariadb-dump") else "mysqldump"
+    dump = subprocess.run(
+        [program, *account, database["NAME"], "watched"], check=True, capture_output=True
+    ).stdout
+    execute("UPDATE watched SET score = 9", "DELETE FROM watched WHERE id = 2")
+    assert synced() == ""
+    assert (index.ranking.count(), examine(index.instance())) == (1, Verdict.HEALTHY)
+    client = "mariadb" if shutil.which("mariadb") else "mysql"
+    subprocess.run([client, *account, database["NAME"]], check=True, input=dump, capture_output=True)
+    assert DIALECTS["mysql"](connection, []).installed(), "the triggers came with it"
+    assert examine(index.instance()) is Verdict.UNCAPTURED
+    assert synced() == ""
+    assert_mirrors(index)
+    assert index.ranking.score(2) == 6

@@ -124,6 +124,10 @@ class Dialect(ABC):
     def identity(self) -> object:
         """Return a value that is the same for all connections to a database."""
 
+    def seal(self, unit: Unit) -> str:
+        """Return the statement that creates the seal of a unit whose other triggers are there."""
+        return unit.create[unit.seal]  # type: ignore[index]
+
     def problems(self) -> dict[str, str]:
         """Return the reason why triggers can't watch a table, by its name, for each table that has one."""
         return {}

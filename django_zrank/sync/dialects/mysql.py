@@ -25,7 +25,8 @@ class MySQL(ByRow):
 
     DDL isn't transactional. So each unit has a *seal*: a trigger on the table of generations that is created after all
     others, and after the mark for all members. It only acts on the deletion of a row that no index has, which leaves a
-    mark, or fails as every save would.
+    mark, or fails as every save would. It also notes when the others were created: a table that is restored from a dump
+    brings triggers of a later time, and rows that left no marks.
     """
 
     transactional = False
@@ -34,7 +35,7 @@ class MySQL(ByRow):
         "refuses, SET GLOBAL log_bin_trust_function_creators = 1)."
     )
     catalog = (
-        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER()"
+        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER(), created"
         " FROM information_schema.triggers"
         f" WHERE trigger_schema = DATABASE() AND LEFT(trigger_name, {len(PREFIX)}) = '{PREFIX}'"
     )
@@ -42,6 +43,9 @@ class MySQL(ByRow):
 
     _PROBE: Final = ""
     """The key of the row whose deletion runs the seals' bodies."""
+
+    _TIMES: Final = "times"
+    """In the text of a seal, what the times of the other triggers replace."""
 
     _REFUSED: Final = (1044, 1142, 1143, 1449)
     """Errors of a trigger whose definer may not write marks, or is gone."""
@@ -88,25 +92,30 @@ class MySQL(ByRow):
         column, marked = self.quote("index"), self.text(capture.index)
         unit.create[seal] = (
             f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
-            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} THEN"
+            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} AND '{self._TIMES}' <> '' THEN"
             f" INSERT INTO {self.marks} ({column}) VALUES ({marked}); END IF; END"
         )
         return Unit(capture, unit.owners, unit.prepare, unit.create, seal)
 
+    def seal(self, unit: Unit) -> str:
+        told = [_time(trigger, at) for trigger, _, _, _, at in self.rows() if trigger in unit.create]
+        return super().seal(unit).replace(self._TIMES, "; ".join(told))
+
     def installed(self) -> dict[Trigger, bool]:
-        found, me = {}, ""
-        for trigger, _, definer, me in self.rows():  # noqa: B007
-            found[trigger] = definer
-        seals = {
-            _stem(trigger): definer for trigger, definer in found.items() if trigger.name.endswith("_seal")
-        }
+        found, seals, me = {}, {}, ""
+        for trigger, text, definer, me, at in self.rows():  # noqa: B007
+            found[trigger] = definer, _time(trigger, at)
+            if trigger.name.endswith("_seal"):
+                seals[_stem(trigger)] = definer, text
         # This account's triggers are in force. Those of other accounts are if their seals work.
-        strangers = {*found.values()} - {me}
+        strangers = {definer for definer, _ in found.values()} - {me}
         trusted = {me} | (strangers if strangers and self.seals_work() else set())
-        return {
-            trigger: definer in trusted and definer in (me, seals.get(_stem(trigger)))
-            for trigger, definer in found.items()
-        }
+        in_force: dict[Trigger, bool] = {}
+        for trigger, (definer, time) in found.items():
+            sealed_by, text = seals.get(_stem(trigger), ("", time))
+            is_ours = definer in trusted and definer in (me, sealed_by)
+            in_force[trigger] = is_ours and (time in text or trigger.name.endswith("_seal"))
+        return in_force
 
     def seals_work(self) -> bool:
         """Return True if the accounts that created the seals still exist and may leave marks, or if that can't be
@@ -155,6 +164,11 @@ class MySQL(ByRow):
             # By its collation 'Bob' equals 'bob'; in Redis, members are bytes.
             old, new = f"CAST({old} AS BINARY)", f"CAST({new} AS BINARY)"
         return f"{old} <=> {new}"
+
+
+def _time(trigger: Trigger, at: Any) -> str:
+    """Return what a seal notes of a trigger: its operation, and when it was created."""
+    return f"{trigger.name.rpartition('_')[2]} at {at}"
 
 
 def _stem(trigger: Trigger) -> str:
