@@ -11,7 +11,7 @@ a database server is the suite's where ``ZRANK_TEST_DATABASE_HOST`` names one, a
 - ``processes.py`` the victims: processes that can be started, paused and killed
 - ``clients.py``   which server a process knows
 - ``databases.py`` the databases, and what can be done to them
-- ``schema.py``    migrations that fail, triggers that are dropped
+- ``schema.py``    migrations that fail, triggers that are dropped, tables that are restored, locks, another release
 - ``single.py``    one Redis, that comes back with what it held earlier
 - ``pair.py``      two, failed over by hand: fast, back and forth, with writes on both sides
 - ``watched.py``   two with three Sentinels: partitions, frozen servers and Sentinels

@@ -202,6 +202,23 @@ class MariaDB(DatabaseServer):
         command = f"mariadb-admin --no-defaults --socket={self.socket} --user=root ping"
         return subprocess.run(command.split(), capture_output=True).returncode
 
+    def forbid_writes(self, chance: random.Random) -> bool:
+        """Let it be a primary that is to become a replica: drains refuse it, and go on when it is one again."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET GLOBAL read_only = 1")
+                time.sleep(chance.random())
+                cursor.execute("SET GLOBAL read_only = 0")
+        except DatabaseError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    @property
+    def strikes(self) -> dict[str, Strike]:
+        return {**super().strikes, **({"read-only": self.forbid_writes} if self.private else {})}
+
     def crash(self, chance: random.Random) -> bool:
         self.stop(signal.SIGKILL)
         self.up()

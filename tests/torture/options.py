@@ -26,6 +26,11 @@ KINDS: Final = {
     "database": 0.2,
     "migration": 0.3,
     "triggers": 0.3,
+    "release": 0.4,
+    "table": 0.3,
+    "locks": 1.0,
+    "read-only": 1.0,
+    "memory": 1.0,
     "redis-dump": 2.0,
     "redis-empty": 0.4,
     "kill": 1.5,
@@ -39,7 +44,7 @@ KINDS: Final = {
 }
 """The relative frequency of each strike. Those that a deployment can't have are left out."""
 
-REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers")
+REBUILDING: Final = ("rebuild", "redis-dump", "redis-empty", "migration", "triggers", "release", "table")
 """Operations that lead to a new build, which repairs what is wrong."""
 
 BREAKS: Final = (
@@ -51,6 +56,7 @@ BREAKS: Final = (
     "no_replay",
     "no_guard_key",
     "no_capture",
+    "any_declaration",
 )
 """The ways to break the protocol: see ``breaks.py``."""
 

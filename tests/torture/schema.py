@@ -1,19 +1,28 @@
-"""Faults of capture: migrations that fail in the middle, and triggers that somebody drops."""
+"""Other people's work on the database: migrations that fail in the middle, triggers that somebody drops, tables that
+somebody restores, locks that somebody holds; and processes of another release."""
 
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread, Timer
+from time import sleep
 from typing import Final
 
 from django.conf import settings
 from django.core.management import call_command
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, Error, connection, connections, transaction
 
+from django_zrank.sync.push import forget
+from django_zrank.sync.watch import watch
+from tests.testapp.models import Competitor, Person, Player, Profile
+from tests.testapp.zrank import PlayerRank
+from tests.torture.databases import PostgreSQL
 from tests.torture.processes import Process
 from tests.torture.strike import Strike
 
@@ -56,10 +65,15 @@ def capture_strikes(folder: Path, leaving: list[Process]) -> dict[str, Strike]:
         leaving.append(Process(partial(task, folder, chance), folder / f"{name}.log"))
         return True
 
-    return {
+    strikes: dict[str, Strike] = {
         "migration": partial(in_process, _fail_migration, "migration"),
         "triggers": partial(in_process, _drop_triggers, "triggers"),
+        "release": partial(in_process, _run_another_release, "release"),
+        "locks": partial(in_process, _lock_rows, "locks"),
     }
+    return strikes | (
+        {"table": partial(in_process, _restore_a_table, "table")} if connection.vendor in _RESTORE else {}
+    )
 
 
 def _fail_migration(folder: Path, chance: random.Random) -> None:
@@ -78,6 +92,67 @@ def _fail_migration(folder: Path, chance: random.Random) -> None:
     except RuntimeError as error:
         print(error)
     connections.close_all()
+
+
+def _run_another_release(folder: Path, chance: random.Random) -> None:
+    """A watcher of a release that ranks other rows, and a web process of it, for a second or two."""
+    index = PlayerRank.instance()
+    PlayerRank.get_queryset = lambda self: Player.objects.filter(level__gt=1000)  # type: ignore[method-assign]
+    for part in (index, *index.parts):
+        vars(part).pop("declaration", None)
+        forget(part)
+    stop = Event()
+    Timer(1 + chance.random(), stop.set).start()
+    writer = Thread(target=_save_players, args=(chance.random(), stop))
+    writer.start()
+    watch([index], interval=0.1, stop=stop, report=print)
+    writer.join()
+    connections.close_all()
+
+
+def _save_players(seed: float, stop: Event) -> None:
+    chance = random.Random(seed)
+    while not stop.wait(0.05):
+        with suppress(Error):
+            player = Player(pk=chance.randint(1, 400), level=chance.randrange(1_000_000))
+            player.save(force_update=True)
+    connections.close_all()
+
+
+def _lock_rows(folder: Path, chance: random.Random) -> None:
+    """Hold some rows of each table for up to two seconds."""
+    with suppress(Error), transaction.atomic():
+        for model in (Player, Person, Profile, Competitor):
+            first = chance.randint(1, 100)
+            list(model.objects.select_for_update().filter(pk__in=range(first, first + 20)))
+        sleep(2 * chance.random())
+    connections.close_all()
+
+
+_RESTORE: Final = {
+    "postgresql": (
+        "pg_dump --host={HOST} --username={USER} --dbname={NAME} --table=testapp_nickname --clean",
+        "psql --host={HOST} --username={USER} --dbname={NAME} --quiet --single-transaction",
+    ),
+    "mysql": (
+        "mariadb-dump --no-defaults --socket={HOST} --user={USER} --single-transaction {NAME} testapp_nickname",
+        "mariadb --no-defaults --socket={HOST} --user={USER} {NAME}",
+    ),
+}
+"""Commands that write one table, with its triggers, and bring it back."""
+
+
+def _restore_a_table(folder: Path, chance: random.Random) -> None:
+    """Bring back the nicknames as they were a moment ago."""
+    dump, restore = (
+        command.format(**connection.settings_dict).split() for command in _RESTORE[connection.vendor]
+    )
+    if connection.vendor == "postgresql":
+        dump[0], restore[0] = (PostgreSQL.program(command[0]) for command in (dump, restore))
+    kept = subprocess.run(dump, check=True, capture_output=True).stdout
+    sleep(chance.random())
+    done = subprocess.run(restore, input=kept, capture_output=True)
+    print(done.returncode, done.stderr.decode())
 
 
 def _drop_triggers(folder: Path, chance: random.Random) -> None:

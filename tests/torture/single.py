@@ -33,7 +33,11 @@ class Single:
 
     def __init__(self, binary: str) -> None:
         self.primary = ForgetfulRedis(binary)
-        self.strikes: dict[str, Strike] = {"redis-empty": self.lose_all, "redis-dump": self.lose_some}
+        self.strikes: dict[str, Strike] = {
+            "redis-empty": self.lose_all,
+            "redis-dump": self.lose_some,
+            "memory": self.run_out,
+        }
         """The strikes against it, by name."""
 
         self.pinned: list[str] = []
@@ -65,6 +69,16 @@ class Single:
 
     def lose_some(self, chance: random.Random) -> bool:
         return self.restart(chance, self.primary.dump)
+
+    def run_out(self, chance: random.Random) -> bool:
+        """Let it refuse writes for a while, as a server without memory does."""
+        try:
+            self.primary.ask("CONFIG", "SET", "maxmemory", 1)
+            time.sleep(chance.random())
+            self.primary.ask("CONFIG", "SET", "maxmemory", 0)
+        except redis.RedisError:
+            return False
+        return True
 
     def restart(self, chance: random.Random, dump: bytes | None) -> bool:
         self.primary.kill()
