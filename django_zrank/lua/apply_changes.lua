@@ -17,17 +17,15 @@
 --       dense       '1' if distinct values are counted
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
 --                   member, score, membership
--- Returns {'written', version of this write, microseconds of the processor that it took, members that it did not write…};
---         0 for those of few members. {'superseded'} with nothing written if a rebuild began, ended or died since, the
---         server or the term is another, the token is too old to judge, or Redis evicted what it would be judged by.
+-- Returns {'written', version of this write, members that it did not write…}; {'superseded'} with nothing written if a
+--         rebuild began, ended or died since, the server or the term is another, the token is too old to judge, or Redis
+--         evicted what it would be judged by.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much to forget up to 250 + members
 --       versions.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, building, token, term, window, lease, width, memberships, dense = unpack(ARGV, 1, 9)
 local FIRST = 10
-local MANY = 60 -- arguments from which on its time is measured: INFO would take longer than a small call
-local began = #ARGV > MANY and used()
 token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
@@ -80,7 +78,7 @@ for i = FIRST, #ARGV, memberships and 3 or 2 do
   end
 end
 local versions = read_all('ZMSCORE', recent, named)
-local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {'written', applied, 0}
+local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {'written', applied}
 count = 0
 for n, member in ipairs(named) do
   if versions[n] and tonumber(versions[n]) > token then
@@ -129,8 +127,5 @@ if evicted[shadow] then
   give_up_rebuild()
 elseif building ~= '' then
   redis.call('HSET', meta, 'filled', present(shadow))
-end
-if began then
-  reply[3] = used() - began
 end
 return reply

@@ -12,24 +12,23 @@
 --       rows      MessagePack: of each group of rows that stand in the same facet rankings, the names of these as a
 --                 membership has them; MessagePack of score and stored member of each row in turn; and MessagePack of
 --                 member and membership of each, empty where they have none. All texts; 3,500 rows at most
--- Returns {'done', microseconds of the processor that it took}; {'superseded'} with nothing written if another rebuild
---         began, this one was taken for dead, or the server restarted and may have lost rows, or evicted some.
+-- Returns 'done', or 'superseded' with nothing written if another rebuild began, this one was taken for dead, or the
+--         server restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
 local building, width, memberships, dense, rows = unpack(ARGV)
 width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
-local began = used()
 
 local state = redis.call('HMGET', meta, 'building', 'server', 'filled', 'guarded')
 if state[1] ~= building or state[2] ~= identity() then
-  return {'superseded'}
+  return 'superseded'
 end
 -- Keys that were evicted would not be missed after this: rows that were loaded, or the versions that later rows give
 -- way to.
 local is_guarded = redis.call('EXISTS', recent) == 1
 if is_evicted(shadow, state[3]) or state[4] == '1' and not is_guarded then
-  return {'superseded'}
+  return 'superseded'
 end
 
 local groups = {cmsgpack.unpack(rows)}
@@ -38,7 +37,7 @@ if not is_guarded and not memberships and not dense then
     redis.call('ZADD', shadow, cmsgpack.unpack(groups[i]))
   end
   redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
-  return {'done', used() - began}
+  return 'done'
 end
 
 -- A group's rows and memberships, packed, but for members that were written since the rebuild began.
@@ -78,8 +77,8 @@ for name, texts in pairs(entering) do
   entering[name] = {cmsgpack.unpack(table.concat(texts))}
 end
 if change_rankings(shadow, {}, entering, width, dense) then
-  return {'superseded'}
+  return 'superseded'
 end
 write_all('HSET', memberships_key(shadow), {cmsgpack.unpack(table.concat(stands))})
 redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
-return {'done', used() - began}
+return 'done'

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .. import scripts
 from ..codec.units import Number
 from ..engine.replicas import wrote
-from ..requests.pace import LEAST, Pace
 from ..scripts import Script
 from .base import Base
 
@@ -23,14 +21,20 @@ LOAD_LIMIT: Final = 3500
 _APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
 _LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
 
-_LARGE: Final = 2**16
-"""Members whose hash tables take long to double."""
+LOADED: Final = 800
+WRITTEN: Final = 200
+"""The most members of rankings that one call of a rebuild, or of a push, writes: so many members of an index without
+facets, a quarter of one where each stands in three facet rankings, too. Rows of a rebuild are sorted, and new. With a
+million members, a call takes 0.9 to 2.2 ms, or 2 to 3 ms, of the server: ``python -m tests.benchmarks.pieces``."""
+
+_DENSE: Final = 3
+"""The number of writes of a member of a ranking that counts distinct values, too."""
 
 _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
 
 _LEFT: Final = 3
-"""The number of further facet rankings that a member is assumed to leave when it is removed."""
+"""The number of facet rankings that a member without any is assumed to leave."""
 
 
 class Epoch(NamedTuple):
@@ -75,9 +79,6 @@ class Packed(NamedTuple):
     """Rows as ``load_rows.lua`` takes them."""
 
     rows: int
-    cost: int
-    """In look-ups and writes."""
-
     packed: bytes
 
 
@@ -103,9 +104,6 @@ _Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
 
 class Writing(Base):
     """The writes of a store."""
-
-    _packed = 0
-    """The number of rows of the rebuild that were packed."""
 
     def begin_write(self) -> Epoch:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
@@ -134,7 +132,9 @@ class Writing(Base):
             script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
             ends = (self.rule, "" if self.flushed is None else self.flushed)
 
-        def apply(piece: Sequence[Sequence[_Written]]) -> tuple[list[Any], float]:
+        refused: list[bytes] = []
+        # A rebuild that is running gets the changes, too.
+        for piece in self._pieces(first.values(), WRITTEN // 2 if epoch.building else WRITTEN):
             texts: Iterable[tuple[Any, ...]]
             members = chain.from_iterable(piece)
             if self.layout.memberships:
@@ -142,38 +142,45 @@ class Writing(Base):
             else:
                 texts = ((member, _text(score)) for member, score, _ in members)
             reply = self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
-            return reply, reply[2] / 1e6 if len(reply) > 2 else 0
-
-        refused: list[bytes] = []
-        groups = self._grouped(first.values(), *(5, 6) if epoch.building else (3, 3))
-        for reply in _pace(self.name, "apply").run(apply, groups):
             if reply == [b"superseded"]:
                 return None
-            _, version, _, *others = reply
+            _, version, *others = reply
             wrote(live, (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
 
-    def _grouped(
-        self, changes: Collection[_Written], fixed: int, each: int
-    ) -> list[tuple[int, Sequence[_Written]]]:
-        """Group members by the facet rankings that they stand in: a piece writes to few of these, by one command each.
+    def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[list[list[_Written]]]:
+        """Yield members in pieces of at most so many writes; without members, one empty piece.
 
-        Returns each group with the look-ups and writes that one of its members takes: ``fixed``, and ``each`` for every
-        ranking that it stands in. Rankings that it leaves are unknown here: the pace learns their cost from the time.
+        A piece is a list of groups of members that stand in the same facet rankings: it writes to few of these, by one
+        command each. A member of more rankings than fit makes a piece of its own.
         """
-        each += 2 * each * self.layout.dense
-        if not self.layout.memberships:
-            return [(fixed + each * self.layout.dense, list(changes))]
-        groups: defaultdict[bytes, list[_Written]] = defaultdict(list)
-        width = self.layout.width
-        for change in changes:
-            # The names of its facet rankings; tie bytes come first where other members have none.
-            groups[change[2][width:]].append(change)
-        costs = {names: fixed + each * (2 + names.count(b"\0")) for names in groups}
-        if not all(change[2] for change in groups.get(b"", ())):
-            costs[b""] += each * _LEFT  # those that are removed leave rankings that nobody has counted
-        return [(costs[names], groups[names]) for names in sorted(groups)]
+        groups: dict[bytes, list[_Written]] = {b"": list(changes)}
+        if self.layout.memberships:
+            groups = defaultdict(list)
+            width = self.layout.width
+            for change in changes:
+                # The names of its facet rankings; tie bytes come first where other members have none.
+                groups[change[2][width:]].append(change)
+        piece: list[list[_Written]] = []
+        left = most
+        for names in sorted(groups):
+            each, at, members = self._writes(names), 0, groups[names]
+            while at < len(members):
+                count = max(left // each, not piece)
+                if count:
+                    piece.append(members[at : at + count])
+                    at += count
+                    left -= each * len(piece[-1])
+                else:
+                    yield piece
+                    piece, left = [], most
+        yield piece
+
+    def _writes(self, names: bytes) -> int:
+        """Return the number of writes of a member, by the names of its facet rankings."""
+        facets = names.count(b"\0") + 1 if names else _LEFT if self.layout.memberships else 0
+        return (1 + facets) * (_DENSE if self.layout.dense else 1)
 
     # Rebuilding
 
@@ -184,16 +191,12 @@ class Writing(Base):
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
-        self._packed = 0
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
     def pack(self, rows: Collection[BuiltRow]) -> Iterator[Packed]:
         """Yield rows in pieces, for :meth:`load_rows`."""
-        most = 2 * LEAST if _doubles(self._packed, len(rows)) else None
-        self._packed += len(rows)
-        for piece, cost in _pace(self.name, "load").pieces(self._grouped(rows, fixed=2, each=2), most):
-            packed = b"".join(map(self._pack, piece))
-            yield Packed(sum(map(len, piece)), cost, packed)
+        for piece in self._pieces(rows, LOADED):
+            yield Packed(sum(map(len, piece)), b"".join(map(self._pack, piece)))
 
     def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
         """MessagePack of rows that stand in the same facet rankings."""
@@ -220,13 +223,11 @@ class Writing(Base):
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
         arguments = (building, *self._layout, piece.packed, *ends)
-        verdict, *spent = self._call(script, touched, arguments)
-        _pace(self.name, "load").note(piece.cost, sum(spent) / 1e6)
-        return bool(verdict == b"done")
+        return self._is_done(script, touched, arguments)
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""
-        self.load_rows(building, Packed(0, 0, b""))
+        self.load_rows(building, Packed(0, b""))
 
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
@@ -254,23 +255,6 @@ class Writing(Base):
             where = (doomed.root, doomed.meta, doomed.doomed)
             while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
                 pass
-
-
-@cache
-def _pace(index: str, operation: str) -> Pace:
-    """The pace of an operation, as this process has learnt it."""
-    return Pace()
-
-
-def _doubles(before: int, rows: int) -> bool:
-    """True if the server doubles the hash tables of all members while it takes these rows, or those before: Redis when
-    they hold a power of two, Valkey seven times one. Every page of a new table is a page fault, so that rows take up to
-    three times as long."""
-    after = before + rows
-    if after < _LARGE:
-        return False
-    power = 1 << after.bit_length() - 1
-    return any(before - rows < full <= after for full in (power, power * 7 // 8, power * 7 // 4))
 
 
 def _text(score: Number | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from threading import Event, Thread
 from typing import Any, Final
@@ -26,7 +28,6 @@ from .flush import are_lost, reconcile
 from .idle import asleep_since
 from .marks import retire, waiting_ids
 from .other_shards import retire_other_shards, unlink_other_shards
-from .prefetch import prefetch
 from .push import forget
 from .reach import Reach
 from .rows import encode, select
@@ -38,6 +39,9 @@ BATCH_SIZE: Final = 3000
 
 _MOST: Final = 24_000
 """The most rows of a batch over shards. Batches grow with the number of shards, as each takes a call of its own."""
+
+_READY: Final = 4
+"""The most calls that wait for Redis, while the next rows are read."""
 
 _RETIRED: Final = 1_000_000
 """The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
@@ -88,9 +92,9 @@ def rebuild(
         with (
             _kept_alive(builds),
             closing(_calls(index, builds, batch_size)) as calls,
-            closing(prefetch(partial(_load, reach, builds), calls)) as loads,
+            closing(_loads(partial(_load, reach, builds), calls)) as loads,
         ):
-            for (_, _, complete), _ in loads:
+            for _, _, complete in loads:
                 if complete:
                     members += complete
                     progress(complete)
@@ -181,6 +185,27 @@ def _load(reach: Reach, builds: Mapping[RankIndex, _Build], call: _Call) -> None
     part, piece, _ = call
     reach.each([part], lambda part: builds[part].load(piece))
     reach.require(builds)
+
+
+def _loads(load: Callable[[_Call], None], calls: Iterable[_Call]) -> Generator[_Call]:
+    """Yield each call once it is made, in another thread: Redis works while this one reads and packs the next rows.
+
+    The other thread uses no database, as Django's connections belong to the thread that opened them.
+    """
+    made: deque[tuple[_Call, Future[None]]] = deque()
+    thread = ThreadPoolExecutor(max_workers=1)
+    try:
+        for call in chain(calls, repeat(None)):
+            if call:
+                made.append((call, thread.submit(load, call)))
+            elif not made:
+                return
+            if not call or len(made) > _READY:
+                done, future = made.popleft()
+                future.result()
+                yield done
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:

@@ -126,7 +126,7 @@ class Measurement:
 
         def touch() -> None:
             for _ in range(CALLS):
-                self.store.run(Touch(layout, self.some(MANY)).request)
+                self.store.run(Touch(layout, self.some(MANY)).query)
 
         yield f"touch() of {MANY:,}", touch
         limit = self.ranked.scores.limit

@@ -17,7 +17,6 @@ from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
-from unittest import mock
 
 import django
 from django.db import connection, connections, transaction
@@ -25,7 +24,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_zrank.members import batched
-from django_zrank.requests.pace import Pace
+from tests.benchmarks.cores import calls_timed
 from tests.benchmarks.rounds import compare, count_calls, figures, report, report_rates, save
 from tests.benchmarks.servers import busy, redis_server
 
@@ -100,18 +99,11 @@ def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
 
 def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
     """Measure one operation on many members."""
-    calls: list[float] = []
-    note = Pace.note
-
-    def listen(pace: Pace, cost: float, seconds: float) -> None:
-        calls.append(1000 * seconds)
-        note(pace, cost, seconds)
-
-    with mock.patch.object(Pace, "note", listen):
+    with calls_timed(client.info("server")["process_id"]) as taken:
         own, server, start = process_time(), busy(client), perf_counter()
         members = work()
         seconds, own, server = perf_counter() - start, process_time() - own, busy(client) - server
-    calls.sort()
+    calls = sorted(1000 * each for each in taken)
     found = {
         "members": members,
         "seconds": seconds,

@@ -4,7 +4,6 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.requests.pace import LEAST, MOST, Pace
 from django_zrank.store import LOAD_LIMIT, Change, Packed, Store
 from tests.builds import load_rows, shadow, start
 
@@ -18,7 +17,7 @@ def test_takes_as_many_rows_as_it_says(zrank: Redis, store: Store) -> None:
 def test_takes_rows_in_several_groups_without_memberships_too(zrank: Redis, store: Store) -> None:
     start(store, "next")
     pieces = [piece for n in range(3) for piece in store.pack([(str(n), n, b"")])]
-    assert store.load_rows("next", Packed(3, 6, b"".join(piece.packed for piece in pieces)))
+    assert store.load_rows("next", Packed(3, b"".join(piece.packed for piece in pieces)))
     assert zrank.zrange(shadow(store, "next"), 0, -1) == [b"0", b"1", b"2"]
 
 
@@ -67,16 +66,3 @@ def test_scores_members_and_memberships_arrive_as_they_are(
             assert zrank.hget(f"{root}:memberships", member) == membership
         for name in filter(None, membership[len(tie) :].split(b"\0")):
             assert zrank.zscore(root.encode() + b":" + name, text) == score
-
-
-@pytest.mark.parametrize("full", [2**18, 7 * 2**15], ids=["Redis", "Valkey"])
-def test_calls_are_small_while_the_server_doubles_its_hash_tables(
-    store: Store, monkeypatch: pytest.MonkeyPatch, full: int
-) -> None:
-    monkeypatch.setattr(Pace, "budget", MOST)
-    rows = [Change(str(n), n) for n in range(3000)]
-    costs = []
-    for after in (-1000, 2000, 5000):
-        store._packed = full + after
-        costs.append(max(piece.cost for piece in store.pack(rows)))
-    assert costs == [2 * LEAST, 2 * LEAST, MOST]

@@ -11,10 +11,9 @@ from django.db import connections
 from redis import Redis
 
 from django_zrank.engine import executor
-from django_zrank.requests.pace import Pace
 from django_zrank.requests.request import Call
 from django_zrank.scripts import Script
-from django_zrank.store import Store
+from django_zrank.store import Store, writing
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
@@ -42,7 +41,8 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def population(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Members in facets, whose changes wait as marks; each piece takes few of them."""
-    monkeypatch.setattr(Pace, "budget", 150)
+    monkeypatch.setattr(writing, "WRITTEN", 10)
+    monkeypatch.setattr(writing, "LOADED", 10)
     rows = [Competitor(points=n, region=f"region {n % 2}", platform=f"{n % 3}") for n in range(NUMBER)]
     Competitor.objects.bulk_create(rows)
     rebuild(INDEX)

@@ -6,7 +6,7 @@
 -- ARGV  …         the five of load_rows.lua, then
 --       rule      'sum', 'max', 'min' or 'last'
 --       flushed   the last flush that the database noted when the rows were read
--- Returns {'superseded'}, with nothing written, where the rows are too old to tell what they lack.
+-- Returns 'superseded', with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(rows), for each flush that they lack.
 
 do
@@ -16,7 +16,7 @@ do
   local hashes
   hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
   if not hashes then
-    return {'superseded'}
+    return 'superseded'
   end
   if redis.call('EXISTS', unpack(hashes)) > 0 then
     local groups = {cmsgpack.unpack(ARGV[ROWS])}

@@ -7,16 +7,6 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
--- Microseconds of processor time that the server has used. The clock may stand still within a script, and counts the time
--- of other processes.
-local function used()
-  local info, sum = redis.call('INFO', 'cpu'), 0
-  for _, name in ipairs({'used_cpu_sys', 'used_cpu_user'}) do
-    sum = sum + (string.match(info, name .. '_main_thread:([%d.]+)') or string.match(info, name .. ':([%d.]+)'))
-  end
-  return math.floor(sum * 1000000 + 0.5)
-end
-
 -- True if a rebuild whose last heartbeat was 'seen' counts as dead, after 'lease' seconds. One from the future came from a
 -- clock that has been set back since, so it doesn't count.
 local function is_silent(seen, lease)
