@@ -39,8 +39,9 @@ def captures_of(index: RankIndex) -> list[Capture]:
     """Return a capture for each table that ``index`` reads and each path to it."""
     watched: dict[Any, Any] = {}
     for source in watched_tables(index):
-        key = source.model, source.via, source.column
+        key = source.model, source.via, source.column, source.is_referenced
         watched[key] = union(watched[key], source.fields) if key in watched else source.fields
     return [
-        Capture(index.name, model, via, column, fields) for (model, via, column), fields in watched.items()
+        Capture(index.name, model, via, column, fields, is_referenced)
+        for (model, via, column, is_referenced), fields in watched.items()
     ]

@@ -62,6 +62,18 @@ class WatchedTable:
     links: tuple[Link, ...]
     """The joins from a member to the column that ``via`` names; empty if that is None."""
 
+    @property
+    def is_referenced(self) -> bool:
+        """True if the last link to it is a foreign key that the database checks."""
+        key = self.links[-1].near if self.links else None
+        return (
+            isinstance(key, models.ForeignKey)
+            and key.db_constraint
+            and key.target_field == self.column
+            and key.model._meta.managed
+            and self.model._meta.managed
+        )
+
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         """Return True if a save of these fields (None for all) can move a member."""
         if update_fields is None or self.fields is None:

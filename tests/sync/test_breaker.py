@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from django_zrank.store import Store
 from django_zrank.sync import touched
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
+from tests.links import Link
 from tests.servers import RedisServer
 from tests.sync.conftest import Clock, use_redis
 from tests.sync.mirror import assert_mirrors
@@ -33,6 +34,16 @@ def down(own_server: RedisServer, clock: Clock) -> RedisServer:
     """A server that was there, and was stopped."""
     own_server.stop()
     return own_server
+
+
+@contextmanager
+def closing_link(port: int) -> Iterator[Link]:
+    """A way to a server on which each answer takes 0.9 seconds."""
+    link = Link(port, delay=0.9)
+    try:
+        yield link
+    finally:
+        link.stop()
 
 
 def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -264,3 +275,15 @@ def test_a_save_has_one_budget_for_all_indexes(
     monkeypatch.setattr(touched, "monotonic", clock)
     Player.objects.create(level=5)  # in two indexes
     assert round_trips == ["begin_write", "apply_changes"]
+
+
+def test_a_redis_that_answers_slowly_is_spared_too(
+    own_server: RedisServer, settings: Any, clock: Clock
+) -> None:
+    """Each answer comes in time. All of them together would hold up every save for seconds."""
+    with closing_link(own_server.port) as link:
+        use_redis(settings, link.url, SOCKET_TIMEOUT=2)
+        Nickname.objects.create(nick="a", score=1)
+        assert breaker.is_any_open
+        clock.advance(60)
+        assert not breaker.is_any_open

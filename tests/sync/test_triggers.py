@@ -401,7 +401,10 @@ def test_a_row_that_the_member_points_at() -> None:
     """It is marked by its own key; who points at it is asked when the mark is worked off."""
     club = Club.objects.create()
     pk, elsewhere = club.pk, Club.objects.create()
-    assert marks("account", via="club_id") == texts(pk, elsewhere)
+    # PostgreSQL checks that no member leads to a new row.
+    assert marks("account", via="club_id") == (
+        [] if connection.vendor == "postgresql" else texts(pk, elsewhere)
+    )
     members = [Account.objects.create(club=club) for _ in range(2)]
     outsiders = [Account.objects.create(), Account.objects.create(club=elsewhere)]
     assert marks("account") == texts(*members, *outsiders)

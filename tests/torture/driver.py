@@ -31,6 +31,9 @@ from tests.torture.writers import Writer, populate
 
 __all__ = ["Driver"]
 
+_LEAVE: Final = 20.0
+"""Seconds for which those that leave are waited for."""
+
 INDEXES: Final = ("player", "ascending", "employee", "account", "nickname", "competitors")
 """Those that are written to: a filter, another direction, a parent's column, related tables, a text key, facets."""
 
@@ -252,7 +255,14 @@ class Driver:
         self.enough.value = True
         time.sleep(self.chance.random())
         self.enough.value = False
-        for process in [*self.victims, *self.leaving]:
+        for process in self.victims:
+            process.kill()
+        # Nobody kills a migration: MariaDB would keep half of it.
+        until = time.monotonic() + _LEAVE
+        while self.leaving and time.monotonic() < until:
+            self.leaving[:] = [process for process in self.leaving if not process.has_ended]
+            time.sleep(0.02)
+        for process in self.leaving:
             process.kill()
         self.victims.clear()
         self.leaving.clear()

@@ -91,7 +91,20 @@ def _fail_migration(folder: Path, chance: random.Random) -> None:
         call_command("migrate", "testapp", verbosity=0)
     except RuntimeError as error:
         print(error)
+    except Error as error:  # somebody has killed its connection: what MariaDB has kept is renamed back
+        print(error)
+        connection.close()
+        if connection.vendor == "mysql":
+            _rename_back()
     connections.close_all()
+
+
+def _rename_back() -> None:
+    with connection.cursor() as cursor:
+        for table, wrong, right in (("player", "grade", "level"), ("competitor", "level", "points")):
+            columns = connection.introspection.get_table_description(cursor, f"testapp_{table}")
+            if wrong in {column.name for column in columns}:
+                cursor.execute(f"ALTER TABLE testapp_{table} RENAME COLUMN {wrong} TO {right}")
 
 
 def _run_another_release(folder: Path, chance: random.Random) -> None:

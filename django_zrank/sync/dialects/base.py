@@ -59,6 +59,10 @@ class Capture:
     watched: frozenset[models.Field[Any, Any]] | None
     """The columns whose change leaves a mark, or None: any update does."""
 
+    is_referenced: bool = False
+    """True if members lead to its rows by foreign keys that the database checks: no member leads to a new row, unless
+    it was written in the same transaction, which left a mark of its own."""
+
     @property
     def columns(self) -> list[models.Field[Any, Any]]:
         """Every column that a trigger names."""

@@ -87,7 +87,7 @@ class PostgreSQL(Dialect):
         table, *parts = self.families.get(name, [Relation(0, "", name)])
         body = self.body(capture, self.by_row if table.by_row else self.by_statement)
         # By its number, a table that was restored differs from the one that was dumped, with its triggers.
-        definition = [body, str(table.number)]
+        definition = [body, str(table.number), "referenced" * capture.is_referenced]
         stem = self.stem(capture, table.name, definition)
         function = f"{self.schema}.{self.quote(stem)}()"
         tag = f"$zrank_{sha256(body.encode()).hexdigest()[:8]}$"
@@ -102,7 +102,9 @@ class PostgreSQL(Dialect):
         ]
         create: dict[Trigger, str] = {}
         for relation in (table, *parts):
-            names = {operation: f"{stem}_{operation}" for operation in self._REFERENCING}
+            # Who turns foreign keys off turns these triggers off, too. Not so in MariaDB and SQLite.
+            operations = [one for one in self._REFERENCING if one != "insert" or not capture.is_referenced]
+            names = {operation: f"{stem}_{operation}" for operation in operations}
             if relation is table and parts:
                 versions = " ".join(f"{part.number} {part.version}" for part in parts)
                 names["truncate"] = self.stem(capture, table.name, definition, versions) + "_truncate"
