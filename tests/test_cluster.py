@@ -215,6 +215,9 @@ class Mover:
         Competitor.objects.filter(pk=competitor.pk).update(points=competitor.points, region=competitor.region)
         self.ask("push", lambda: push(INDEX, [competitor.pk]))
         self.ask("count", CompetitorRank.ranking.count, 40)
+        # Another one each time, so that it is made.
+        regions = [*"rst", str(self.dice.random())]
+        self.ask("filters", CompetitorRank.ranking.filter(region__in=regions).count, 40)
         self.ask("rank", lambda: CompetitorRank.ranking.rank(competitor) in range(1, 41), True)
         self.ask("recommend", lambda: len(CompetitorRank.ranking.recommend(competitor, 5, band=9)), 5)
 

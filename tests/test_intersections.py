@@ -260,6 +260,25 @@ def test_one_that_is_evicted_is_made_again(zrank: Redis) -> None:
     assert ranking.count() == expected > 0
 
 
+def test_one_that_is_evicted_whenever_it_is_made(
+    zrank: Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
+    send = Executor.send
+
+    def evicting(self: Executor, request: Request[Any]) -> list[Any]:
+        replies = send(self, request)
+        for call in request.calls:
+            if call.command == "RENAME":
+                zrank.unlink(call.arguments[0] if call.arguments else call.keys[1])
+        return replies
+
+    monkeypatch.setattr(Executor, "send", evicting)
+    settings.ZRANK = {"FILTER_TIMEOUT": 0.05}
+    with pytest.raises(FilterNotReady):
+        Pieces.ranking.exclude(region="kantou").count()
+
+
 def test_clients_that_ask_at_once_make_it_once(zrank: Redis, pages_of_ten: None) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
     ranking, barrier = Pieces.ranking.exclude(region="kantou"), Barrier(4)

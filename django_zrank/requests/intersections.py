@@ -108,7 +108,7 @@ class Kept:
             Call("GET", (self._stamp,)),
             Call("EXISTS", (self.key,)),
         )
-        delay = 0.0
+        is_made, delay = False, 0.0
         while True:
             generation, stamp, is_there, *replies = yield Request(
                 (*looks, *calls), list, writes=True, atomic=True, delay=delay
@@ -119,7 +119,10 @@ class Kept:
                 size = int(stamp.split()[0])
                 if bool(size) == bool(is_there):  # else it was evicted
                     return Found(size, stamp, replies)
-            delay = 0.0 if (yield from self._make()) else _WAIT
+            if is_made and monotonic() >= self.until:
+                raise self._late()
+            is_made = yield from self._make()
+            delay = 0.0 if is_made else _WAIT
 
     def _make(self) -> Query[bool]:
         """Make it. Return False if another client does."""
