@@ -239,19 +239,14 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 
 def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Call]:
-    """Yield the calls that load the rows, in batches of about ``size`` rows for each part. While Redis works on a call,
-    as many rows of the next batch are read."""
+    """Yield the calls that load the rows, in batches of about ``size`` rows for each part."""
     with closing(_rows(index, builds, size)) as rows:
-        batch = list(islice(rows, min(size * len(builds), _MOST)))
-        while batch:
-            coming: list[tuple[str, Number, bytes]] = []
+        while batch := list(islice(rows, min(size * len(builds), _MOST))):
             left = len(batch)
             for part, own in index.split(batch, itemgetter(0)).items():
                 for piece in builds[part].store.pack(own):
                     left -= piece.rows
                     yield part, piece, 0 if left else len(batch)
-                    coming += islice(rows, piece.rows)
-            batch = coming
 
 
 def _rows(
