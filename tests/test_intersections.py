@@ -442,3 +442,4 @@ def test_too_many_leave_nothing(zrank: Redis, settings: Any) -> None:
         with pytest.raises(FilterTooLarge, match="60 members, more than 1 "):
             ranking.count()
     assert not seconds_left(zrank)
+    assert not zrank.zcard(Pieces.ranking.store.live.intersections), "it takes nobody's place"

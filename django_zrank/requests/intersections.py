@@ -150,8 +150,7 @@ class Kept:
                 yield from self._send()
                 state = json.dumps(self.making)
                 given_up = Call("SET", (self.keys.given_up(self.key),), (state, "PX", _GIVEN_UP))
-                yield from self._send(given_up)
-                yield from self._release()
+                yield from self._send(given_up, Call("UNLINK", (self._lock,)))
                 raise self._late()
             if pages % 16 == 0:
                 yield from self._check_room()
@@ -189,9 +188,6 @@ class Kept:
                 sizes[call.keys[0]] = sizes.get(call.keys[0], 0) + _CHANGES[call.command] * reply
         return replies[len(first) :]
 
-    def _release(self) -> Query[Any]:
-        return (yield Request((Call("UNLINK", (self._lock,)),), list, writes=True))
-
     def _register(self) -> tuple[Call, ...]:
         """Name it among all that are kept or made, and read these. Of those who begin at the same time, no more than
         there is room for find so few."""
@@ -220,16 +216,18 @@ class Kept:
         number = len({_kept_key(name) for name in others.keys() - set(over)})
         size = sum(filter(None, sizes))
         if number > get_settings().max_combinations or size > get_settings().max_combination_bytes:
-            self._writes += [
-                Call("UNLINK", self._all_keys(self.unfinished)),
-                Call("ZREM", (self.keys.intersections,), (self.unfinished,)),
-            ]
-            yield from self._send()
-            yield from self._release()
+            yield from self._abandon()
             raise FilterNotReady(
                 f"no facet covers these filters, and {number - 1} other combinations take {size:,} bytes of Redis "
                 '(ZRANK["MAX_COMBINATIONS"], ZRANK["MAX_COMBINATION_BYTES"])'
             )
+
+    def _abandon(self) -> Query[None]:
+        """Leave nothing of it, so that it takes nobody's place."""
+        yield from self._send(
+            Call("UNLINK", [*self._all_keys(self.unfinished), self._lock]),
+            Call("ZREM", (self.keys.intersections,), (self.unfinished,)),
+        )
 
     def _all_keys(self, name: str) -> list[str]:
         """Return the keys of one that is kept or made."""
@@ -333,7 +331,7 @@ class Intersection(Kept):
                 least, self.making["clause"] = size, clauses.index(clause)
                 self.making["left"] = [[sets[i], 0, sizes[i]] for i in own if sizes[i]]
         if least > self.view.limit:
-            yield from self._release()
+            yield from self._abandon()
             setting = ' (ZRANK["MAX_SCAN"])' if self.view.limit == get_settings().max_scan else ""
             raise FilterTooLarge(
                 f"no facet covers these filters, and they would be computed from {least:,} members, more than "
