@@ -68,7 +68,7 @@ class WatchedTable:
         key = self.links[-1].near if self.links else None
         return (
             isinstance(key, models.ForeignKey)
-            and key.db_constraint
+            and key.db_constraint  # type: ignore[attr-defined]  # Not in the stubs
             and key.target_field == self.column
             and key.model._meta.managed
             and self.model._meta.managed
