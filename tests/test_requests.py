@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from django_zrank import requests
 from django_zrank.codec.layout import PLAIN
 from django_zrank.engine import executor
@@ -49,7 +51,7 @@ def run(query: Query[Any]) -> tuple[Any, list[list[str]]]:
 
 
 def request_of(*commands: str, **how: Any) -> Request[Any]:
-    return Request(tuple(Call(command, ()) for command in commands), list, **how)
+    return Request(tuple(Call(command, ()) for command in commands), **how)
 
 
 def asking(*rounds: str) -> Query[str]:
@@ -165,6 +167,9 @@ def test_recommend_many_has_the_parameters_of_recommend() -> None:
 
 def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
     tested = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
-    request: Any = Draw("1", 2, [(1, 1), (2, 2), (3, 3)]).request(View(PLAIN, tested), KEYS)
-    request = request.parse([[b"out of patience", b"5", 2, 1000, b"not made", 9000, 0, 1000, 500]])
-    assert request.parse([[b"drawn", 9, 4, 2, 3]]).band == 2
+    query = Draw("1", 2, [(1, 1), (2, 2), (3, 3)]).query(View(PLAIN, tested), KEYS)
+    next(query)
+    query.send([[b"out of patience", b"5", 2, 1000, b"not made", 9000, 0, 1000, 500]])
+    with pytest.raises(StopIteration) as end:
+        query.send([[b"drawn", 9, 4, 2, 3]])
+    assert end.value.value.band == 2

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from django_zrank.requests.pages import PageAt
 from django_zrank.requests.positions import Locate
-from django_zrank.requests.query import as_query, chained
-from django_zrank.requests.request import Request
 from django_zrank.requests.sampling import Draw
 from django_zrank.requests.sharded import over_shards, sampling
 from django_zrank.requests.view import ALL, View
@@ -227,13 +225,15 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
 
 def test_whoever_moves_before_the_deal_is_drawn_for_once_more() -> None:
     both, view = divide(Bare, 3, levels(90, 1)), Bare.ranking.view.by("ordinal")
-    own, request = both.shards.own("7"), chained(over_shards(Draw("7", 4, [(5, 5)]), view, both.shards))
-    replies = both.whole.send(request)
-    both.whole.client.zadd(own.root, {"7": 50})
-    answer: Any = request.parse(replies)
-    sample = both.run(as_query(answer))
+    own, question = both.shards.own("7"), Draw("7", 4, [(5, 5)])
+
+    def move(rounds: int) -> None:
+        if rounds == 1:
+            both.whole.client.zadd(own.root, {"7": 50})
+
+    sample = both.run(over_shards(question, view, both.shards), move)
     assert {abs(50 - score) <= 5 for _, _, score in sample.drawn} == {True}
-    assert both.rounds == 3
+    assert both.rounds == 4
     assert "7" not in drawn(sample)
 
 
@@ -246,12 +246,14 @@ def test_one_who_asks_from_outside_a_filter_is_drawn_for_again_only_if_it_moves(
     question = Draw("40", 4, [(9, 9)])
     assert len(both.of_shards(question, ranking.view).drawn) == 4
     assert both.rounds == 2
-    request: Any = chained(over_shards(question, ranking.view, both.shards))
-    replies = both.whole.send(request)
     own = both.shards.own("40").root
-    ((stored, _),) = [one for one in both.whole.client.zscan_iter(own) if one[0].endswith(b"40")]
-    both.whole.client.zadd(own, {stored: 70})
-    sample = both.run(as_query(request.parse(replies)))
+
+    def move(rounds: int) -> None:
+        if rounds == 1:
+            ((stored, _),) = [one for one in both.whole.client.zscan_iter(own) if one[0].endswith(b"40")]
+            both.whole.client.zadd(own, {stored: 70})
+
+    sample = both.run(over_shards(question, ranking.view, both.shards), move)
     assert {abs(70 - score) <= 9 for _, _, score in sample.drawn} == {True}
 
 
@@ -266,15 +268,16 @@ def test_members_shown_are_forgotten_when_their_time_is_over() -> None:
 def test_members_of_a_side_leave_between_two_rounds() -> None:
     both, view = divide(Bare, 3, levels(300, 1)), Bare.ranking.view.by("ordinal")
     excluded = [str(pk) for pk in range(1, 301) if pk % 50]
-    request: Any = chained(over_shards(Draw("150", 5, [(300, 300)], excluded=excluded), view, both.shards))
-    sent = 0
-    while isinstance(request, Request):
-        request, sent = request.parse(both.whole.send(request)), sent + 1
+    question = Draw("150", 5, [(300, 300)], excluded=excluded)
+
+    def leave(rounds: int) -> None:
         for keys in both.shards.keys:
             both.whole.client.zremrangebyrank(keys.root, 0, 4)
-    assert sent < 30
-    assert len(set(drawn(request))) == len(request.drawn)
-    assert not {*drawn(request)} & {*excluded}
+
+    sample = both.run(over_shards(question, view, both.shards), leave)
+    assert both.rounds < 30
+    assert len(set(drawn(sample))) == len(sample.drawn)
+    assert not {*drawn(sample)} & {*excluded}
 
 
 def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
@@ -286,18 +289,16 @@ def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
     both, view = divide(Tied, 2, rows), Tied.ranking.view.by("ordinal")
     split = view.layout.split
     question = Draw("120", 30, [(0, 0)], "score", [str(pk) for pk in range(1, 80)], None, 0)
-    answer: Any = chained(over_shards(question, view, both.shards))
-    rounds = 0
-    while isinstance(answer, Request):
-        rounds += 1
-        replies = both.whole.send(answer)
+
+    def move(rounds: int) -> None:
         for keys in both.shards.keys:
             held = both.whole.client.zrange(keys.root, 0, -1)
             ties = [split(stored)[0] for stored in held]
             moved = {tie + split(stored)[1]: 5 for tie, stored in zip(reversed(ties), held, strict=True)}
             both.whole.client.delete(keys.root)
             both.whole.client.zadd(keys.root, moved)
-        answer = answer.parse(replies)
+
+    answer = both.run(over_shards(question, view, both.shards), move)
     members = [split(stored)[1] for _, stored, _ in answer.drawn]
-    assert rounds > 2
+    assert both.rounds > 2
     assert len({*members}) == len(members) > 20

@@ -21,7 +21,7 @@ from tests.test_ranking import CompetitorRank
 def request(costs: Sequence[int], shards: Sequence[int], *, atomic: bool = False) -> Request[Any]:
     keys = [Keys.of("zrank", f"heavy-{shard}").meta for shard in shards]
     calls = [Call("TYPE", (key,), (), cost) for key, cost in zip(keys, costs, strict=True)]
-    return Request(calls, list, spread=True, atomic=atomic)
+    return Request(calls, spread=True, atomic=atomic)
 
 
 @pytest.mark.parametrize(

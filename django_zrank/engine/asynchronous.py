@@ -72,7 +72,7 @@ async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
         future.set_result(error)
 
 
-async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[Any]:
+async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
     """Return the replies to a request, after its delay, as :meth:`Executor.send` does."""
     if request.delay:
         await asyncio.sleep(request.delay)
@@ -96,7 +96,7 @@ async def _send(request: Request[Any], executor: Executor, loop: Loop) -> list[A
         raise executor.translated(error) from error
 
 
-async def _send_request(client: Redis, request: Request[Any]) -> list[Any]:
+async def _send_request(client: Redis, request: Request) -> list[Any]:
     if request.once:
         return [await send_once(client, request.calls[0])]
     return await send_all(client, request.calls, atomic=request.atomic)

@@ -108,7 +108,7 @@ class Executor:
                     raise self.not_built() from None
         raise IndexUnavailable(f"Index {self.name!r}: too many rebuilds came while it was read")
 
-    def send(self, request: Request[Any]) -> list[Any]:
+    def send(self, request: Request) -> list[Any]:
         """Return the replies to a request, after its delay."""
         if request.delay:
             sleep(request.delay)
@@ -126,7 +126,7 @@ class Executor:
             replies.update(zip(trip, self._send_together(part), strict=True))
         return [replies[at] for at in range(len(calls))]
 
-    def _send_together(self, request: Request[Any]) -> list[Any]:
+    def _send_together(self, request: Request) -> list[Any]:
         """Return the replies to a request, in one round trip."""
         if request.replica:
             return self.ask_replica(request)
@@ -151,7 +151,7 @@ class Executor:
         except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
             raise self.translated(error) from error
 
-    def ask_replica(self, request: Request[Any]) -> list[Any]:
+    def ask_replica(self, request: Request) -> list[Any]:
         """Return the replies of replicas to a request."""
         calls = request.calls
         try:

@@ -19,7 +19,7 @@ _MOST: Final = 3000
 before it turns to another client."""
 
 
-def in_trips(client: Redis | None, request: Request[Any]) -> list[Sequence[int]]:
+def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
     """Return the numbers of the calls of each round trip, so that none holds a server for long: shards may lie on one.
     A transaction about one shard is not cut, nor what replicas are asked: they have been found fresh in the same round
     trip. ``client``: needed to know the nodes of a cluster.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from ..requests.request import Request, merge
+from ..requests.query import merged
+from ..requests.request import Request
 
 __all__ = ["MAY_BLOCK", "Blocking", "Once", "Send", "Step", "Steps", "drive", "together"]
 
@@ -44,12 +46,12 @@ class Once:
     is_due: Callable[[Any], bool]
 
 
-Step: TypeAlias = "Request[Any] | Blocking[Any] | Once"
+Step: TypeAlias = "Request | Blocking[Any] | Once"
 
 Steps: TypeAlias = Generator[Step, Any, Answer]
 """Yields steps, is sent their outcomes (of a request the replies), and returns the answer."""
 
-Send: TypeAlias = Callable[[Request[Any]], list[Any]]
+Send: TypeAlias = Callable[[Request], list[Any]]
 
 
 def drive(steps: Steps[Answer], send: Send) -> Answer:
@@ -87,9 +89,8 @@ def together(several: Sequence[Steps[Answer]]) -> Steps[list[Answer]]:
         outcomes = {}
         requests = {at: step for at, step in waiting.items() if isinstance(step, Request)}
         if requests:
-            asked = merge([request._replace(parse=list) for request in requests.values()], spread=True)
-            replies: Any = asked.parse((yield asked))
-            outcomes |= zip(requests, replies, strict=True)
+            replies = iter((yield merged(list(requests.values()), spread=True)))
+            outcomes |= {at: list(islice(replies, len(one.calls))) for at, one in requests.items()}
         blocking = {at: step.call for at, step in waiting.items() if isinstance(step, Blocking)}
         if blocking:
             found = yield Blocking(partial(_call_all, tuple(blocking.values())))

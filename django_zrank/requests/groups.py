@@ -63,7 +63,7 @@ def exclude_for_now(key: str, members: Sequence[str]) -> Query[None]:
     for at in range(0, len(members), _PART):
         words = [word for member in members[at : at + _PART] for word in ("inf", member)]
         calls = Call("ZADD", (key,), words, len(words) // 2), Call("EXPIRE", (key,), (60,))
-        yield Request(calls, list, writes=True, atomic=True)
+        yield Request(calls, writes=True, atomic=True)
 
 
 def remember_shown(

@@ -22,7 +22,7 @@ class CountScores(NamedTuple):
         key = keys.ranking(view.ranking or "")
         live = Call("HGET", (keys.meta,), ("generation",))
         *counts, generation = yield Request(
-            (*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live), list
+            (*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live)
         )
         if (generation or b"").decode() != keys.generation:
             raise Swapped

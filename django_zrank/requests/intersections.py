@@ -111,7 +111,7 @@ class Kept:
         is_made, delay = False, 0.0
         while True:
             generation, stamp, is_there, *replies = yield Request(
-                (*looks, *calls), list, writes=True, atomic=True, delay=delay
+                (*looks, *calls), writes=True, atomic=True, delay=delay
             )
             if (generation or b"").decode() != self.keys.generation:
                 raise Swapped
@@ -132,7 +132,6 @@ class Kept:
                 Call("SET", (self._lock,), ("", "NX", "PX", _LEASE)),
                 Call("PEXPIRETIME", (self._lock,)),
             ),
-            list,
             writes=True,
             atomic=True,
         )
@@ -181,7 +180,7 @@ class Kept:
         """Send what is to be written, then the calls, and go on keeping others from making the same."""
         first = (*self._writes, Call("SET", (self._lock,), ("", "PX", _LEASE)))
         self._writes = []
-        replies = yield Request((*first, *calls), list, writes=True)
+        replies = yield Request((*first, *calls), writes=True)
         sizes = self.making["sizes"]
         for call, reply in zip(first, replies, strict=False):
             if call.command in _CHANGES and call.keys[0].startswith(self.unfinished):
@@ -256,7 +255,7 @@ class Kept:
             Call("ZADD", (registry,), (self._now + read, self.key)),
             Call("PEXPIRE", (registry,), (life + _SPARE, "GT")),
         ]
-        yield Request(calls, list, writes=True, atomic=True)
+        yield Request(calls, writes=True, atomic=True)
 
 
 def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, float]]:

@@ -13,12 +13,12 @@ from .request import Call, Request
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["FULL", "Query", "Question", "Several", "as_query", "chained", "one", "together"]
+__all__ = ["FULL", "Query", "Question", "Several", "merged", "one", "together"]
 
 Answer = TypeVar("Answer")
 Found = TypeVar("Found", covariant=True)
 
-Query: TypeAlias = Generator[Request[Any], list[Any], Answer]
+Query: TypeAlias = Generator[Request, list[Any], Answer]
 """Yields requests, each a round trip, is sent the replies to its calls, and returns the answer."""
 
 FULL: Final = 2000
@@ -27,7 +27,7 @@ FULL: Final = 2000
 
 def one(call: Call, **how: bool) -> Query[Any]:
     """Return the reply to one call; ``how``: attributes of its request."""
-    (reply,) = yield Request((call,), list, **how)
+    (reply,) = yield Request((call,), **how)
     return reply
 
 
@@ -37,7 +37,7 @@ def together(
     """Return the answers of several queries, whose requests share round trips; ``spread``: true if they have keys of
     several shards. ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
     answers: dict[int, Answer] = {}
-    waiting: dict[int, Request[Any]] = {}
+    waiting: dict[int, Request] = {}
 
     def advance(at: int, replies: list[Any] | None) -> None:
         try:
@@ -49,7 +49,7 @@ def together(
         advance(at, None)
     while waiting:
         sent = _first(waiting, at_once)
-        replies = iter((yield _merged(list(sent.values()), spread=spread)))
+        replies = iter((yield merged(list(sent.values()), spread=spread)))
         # Those that have begun end first, because what they have put into Redis expires.
         later = {at: request for at, request in waiting.items() if at not in sent}
         waiting.clear()
@@ -59,10 +59,10 @@ def together(
     return [answers[at] for at in range(len(queries))]
 
 
-def _merged(requests: Sequence[Request[Any]], *, spread: bool) -> Request[Any]:
+def merged(requests: Sequence[Request], *, spread: bool) -> Request:
+    """Return one request for the calls of several."""
     return Request(
         tuple(chain.from_iterable(request.calls for request in requests)),
-        list,
         writes=any(request.writes for request in requests),
         atomic=any(request.atomic for request in requests),
         delay=min(request.delay for request in requests),
@@ -70,11 +70,11 @@ def _merged(requests: Sequence[Request[Any]], *, spread: bool) -> Request[Any]:
     )
 
 
-def _first(waiting: Mapping[int, Request[Any]], most: int | None) -> Mapping[int, Request[Any]]:
+def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Request]:
     """Return the first requests, as many as go in one round trip: at least one."""
     if most is None:
         return dict(waiting)
-    first: dict[int, Request[Any]] = {}
+    first: dict[int, Request] = {}
     cost = 0
     for at, request in waiting.items():
         cost += sum(call.cost for call in request.calls)
@@ -82,28 +82,6 @@ def _first(waiting: Mapping[int, Request[Any]], most: int | None) -> Mapping[int
             break
         first[at] = request
     return first
-
-
-def as_query(asked: Request[Answer] | Query[Answer]) -> Query[Answer]:
-    """Return the query that a chain of requests amounts to."""
-    if not isinstance(asked, Request):
-        return (yield from asked)
-    answer: Answer | Request[Answer] = asked
-    while isinstance(answer, Request):
-        answer = answer.parse((yield answer))
-    return answer
-
-
-def chained(query: Query[Answer]) -> Request[Answer]:
-    """Return the chain of requests that a query amounts to."""
-
-    def parse(replies: list[Any]) -> Answer | Request[Answer]:
-        try:
-            return query.send(replies)._replace(parse=parse)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    return next(query)._replace(parse=parse)
 
 
 class Question(Protocol[Found]):

@@ -7,7 +7,6 @@ import random
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from .. import scripts
@@ -15,11 +14,12 @@ from ..codec.units import Number
 from ..filters import Clause, Scope
 from ..keys import Keys
 from .groups import exclude_for_now
+from .intersections import EVERY, Intersection
 from .positions import Locate
-from .query import Query, as_query, chained
-from .request import FEW, Call, Request
+from .query import Query, one
+from .request import FEW, Call
 from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
-from .view import EVERY, View
+from .view import View
 from .whole import draw_whole
 
 __all__ = ["Draw", "Excluded", "Sample"]
@@ -74,86 +74,82 @@ class Draw(NamedTuple):
         return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
 
     def query(self, view: View, keys: Keys) -> Query[Sample | None]:
-        return as_query(self.request(view, keys))
-
-    def request(self, view: View, keys: Keys) -> Request[Sample | None]:
         """One round trip; more if many members don't pass a combination of filters, or are excluded."""
         if len(self.excluded) > _EXCLUDED_AT_ONCE:
-            return self._excluding_by_set(view, keys)
+            return (yield from self._excluding_by_set(view, keys))
         if view.ranking is None and self.measure == "ranks":
-            return self._from_intersection(view, keys)  # ranks are known only there
+            return (yield from self._from_intersection(view, keys))  # ranks are known only there
         if view.ranking is None:
-            return self._testing(view, keys, Progress(self.numbers()))
+            return (yield from self._testing(view, keys))
 
-        parse = partial(self._parse, view, keys)
         light = self.wanted <= FEW and len(self.excluded) <= 10 * FEW and not view.searches_ties
         if view.is_plain and self.measure == "score" and not self.remember:
             arguments = self._arguments(view, keys, self.numbers())
             call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, self._cost(view))
-            return Request((call,), parse, light=light)
+            return (yield from self._parse(view, keys, (yield from one(call, light=light))))
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
-            drawing = self.request(replace(view, method="ordinal"), keys)
-            return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
+            sample = yield from self.query(replace(view, method="ordinal"), keys)
+            return sample and (yield from self._located(sample, view, keys))
         call = self._anywhere(view, keys, keys.ranking(view.ranking), Progress(self.numbers()))
-        return Request((call,), parse, writes=bool(self.remember), light=light)
+        reply = yield from one(call, writes=bool(self.remember), light=light)
+        return (yield from self._parse(view, keys, reply))
 
     def _parse(
-        self, view: View, keys: Keys, replies: list[Any], first: int = 0, *, narrow: bool = False
-    ) -> Sample | Request[Sample | None] | None:
-        """Return the sample, or the next request if most of a large side is excluded."""
-        (reply,) = replies
+        self, view: View, keys: Keys, reply: Any, first: int = 0, *, narrow: bool = False
+    ) -> Query[Sample | None]:
+        """Return the sample in a reply, drawn in further round trips if most of a large side is excluded."""
         if reply[0] != b"out of patience":
             return parse_sample(reply, view, first)
         if narrow or reply[3] > _MOST_TESTED:
-            return self._excluding_by_set(view, keys)
+            return (yield from self._excluding_by_set(view, keys))
         ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
 
-        def further(band: int) -> Request[Sample | None]:
+        def further(band: int) -> Query[Sample | None]:
             call = self._anywhere(view, keys, ranking, Progress(self.numbers(), band))
-            return Request((call,), partial(self._parse, view, keys, first=band), writes=bool(self.remember))
+            reply = yield from one(call, writes=bool(self.remember))
+            return (yield from self._parse(view, keys, reply, band))
 
-        drawing = draw_whole(self, view, keys, reply, first, set(map(str, self.excluded)), further)
-        if view.ranking is None or view.method == "ordinal":
-            return drawing
-        return drawing.then(lambda sample: self._located(sample, view, keys) if sample else None)
+        excluded = set(map(str, self.excluded))
+        sample = yield from draw_whole(self, view, keys, reply, first, excluded, further)
+        if sample is None or view.ranking is None or view.method == "ordinal":
+            return sample
+        return (yield from self._located(sample, view, keys))
 
-    def _testing(self, view: View, keys: Keys, progress: Progress) -> Request[Sample | None]:
+    def _testing(self, view: View, keys: Keys) -> Query[Sample | None]:
         """Draw from the smallest ranking that holds all members that pass several filters. Each round trip tests some
         of them, and takes along those found before. After too many tests, draw from the intersection.
 
         Each round trip deals from all members not found yet, so every order of those found is equally likely, however
         many round trips it takes and whichever members are tested again.
         """
-        look_ups = view.scope.look_ups
+        look_ups, progress = view.scope.look_ups, Progress(self.numbers())
         if self.wanted * look_ups > 4 * _LOOK_UPS:  # those found are tested again in each round trip
-            return self._from_intersection(view, keys)
-        patience = self._patience(look_ups, len(progress.found), is_first=not progress.tested)
-
-        def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
-            (reply,) = replies
+            return (yield from self._from_intersection(view, keys))
+        while True:
+            patience = self._patience(look_ups, len(progress.found), is_first=not progress.tested)
+            cost = self._cost(view, patience * (1 + look_ups) + len(progress.found) * (2 + look_ups))
+            call = self._anywhere(
+                view, keys, keys.root, progress, cost, str(view.scope), patience, view.tested(keys)
+            )
+            reply = yield from one(call, writes=bool(self.remember))
             if reply[0] == b"moved":
-                return self._testing(view, keys, Progress(progress.numbers))
+                progress = Progress(progress.numbers)
+                continue
             if reply[0] != b"out of patience":
                 sample = parse_sample(reply, view, progress.band)
                 return sample and sample._replace(candidates=None)  # those of a larger ranking were counted
             _, score, band, candidates, is_there = reply[:5]
             tested, at = progress.tested + patience, progress.band + band - 1
-            further = Progress(progress.numbers, at, tested, score, reply[9:])
+            progress = Progress(progress.numbers, at, tested, score, reply[9:])
             if is_there == b"made" and self.seed is None:
-                return self._from_intersection(view, keys, further)
-            if tested < min(candidates / 2, _MOST_TESTED // max(1, look_ups // 2)):
-                return self._testing(view, keys, further)
-            return self._from_intersection(view, keys, further, narrow=candidates <= _MOST_NARROWED)
-
-        cost = self._cost(view, patience * (1 + look_ups) + len(progress.found) * (2 + look_ups))
-        call = self._anywhere(
-            view, keys, keys.root, progress, cost, str(view.scope), patience, view.tested(keys)
-        )
-        return Request((call,), parse, writes=bool(self.remember))
+                return (yield from self._from_intersection(view, keys, progress))
+            if tested >= min(candidates / 2, _MOST_TESTED // max(1, look_ups // 2)):
+                narrow = candidates <= _MOST_NARROWED
+                return (yield from self._from_intersection(view, keys, progress, narrow=narrow))
 
     def _from_intersection(
         self, view: View, keys: Keys, progress: Progress | None = None, *, narrow: bool = False
-    ) -> Request[Sample | None]:
+    ) -> Query[Sample | None]:
         """Draw from the intersection of several filters; ``narrow``: made only for the bands that are left."""
         progress = (progress or Progress(self.numbers()))._replace(found=())
         scores = span(self.bands[progress.band :], float(progress.since)) if narrow else EVERY
@@ -163,89 +159,77 @@ class Draw(NamedTuple):
         if not self.excluded or isinstance(self.excluded[0], str):
             # An intersection may be some seconds old, and have the asking member at its former position.
             draw = self._replace(excluded=[*map(str, self.excluded), self.member])
-        second = draw._anywhere(view, keys, view.intersection(keys, scores=scores), progress)
-
-        def parse(reply: Any) -> Sample | Request[Sample | None] | None:
-            if reply[0] == b"moved":
-                return self.request(view, keys)
-            return draw._parse(view, keys, [reply], progress.band, narrow=narrow)
-
+        made = Intersection(view, keys, scores)
+        call = draw._anywhere(view, keys, made.key, progress)
         if self.remember:
             # A draw from an intersection that is about to be made again would be remembered, but never seen.
-            drawing = Request((second,), lambda replies: parse(replies[0]), writes=True)
-            return view.make(keys, scores=scores).then(lambda size: drawing)
-        return view.of_made(keys, second, parse, scores=scores)
+            yield from made.read()
+            reply = yield from one(call, writes=True)
+        else:
+            (reply,) = (yield from made.read(call)).replies
+        if reply[0] == b"moved":
+            return (yield from self.query(view, keys))
+        return (yield from draw._parse(view, keys, reply, progress.band, narrow=narrow))
 
-    def _excluding_by_set(self, view: View, keys: Keys) -> Request[Sample | None]:
+    def _excluding_by_set(self, view: View, keys: Keys) -> Query[Sample | None]:
         """Exclude by a temporary group, at a cost independent of the number of members excluded."""
         name = keys.excluded(secrets.token_hex(8))
         key, members = keys.group(name), [*map(str, self.excluded), self.member]
         draw = self._replace(excluded=())
-
-        def ending(sample: Sample | None) -> Request[Sample | None]:
-            def parse(replies: list[int]) -> Sample | None:
-                if sample is None or replies[0]:
-                    return sample
-                # The group was evicted, so members drawn since then may be excluded ones.
-                return sample.without(set(members), view)
-
-            return Request((Call("UNLINK", (key,)),), parse, writes=True)
-
-        def locate(sample: Sample, one: Sample | None) -> Request[Sample | None]:
-            return self._located(sample._replace(candidates=(one or sample).candidates), view, keys)
-
-        def end(sample: Sample | None) -> Request[Sample | None]:
-            if sample is None or view.ranking is None:
-                # Members of the group weren't counted.
-                return ending(sample and sample._replace(candidates=None))
-            # Members of the group are candidates, too.
-            alone = draw._replace(wanted=1, bands=[self.bands[sample.band]], remember=None)
-            located: Request[Sample | None] = alone.request(view, keys).then(partial(locate, sample))
-            return located.then(ending)
-
-        def follow(_: None) -> Sample | Request[Sample | None] | None:
-            if self.measure == "ranks":
-                return draw._outside(view, keys, name, set(members), Progress(self.numbers())).then(end)
+        yield from exclude_for_now(key, members)
+        if self.measure == "ranks":
+            sample = yield from draw._outside(view, keys, name, set(members), Progress(self.numbers()))
+        else:
             scope = Scope((*view.scope.clauses, Clause(True, "g", (name,))))
-            return draw.request(replace(view, scope=scope), keys).then(end)
-
-        return chained(exclude_for_now(key, members)).then(follow)
+            sample = yield from draw.query(replace(view, scope=scope), keys)
+        # Members of the group are candidates, too.
+        if sample and view.ranking is None:
+            sample = sample._replace(candidates=None)
+        elif sample:
+            alone = draw._replace(wanted=1, bands=[self.bands[sample.band]], remember=None)
+            one_drawn = yield from alone.query(view, keys)
+            sample = sample._replace(candidates=(one_drawn or sample).candidates)
+            sample = yield from self._located(sample, view, keys)
+        was_there = yield from one(Call("UNLINK", (key,)), writes=True)
+        if sample is None or was_there:
+            return sample
+        # The group was evicted, so members drawn since then may be excluded ones.
+        return sample.without(set(members), view)
 
     def _outside(
         self, view: View, keys: Keys, name: str, excluded: Collection[str], progress: Progress
-    ) -> Request[Sample | None]:
+    ) -> Query[Sample | None]:
         """Draw by ranks, which count members of the group too, so from a ranking that holds these. After too many
         tests, read the band. ``excluded``: the members of the group."""
         ranking = view.intersection(keys) if view.ranking is None else keys.ranking(view.ranking)
         plain = replace(view, method="ordinal")
-        patience = self._patience(1, len(progress.found), is_first=False)
-        cost = self._cost(view, 2 * patience)
-        call = self._anywhere(plain, keys, ranking, progress, cost, "-g1", patience, (keys.group(name),))
 
-        def again(band: int) -> Request[Sample | None]:
+        def again(band: int) -> Query[Sample | None]:
             return self._outside(view, keys, name, excluded, Progress(progress.numbers, band))
 
-        def parse(replies: list[Any]) -> Sample | Request[Sample | None] | None:
-            (reply,) = replies
+        while True:
+            patience = self._patience(1, len(progress.found), is_first=False)
+            cost = self._cost(view, 2 * patience)
+            call = self._anywhere(plain, keys, ranking, progress, cost, "-g1", patience, (keys.group(name),))
+            if view.ranking is None:
+                yield from Intersection(view, keys).read()
+            reply = yield from one(call, writes=bool(self.remember))
             if reply[0] == b"moved":
-                return again(0)
+                progress = Progress(progress.numbers)
+                continue
             if reply[0] != b"out of patience":
                 return parse_sample(reply, plain, progress.band)
             _, score, band, candidates = reply[:4]
             tested, at = progress.tested + patience, progress.band + band - 1
-            if tested < min(candidates / 2, _MOST_TESTED):
-                further = Progress(progress.numbers, at, tested, score, reply[9:])
-                return self._outside(view, keys, name, excluded, further)
-            return draw_whole(self, plain, keys, reply, progress.band, excluded, again)
+            if tested >= min(candidates / 2, _MOST_TESTED):
+                return (yield from draw_whole(self, plain, keys, reply, progress.band, excluded, again))
+            progress = Progress(progress.numbers, at, tested, score, reply[9:])
 
-        drawing = Request((call,), parse, writes=bool(self.remember))
-        return drawing if view.ranking is not None else view.make(keys).then(lambda size: drawing)
-
-    def _located(self, sample: Sample, view: View, keys: Keys) -> Request[Sample | None]:
+    def _located(self, sample: Sample, view: View, keys: Keys) -> Query[Sample]:
         """Add the ranks of a sample's members, looked up in a further round trip."""
         split = view.layout.split
         members = [self.member, *(split(stored)[1].decode() for _, stored, _ in sample.drawn)]
-        return chained(Locate(members).query(view, keys)).then(lambda found: sample.located(found, view))
+        return sample.located((yield from Locate(members).query(view, keys)), view)
 
     def _anywhere(
         self,

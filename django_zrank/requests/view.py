@@ -13,7 +13,7 @@ from ..conf import get_settings
 from ..filters import Scope
 from ..keys import Keys
 from .intersections import EVERY, Intersection
-from .query import Query, Question, chained, one
+from .query import Query, Question, one
 from .request import Call, Request, Swapped
 
 __all__ = ["ALL", "EVERY", "METHODS", "View"]
@@ -113,7 +113,7 @@ class View:
         """
         call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
         live = (Call("HGET", (keys.meta,), ("generation",)),) if self.ranking else ()
-        replies = yield Request((call, *live), list, light=True)
+        replies = yield Request((call, *live), light=True)
         if live:
             if (replies[1] or b"").decode() != keys.generation:
                 raise Swapped
@@ -121,23 +121,8 @@ class View:
         found = replies[0] if command != "ZCARD" else replies[0] or None
         return then((yield from otherwise.query(self, keys))) if found is None else found
 
-    def of_made(
-        self,
-        keys: Keys,
-        second: Call,
-        parse: Callable[[Any], Answer | Request[Answer]],
-        scores: tuple[str, str] = EVERY,
-    ) -> Request[Answer]:
-        """A request that makes a call about an intersection, after making that if there is none."""
-        found = chained(Intersection(self, keys, scores).read(second))
-        return found.then(lambda found: parse(found.replies[0]))
-
-    def make(self, keys: Keys, scores: tuple[str, str] = EVERY) -> Request[int]:
-        """Make the intersection of several filters. The answer is its size."""
-        return chained(Intersection(self, keys, scores).read()).then(lambda found: found.size)
-
     def intersection(self, keys: Keys, scores: tuple[str, str] = EVERY) -> str:
-        """The key of the intersection that ``make()`` makes."""
+        """The key of the intersection of several filters."""
         return Intersection(self, keys, scores).key
 
     def tested(self, keys: Keys) -> list[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..keys import Keys
 from .groups import remember_shown
-from .pages import Page, PageAt
-from .query import chained
-from .request import Request, in_turn
+from .pages import PageAt
+from .query import Query
 from .samples import Sample, span
 from .view import View
 
@@ -49,8 +48,8 @@ def draw_whole(
     reply: Sequence[Any],
     first: int,
     excluded: Collection[str],
-    further: Callable[[int], Request[Sample | None]],
-) -> Request[Sample | None]:
+    further: Callable[[int], Query[Sample | None]],
+) -> Query[Sample | None]:
     """Draw from a band that is read in as many round trips as it takes. ``reply``: that of the script that gave up,
     which had the bands from ``first`` on; ``further``: draws from the band of a number."""
     _, score, band, candidates, _, *ends = reply[:9]
@@ -58,29 +57,23 @@ def draw_whole(
     is_last = at + 1 == len(draw.bands)
     # Members that cross the end of a band while it is read move others into its positions, and out of them.
     low, high = _ends(draw, float(score), at)
-
-    def choose(cards: Mapping[str, Card], shown: Sequence[bytes] = ()) -> Sample | Request[Sample | None]:
-        left = {
-            who: card
-            for who, card in cards.items()
-            if who not in excluded and who != draw.member and low <= card[2] <= high
-        }
-        found = _chosen(
-            draw, whole, left, [who.decode() for who in shown], reverse=view.reverse, again=is_last
-        )
-        if len(found) < draw.wanted and not is_last:
-            return further(at + 1)
-        size = None if view.ranking is None else whole.size
-        sample = Sample(size, whole.position, at, candidates, [left[who] for who in found], None)
-        if not draw.remember:
-            return sample
-        return chained(remember_shown(keys, draw.member, draw.remember, found)).then(lambda shown: sample)
-
-    reading = _read(whole, replace(view, method="ordinal"), keys)
-    if not draw.remember:
-        return reading.then(choose)
-    shown = chained(remember_shown(keys, draw.member, draw.remember))
-    return reading.then(lambda cards: shown.then(lambda shown: choose(cards, shown)))
+    cards = yield from _read(whole, replace(view, method="ordinal"), keys)
+    shown: Sequence[bytes] = ()
+    if draw.remember:
+        shown = yield from remember_shown(keys, draw.member, draw.remember)
+    left = {
+        who: card
+        for who, card in cards.items()
+        if who not in excluded and who != draw.member and low <= card[2] <= high
+    }
+    before = [who.decode() for who in shown]
+    found = _chosen(draw, whole, left, before, reverse=view.reverse, again=is_last)
+    if len(found) < draw.wanted and not is_last:
+        return (yield from further(at + 1))
+    if draw.remember:
+        yield from remember_shown(keys, draw.member, draw.remember, found)
+    size = None if view.ranking is None else whole.size
+    return Sample(size, whole.position, at, candidates, [left[who] for who in found], None)
 
 
 def _ends(draw: Draw, mine: float, band: int) -> tuple[float, float]:
@@ -94,21 +87,17 @@ def _ends(draw: Draw, mine: float, band: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _read(whole: _Whole, view: View, keys: Keys) -> Request[dict[str, Card]]:
+def _read(whole: _Whole, view: View, keys: Keys) -> Query[dict[str, Card]]:
     """Read the members of a band, by their primary keys."""
     first = whole.size - 1 - whole.high if view.reverse else whole.low
+    split, last = view.layout.split, whole.size - 1 if view.reverse else 0
+    cards: dict[str, Card] = {}
     starts = range(first, first + whole.high - whole.low + 1, _CHUNK)
-    pages = [chained(PageAt(at, min(_CHUNK, starts.stop - at)).query(view, keys)) for at in starts]
-
-    def cards(found: Iterable[Page]) -> dict[str, Card]:
-        split, last = view.layout.split, whole.size - 1 if view.reverse else 0
-        return {
-            split(stored)[1].decode(): (abs(last - at), stored, score)
-            for page in found
-            for at, (stored, score) in enumerate(page.members, page.first)
-        }
-
-    return in_turn(pages).then(cards)
+    for start in starts:
+        page = yield from PageAt(start, min(_CHUNK, starts.stop - start)).query(view, keys)
+        for at, (stored, score) in enumerate(page.members, page.first):
+            cards[split(stored)[1].decode()] = abs(last - at), stored, score
+    return cards
 
 
 def _chosen(

@@ -37,7 +37,7 @@ class Base(Executor):
         """The last flush that the rows to be written contain; None if no row was found."""
 
     def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
-        return self.send(Request((Call(command, keys, arguments),), list))[0]
+        return self.send(Request((Call(command, keys, arguments),)))[0]
 
     def _noted(self, *fields: str) -> list[str]:
         """Return fields of the index's ``meta``, '' for those that are missing."""

@@ -84,7 +84,7 @@ class Serving(Base):
         live = self.believed or (yield from self.learning())
         while True:
             arguments = (live.generation, self.LEASE)
-            (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),), list)
+            (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),))
             health = Health.parse(state)
             if health.generation == live.generation:
                 return health
@@ -102,7 +102,7 @@ class Serving(Base):
         """Return Redis's estimate of the bytes that members take, without facet rankings."""
         live = self.live
         calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.memberships)]
-        return sum(size or 0 for size in self.send(Request(calls, list)))
+        return sum(size or 0 for size in self.send(Request(calls)))
 
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server that was found in this state. Return False if it has another state by now."""

@@ -114,7 +114,7 @@ class Pending(Base):
             Call("HLEN", (keys.pending,)),
             Call("TIME", ()),
         )
-        (taken, settled, since), members, (seconds, micros) = self.send(Request(calls, list))
+        (taken, settled, since), members, (seconds, micros) = self.send(Request(calls))
         if int(settled or 0) < int(taken or 0):
             members += self._call("HLEN", (keys.carried(int(taken)),))
         if not (members and since):

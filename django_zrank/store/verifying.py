@@ -35,7 +35,7 @@ class Verifying(Base):
 
     def read(self, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
         """Return the replies to several calls in one round trip; ``atomic``: at one moment."""
-        return self.send(Request(calls, list, atomic=atomic)) if calls else []
+        return self.send(Request(calls, atomic=atomic)) if calls else []
 
     def scan(self, command: str, key: str | bytes) -> Iterator[list[bytes]]:
         """Yield the members of a sorted set (ZSCAN), or the fields of a hash (HSCAN), some at a time, perhaps one

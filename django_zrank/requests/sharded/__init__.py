@@ -9,7 +9,7 @@ from ..counts import CountFacet, Size
 from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, Locate
-from ..query import Query, Question, Several, as_query
+from ..query import Query, Question, Several
 from ..sampling import Draw
 from ..view import View
 from .counts import count_facet, count_scores, size
@@ -32,7 +32,7 @@ _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Query[Any]]]] = {
     BarePosition: bare_position,
     CountFacet: count_facet,
     CountScores: count_scores,
-    Draw: lambda question, view, shards: as_query(draw(question, view, shards)),
+    Draw: draw,
     Locate: locate,
     PageAround: page_around,
     PageAt: page_at,

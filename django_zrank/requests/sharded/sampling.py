@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random, SystemRandom
 from typing import Any, Final
 
 from ... import scripts
 from ...codec.units import EXACT, HIGHEST, LOWEST, NUL, pack, unpack
 from ..groups import remember_shown
-from ..query import chained
-from ..request import Call, Request, merge
+from ..query import Query, one, together
+from ..request import Call
 from ..samples import Sample
 from ..sampling import Draw
 from ..view import ALL, View
 from .decks import Walk
 from .positions import find_sort_keys
-from .runs import NEAR, Around, read_around, read_at, share
+from .runs import NEAR, read_around, read_at, share
 from .shards import Shards
-from .sort_keys import Counted, SortKey, count_before
+from .sort_keys import SortKey, count_before
 
 __all__ = ["draw"]
 
@@ -37,13 +35,11 @@ _PATIENCE: Final = 200, 10_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the filters are
 intersected."""
 
-Answer = Sample | Request[Sample | None] | None
-
 Ends = tuple[str, bytes, str, bytes]
 """The score and bytes of the start of a band (inclusive) and of its end (exclusive), for ``deal_shard.lua``."""
 
 
-def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Request[Sample | None]:
+def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> Query[Sample | None]:
     """Draw random distinct members near a member.
 
     Two round trips: the member's own shard returns its sort key, then all shards deal. One if the caller knows the sort
@@ -52,16 +48,10 @@ def draw(question: Draw, view: View, shards: Shards, *, again: bool = True) -> R
     ``again``: begin again if the member has another sort key by the time of the deal.
     """
     drawing = _Drawing(question, view, shards, again=again)
-    if question.sort_key:
-        drawn: Request[Any] = drawing.near(SortKey(*question.sort_key))  # type: ignore[assignment]
-    else:
-        found = chained(find_sort_keys([question.member], replace(view, scope=ALL), shards))
-        drawn = found.then(lambda sort_keys: drawing.near(sort_keys.get(question.member)))
     if not question.remember:
-        return drawn
-    own = shards.own(question.member)
-    shown = chained(remember_shown(own, question.member, question.remember)).then(drawing.note_shown)
-    return merge([shown, drawn], spread=True).then(lambda both: both[1])
+        return (yield from drawing.run())
+    _, sample = yield from together([drawing.read_shown(question.remember), drawing.run()], spread=True)
+    return sample
 
 
 class _Drawing:
@@ -94,25 +84,34 @@ class _Drawing:
         self._to_key: Any = int if excluded and isinstance(excluded[0], int) else bytes.decode
         self._excluded = {self._to_key(question.member.encode()), *excluded}
 
-    def note_shown(self, shown: Sequence[bytes]) -> None:
+    def read_shown(self, span: int) -> Query[None]:
+        """Read the members that were shown to the member before."""
+        own, member = self.shards.own(self.question.member), self.question.member
+        shown = yield from remember_shown(own, member, span)
         self._shown = {who: at for at, who in enumerate(shown)}
 
-    def near(self, me: SortKey | None) -> Request[Sample | None] | None:
-        """Draw around ``me``, the sort key of the member; None if it is not ranked."""
+    def run(self) -> Query[Sample | None]:
+        """Draw; None if the member is not ranked."""
+        me = self.question.sort_key and SortKey(*self.question.sort_key)
         if me is None:
-            return None
+            member = self.question.member
+            sort_keys = yield from find_sort_keys([member], replace(self.view, scope=ALL), self.shards)
+            if (me := sort_keys.get(member)) is None:
+                return None
         self.me = me
-        return self.of_band(0)
+        return (yield from self._of_band(0))
 
-    def of_band(self, at: int) -> Request[Sample | None]:
+    def _of_band(self, at: int) -> Query[Sample | None]:
         """Draw from the band with this number, or from a later one."""
         self.band = at
         below, above = self.question.bands[at]
         if self.question.measure == "ranks":
-            return self._ends(int(below), int(above)).then(self._deal)
-        if self.question.measure == "exact":
-            return self._deal(self._exact_ends(int(below), int(above)))
-        return self._deal((f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b""))
+            ends = yield from self._ends(int(below), int(above))
+        elif self.question.measure == "exact":
+            ends = self._exact_ends(int(below), int(above))
+        else:
+            ends = (f"({self.me.score - below:.17g}", b"", f"{self.me.score + above:.17g}", b"")
+        return (yield from self._deal(ends))
 
     def _is_offered(self, card: SortKey, side: int) -> bool:
         who = self.view.layout.split(card.stored)[1]
@@ -124,7 +123,8 @@ class _Drawing:
             return False
         return True
 
-    def _deal(self, ends: Ends) -> Request[Sample | None]:
+    def _deal(self, ends: Ends) -> Query[Sample | None]:
+        """Take cards of the picked shards until there are enough."""
         self.ends = ends
         self.price = 1 + (self.view.scope.look_ups if self.tests else 0)
         self._passed_over.clear()
@@ -140,37 +140,31 @@ class _Drawing:
             patience=lambda candidates: max(least, min(candidates // 2, most)) // max(1, self.price // 2),
             most=max(1, _LOOK_UPS * count // self.price),
         )
-        return self._take(self.walk.pick())  # type: ignore[return-value]
-
-    def _take(self, picks: list[list[int]]) -> Answer:
-        """Take cards of the picked shards, and go on until there are enough."""
         walk = self.walk
+        picks = walk.pick()
         while any(picks):
             if wants := walk.wants(picks):
                 asked = [self._ask_one(shard, counts) for shard, counts in wants.items()]
-                return merge(asked, spread=True).then(partial(self._hear, picks))
-            walk.take(picks)
-            picks = walk.pick()
+                if any((yield from together(asked, spread=True))):
+                    question = self.question._replace(sort_key=None)
+                    again = bool(self.question.sort_key)
+                    return (yield from draw(question, self.view, self.shards, again=again))
+            else:
+                walk.take(picks)
+                picks = walk.pick()
         if walk.gave_up:
             self.tests = False
-            return self._deal(self.ends)
+            return (yield from self._deal(self.ends))
         drawn = [sort_key for side in walk.chosen for sort_key in side]
         if len(drawn) < self.question.wanted and self.band + 1 < len(self.question.bands):
-            return self.of_band(self.band + 1)
-        again = [sort_key for _, sort_key in sorted(self._passed_over)]
-        drawn += again[: self.question.wanted - len(drawn)]
+            return (yield from self._of_band(self.band + 1))
+        shown = [sort_key for _, sort_key in sorted(self._passed_over)]
+        drawn += shown[: self.question.wanted - len(drawn)]
         candidates = None if self.tests else walk.candidates  # shards may deal from larger rankings
-        sample = Sample(None, 0, self.band, candidates, [], None)
-        return self._finish(sample, drawn)
+        return (yield from self._finish(Sample(None, 0, self.band, candidates, [], None), drawn))
 
-    def _hear(self, picks: list[list[int]], moved: list[bool]) -> Answer:
-        if any(moved):
-            question = self.question._replace(sort_key=None)
-            return draw(question, self.view, self.shards, again=bool(self.question.sort_key))
-        return self._take(picks)
-
-    def _ask_one(self, shard: int, counts: tuple[int, int]) -> Request[bool]:
-        """Ask a shard for numbers of cards below and above. The answer: True if the member has moved."""
+    def _ask_one(self, shard: int, counts: tuple[int, int]) -> Query[bool]:
+        """Ask a shard for numbers of cards below and above. Return True if the member has moved."""
         view, keys = self.view, self.shards.keys[shard]
         is_own = shard == self.own
         decks = [side[shard] for side in self.walk.decks]
@@ -183,39 +177,31 @@ class _Drawing:
             *(word for deck, count in zip(decks, counts, strict=True) for word in deck.ask(count, self.rng)),
         )
 
-        def parse(reply: Any) -> bool:
-            word, *dealt = reply
-            if word == b"moved":
-                return True
-            if is_own:
-                self._again = False  # the member was there at one moment of the draw
-            self.walk.add(shard, counts, dealt)
-            return False
-
         cards = max(sum(counts), 2 * _SMALL_TESTED if self.tests else 0)
         cost = 50 + 4 * self.price * cards + sum(deck.dealt for deck in decks) // 2
         if self.tests:
             where = (keys.root, keys.root, keys.meta, *view.tested(keys))
-            return Request(
-                (Call(scripts.DEAL_SHARD, where, arguments, cost),), lambda replies: parse(replies[0])
-            )
-        return chained(view.read(keys, scripts.DEAL_SHARD, arguments, cost)).then(parse)
+            reply = yield from one(Call(scripts.DEAL_SHARD, where, arguments, cost))
+        else:
+            reply = yield from view.read(keys, scripts.DEAL_SHARD, arguments, cost)
+        word, *dealt = reply
+        if word == b"moved":
+            return True
+        if is_own:
+            self._again = False  # the member was there at one moment of the draw
+        self.walk.add(shard, counts, dealt)
+        return False
 
-    def _finish(self, sample: Sample, drawn: list[SortKey]) -> Answer:
+    def _finish(self, sample: Sample, drawn: list[SortKey]) -> Query[Sample]:
         """Remember the members drawn, and return them. Positions only order these members: ranks, which aren't always
         used, cost more to count than the draw."""
         order = {sort_key: at for at, sort_key in enumerate(sorted([self.me, *drawn]))}
         cards = [(order[sort_key], sort_key.stored, sort_key.score) for sort_key in drawn]
-        sample = sample._replace(position=order[self.me], drawn=cards)
-        if not (self.question.remember and drawn):
-            return sample
-        members = [self.view.layout.split(sort_key.stored)[1] for sort_key in drawn]
-        own, member, span = (
-            self.shards.own(self.question.member),
-            self.question.member,
-            self.question.remember,
-        )
-        return chained(remember_shown(own, member, span, members)).then(lambda shown: sample)
+        if self.question.remember and drawn:
+            own, member = self.shards.own(self.question.member), self.question.member
+            members = [self.view.layout.split(sort_key.stored)[1] for sort_key in drawn]
+            yield from remember_shown(own, member, self.question.remember, members)
+        return sample._replace(position=order[self.me], drawn=cards)
 
     def _exact_ends(self, below: int, above: int) -> Ends:
         """Return the ends of a band of 64-bit integers, whose scores may be rounded."""
@@ -232,7 +218,7 @@ class _Drawing:
         end = limit(mine + above + 1) if mine + above < HIGHEST else ("+inf", b"")
         return *limit(mine - below), *end
 
-    def _ends(self, below: int, above: int) -> Request[Ends]:
+    def _ends(self, below: int, above: int) -> Query[Ends]:
         """Find the ends of a band that is given in positions below and above the member."""
         view = self.view.by("ordinal")
         back, ahead = (above, below) if view.reverse else (below, above)
@@ -247,24 +233,17 @@ class _Drawing:
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
 
-        def near(read: tuple[Around, list[SortKey]]) -> Ends:
-            around, found = read
-            last = min(back, around.position) + ahead + (self.me in found)
-            return ends(found[:last])
-
-        def far(counted: Counted) -> Any:
-            (position,) = counted.before
-            first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
-            if first > last:
-                return ends([])
-            reads = [chained(read_at(at, 1, view, self.shards)) for at in (first, last)]
-            return merge(reads, spread=True).then(
-                lambda both: ends([sort_key for _, found in both for sort_key in found])
-            )
-
         most = max(back, ahead) + 1
         if most <= NEAR * len(self.shards.keys):
-            return chained(read_around(self.me, spans, share(most, self.shards), view, self.shards)).then(
-                near
-            )
-        return chained(count_before([self.me], view, self.shards)).then(far)
+            wanted = share(most, self.shards)
+            around, found = yield from read_around(self.me, spans, wanted, view, self.shards)
+            last = min(back, around.position) + ahead + (self.me in found)
+            return ends(found[:last])
+        counted = yield from count_before([self.me], view, self.shards)
+        (position,) = counted.before
+        first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
+        if first > last:
+            return ends([])
+        reads = [read_at(at, 1, view, self.shards) for at in (first, last)]
+        both = yield from together(reads, spread=True)
+        return ends([sort_key for _, found in both for sort_key in found])
