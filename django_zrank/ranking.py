@@ -1,35 +1,49 @@
-"""The readable side of an index."""
+"""The readable side of an index: its members, best first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 from django.db import models
 
-from .board import Board
-from .codec.entry import LateRanks, RankBySortKey
+from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
+from .conf import get_settings
 from .engine import reader_of
 from .engine.steps import MAY_BLOCK, Blocking, Steps, drive
-from .entries import Recommendations
+from .entries import Entries, Recommendations
+from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .exclusions import excluded_by_index
+from .filters import Condition, covering, parse_conditions, plan, uncovered
 from .generics import Member
 from .members import batched, members_of
 from .recommendations import excluding, parse_draw, recommended
+from .requests.counts import CountFacet, Size
 from .requests.groups import forget_seen
-from .requests.positions import Locate
-from .requests.query import Several
+from .requests.pages import Bound, Page, PageAround, PageAt, PageBetween
+from .requests.positions import BarePosition, BareScore, Locate, Location
+from .requests.query import Answer, Question, Several
 from .requests.sampling import Draw, Sample
+from .requests.view import METHODS, View
 from .rows import sort_key_of
 from .sieve import Sieve
+from .sql.reader import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 if TYPE_CHECKING:
-    from .index import Band
+    from .engine.reader import Reader
+    from .index import Band, RankIndex
+    from .store import Store
 
 __all__ = ["Ranking"]
+
+_PAGE_LIMIT: Final = 10_000
+"""The most members of a page."""
+
+_PAGE: Final = 1000
+"""Members that iteration reads in one round trip."""
 
 _MANY: Final = 200
 """Members whose exclusions ``recommend_many()`` reads at once."""
@@ -38,7 +52,7 @@ _AT_ONCE: Final = 100
 """The most members that ``recommend_many()`` draws in one round trip."""
 
 
-class Ranking(Board[Member]):
+class Ranking(Generic[Member]):
     """The members of an index, to be queried: ``PlayerRank.ranking``; some of them: ``.filter(region="kantou")``.
 
     A member is given as an instance of the model or as its primary key. Every method raises
@@ -47,6 +61,117 @@ class Ranking(Board[Member]):
     combination of filters and the smallest of them has more than 5 million members. A method is one round trip to
     Redis; more where thousands of members are read, or no facet covers the filters.
     """
+
+    def __init__(
+        self,
+        index: RankIndex[Member],
+        conditions: Sequence[Condition] = (),
+        *,
+        method: str | None = None,
+        reverse: bool | None = None,
+        server: str | None = None,
+        scan: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        self.index = index
+        self.conditions = tuple(conditions)
+        """The filters that the members pass; empty for all."""
+
+        self.server = server
+        """The server to read from, "primary" or "replica"; None for what ``ZRANK["READS"]`` says."""
+
+        self.view = View(
+            index.layout,
+            plan(index, self.conditions),
+            index.ordering.first.descending if reverse is None else reverse,
+            method or index.get_ranking_method(),
+            scan=scan,
+            seconds=seconds,
+        )
+
+    def __repr__(self) -> str:
+        steps = [f".{'exclude' if one.negated else 'filter'}({dict(one.values)})" for one in self.conditions]
+        if self.view.method != self.index.get_ranking_method():
+            steps.append(f".by({self.view.method!r})")
+        if self.view.reverse != self.index.ordering.first.descending:
+            steps.append(".reversed()")
+        if self.server is not None:
+            steps.append(f".using({self.server!r})")
+        return f"<Ranking of {self.index!r}{''.join(steps)}>"
+
+    def filter(self, **conditions: Any) -> Self:
+        """The ranking of the members that have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
+
+        Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
+        values, one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
+        combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
+
+        Raises ``ValueError`` for an unknown facet, an invalid value, or more than 50 groups.
+        """
+        return self._narrow(conditions, negated=False)
+
+    def exclude(self, **conditions: Any) -> Self:
+        """The ranking of the members that don't have these values; given several, that don't have all of them."""
+        return self._narrow(conditions, negated=True)
+
+    def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
+        found = parse_conditions(self.index, given, negated=negated)
+        return self._copy(conditions=(*self.conditions, *found))
+
+    def by(self, method: str) -> Self:
+        """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
+        index declares it, as it takes distinct values that other indexes don't keep.
+
+        Raises ``ValueError``.
+        """
+        if method not in METHODS:
+            raise ValueError(f"by: expected one of {', '.join(METHODS)}, not {method!r}")
+        if method == "dense" and not self.index.layout.dense:
+            raise ValueError(f"by: the index {self.index.name!r} keeps no distinct values for dense ranks")
+        return self._copy(method=method)
+
+    def reversed(self) -> Self:
+        """The same members in the other direction: the worst has rank 1, and comes first."""
+        return self._copy(reverse=not self.view.reverse)
+
+    def using(self, server: str) -> Self:
+        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
+
+        A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
+        that have to be computed, and indexes with ``write_behind``. It has everything that this process has pushed, and
+        may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; if it is further behind, the primary is asked.
+
+        Raises ``ValueError``.
+        """
+        if server not in ("primary", "replica"):
+            raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
+        return self._copy(server=server)
+
+    def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
+        """The same ranking, with bounds on what a combination of filters that no facet covers may take: a call waits
+        ``seconds`` for it, or raises :exc:`~django_zrank.exceptions.FilterNotReady`; and computes it from ``scan``
+        members at most, or raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
+        They are for requests that you don't trust, and below ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]``,
+        which hold in any case.
+
+        Raises ``ValueError``.
+        """
+        for name, value in (("seconds", seconds), ("scan", scan)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"within: expected {name} of 0 or more, not {value!r}")
+        return self._copy(
+            seconds=self.view.seconds if seconds is None else seconds,
+            scan=self.view.scan if scan is None else scan,
+        )
+
+    def _copy(self, **changed: Any) -> Self:
+        kept: dict[str, Any] = {"conditions": self.conditions, "server": self.server}
+        kept |= {"scan": self.view.scan, "seconds": self.view.seconds}
+        return type(self)(
+            self.index, **{**kept, "method": self.view.method, "reverse": self.view.reverse, **changed}
+        )
+
+    # Recommendations
 
     @verb
     def recommend(
@@ -205,3 +330,342 @@ class Ranking(Board[Member]):
         yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
 
     aforget = twin(forget)
+
+    # Pages
+
+    @verb
+    def top(self, n: int = 10) -> Steps[Entries[Member]]:
+        """The best ``n``."""
+        return (yield from self._page(0, _at_most("n", n)))
+
+    atop = twin(top)
+
+    @overload
+    def __getitem__(self, position: int) -> Entry: ...
+    @overload
+    def __getitem__(self, position: slice) -> Entries[Member]: ...
+    def __getitem__(self, position: int | slice) -> Entry | Entries[Member]:
+        """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
+        if isinstance(position, slice):
+            return self._slice(position.start, position.stop, position.step)
+        if _position(position) < 0:
+            raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
+        entries = self._slice(position, position + 1)
+        if not entries:
+            raise IndexError(f"no member stands at the position {position}")
+        return entries[0]
+
+    @verb
+    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Steps[Entries[Member]]:
+        """``ranking[first:last]``: the members from the position ``first``, 0 is best, to before ``last``."""
+        first = 0 if first is None else _position(first)
+        if last is not None:
+            _position(last)
+        if step not in (None, 1) or first < 0 or (last is not None and last < 0):
+            raise ValueError(f"a slice takes no step and no negative positions: {slice(first, last, step)}")
+        if last is None:
+            raise ValueError(
+                f"a slice needs an end: [{first}:{first + 100}]; to read all members, iterate over the ranking"
+            )
+        return (yield from self._page(first, _at_most("the slice", max(0, last - first), at_least=0)))
+
+    aslice = twin(_slice)
+
+    @in_batches
+    def __iter__(self) -> Batches[Entry]:
+        """Iterate over all members, best first, 1,000 a round trip. One that moves may be repeated or missed."""
+        first: int | None = 0
+
+        def steps() -> Steps[Sequence[Entry]]:
+            nonlocal first
+            if first is None:
+                return ()
+            page = yield from self._page(first, _PAGE)
+            first = first + _PAGE if len(page) == _PAGE else None
+            return page
+
+        return steps
+
+    __aiter__ = batch_twin(__iter__)
+
+    @verb
+    def at_rank(self, rank: int) -> Steps[Entry]:
+        """The member at ``rank``, 1 is best, counted one by one whatever the ranking method. Raises ``NotRanked``."""
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
+        entries = yield from self._page(rank - 1, 1)
+        if not entries:
+            raise NotRanked(f"no member of the index {self._name} has the rank {rank}")
+        return entries[0]
+
+    aat_rank = twin(at_rank)
+
+    def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
+        return self._entries((yield from self._ask(PageAt(first, limit))))
+
+    @verb
+    def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
+        """``n`` members with ``member`` in the middle. Near an end of the ranking, there are more on the other side, so
+        that the page is full. Raises :exc:`~django_zrank.NotRanked`."""
+        page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
+        if page is None:
+            raise self._not_ranked(member)
+        return self._entries(page)
+
+    aaround = twin(around)
+
+    @verb
+    def between(
+        self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0
+    ) -> Steps[Entries[Member]]:
+        """The best ``n`` members with a score from ``low`` to ``high``, ends included; None means no bound.
+
+        ``offset``: how many of the best to skip, for pages after the first.
+        """
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError(f"offset: expected a number of members, not {offset!r}")
+        return self._entries((yield from self._between(low, high, _at_most("n", n), offset)))
+
+    abetween = twin(between)
+
+    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> Steps[Page]:
+        bounds = [self._bound("low", low), self._bound("high", high)]
+        best, worst = reversed(bounds) if self.view.reverse else bounds
+        return (yield from self._ask(PageBetween(best, worst, limit, offset)))
+
+    def _bound(self, parameter: str, value: Any) -> Bound:
+        """Parse a score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
+        if value is None and parameter != "score":
+            return Bound()
+        try:
+            score, exact = self.index.ordering.bound_of(value)
+        except ValueError as error:
+            hint = "" if parameter == "score" else "; None means no bound"
+            raise ValueError(f"{parameter}: {error}{hint}") from None
+        return Bound(repr(score), exact, value)
+
+    def _entries(self, page: Page) -> Entries[Member]:
+        """Make entries of the members of a page, with their ranks."""
+        split, method = self.index.layout.split, self.view.method
+        ranked: list[Ranked] = []
+        rank, last = page.before + 1, None
+        for at, (stored, score) in enumerate(page.members, page.first + 1):
+            value = (score, split(stored)[0])
+            if method == "ordinal":
+                rank = at
+            elif last is not None and value != last:
+                rank = at if method == "competition" else rank + 1
+            last = value
+            ranked.append((stored, score, rank))
+        return Entries(self.index, self.index.to_entries(ranked))
+
+    # Lookups
+
+    @verb
+    def contains(self, member: object) -> Steps[bool]:
+        """Return true if ``member`` is ranked. Raises ``ValueError`` for what can't be a member."""
+        text = self.index.to_text(member)
+        if self._is_bare:
+            return (yield from self._ask(BareScore(text))) is not None
+        return (yield from self._ask(Locate([text]))).found[0] is not None
+
+    acontains = twin(contains)
+
+    def __contains__(self, member: object) -> bool:
+        return self.contains(member)
+
+    @verb
+    def rank(self, member: Any) -> Steps[int]:
+        """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
+        if self._is_bare and self.view.method == "ordinal":
+            position = yield from self._ask(
+                BarePosition(self.index.to_text(member), sort_key_of(self.index, member))
+            )
+            if position is None:
+                raise self._not_ranked(member)
+            return position + 1
+        return (yield from self._locate(member))[1].before + 1
+
+    arank = twin(rank)
+
+    @verb
+    def score(self, member: Any) -> Steps[Any]:
+        """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
+        if self._is_bare:
+            score = yield from self._ask(BareScore(self.index.to_text(member)))
+            if score is None:
+                raise self._not_ranked(member)
+            return self.index.ordering.first.kind.decode(score)
+        return self._to_entries([(yield from self._locate(member))[1]])[0].score
+
+    ascore = twin(score)
+
+    @verb
+    def entry(self, member: Any) -> Steps[Entry]:
+        """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
+        return self._to_entries([(yield from self._locate(member))[1]])[0]
+
+    aentry = twin(entry)
+
+    @verb
+    def percentile(self, member: Any) -> Steps[float]:
+        """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
+
+        It is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method: members that are equal in every criterion
+        share it. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        size, location = yield from self._locate(member, "competition")
+        return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
+
+    apercentile = twin(percentile)
+
+    def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
+        sort_key = sort_key_of(self.index, member)
+        question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
+        size, (location,) = yield from self._ask(question, method)
+        if location is None:
+            raise self._not_ranked(member)
+        return size, location
+
+    @verb
+    def ranks(self, members: Iterable[Any]) -> Steps[dict[Any, int | None]]:
+        """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
+        pks = yield from self._pks(members)
+        _, found = yield from self._ask(Locate(list(pks)))
+        return {
+            pk: None if location is None else location.before + 1
+            for pk, location in zip(pks.values(), found, strict=True)
+        }
+
+    aranks = twin(ranks)
+
+    @verb
+    def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
+        """Those of ``members`` that are ranked, best first, each with its rank among all: a leaderboard of friends."""
+        _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
+        found = sorted(filter(None, locations), key=lambda location: location.position)
+        return Entries(self.index, self._to_entries(found))
+
+    amembers = twin(members)
+
+    def _pks(self, members: Iterable[Any]) -> Steps[dict[str, Any]]:
+        """The primary key of each member, by its text in Redis."""
+        given = yield from listed("members", members)
+        texts = dict.fromkeys(self.index.to_text(one, "members") for one in given)
+        _at_most("members", len(texts), at_least=0)
+        return {text: self.index.from_bytes(text.encode()) for text in texts}
+
+    # Counts
+
+    @verb
+    def rank_of_score(self, score: Any) -> Steps[int]:
+        """The rank that a member with ``score`` would have, ahead of those that have it already."""
+        bound = self._bound("score", score)
+        return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
+
+    arank_of_score = twin(rank_of_score)
+
+    @verb
+    def exists(self) -> Steps[bool]:
+        """Return true if anybody is ranked."""
+        return (yield from self._ask(Size())) > 0
+
+    aexists = twin(exists)
+
+    def __bool__(self) -> bool:
+        return self.exists()
+
+    @verb
+    def count(self) -> Steps[int]:
+        """The number of ranked members."""
+        return (yield from self._ask(Size()))
+
+    acount = twin(count)
+
+    @verb
+    def count_between(self, low: Any = None, high: Any = None) -> Steps[int]:
+        """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
+        return (yield from self._between(low, high, 0)).following
+
+    acount_between = twin(count_between)
+
+    @verb
+    def counts(self, *paths: str) -> Steps[dict[Any, int]]:
+        """The number of members with each value of a facet: ``counts("region")``; of a composite facet, with each tuple
+        of values: ``counts("region", "platform")``. Values without members are left out."""
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"counts: a path is given twice: {', '.join(map(str, paths))}")
+        facet = self.index.faceting.of(paths)
+        if facet is None:
+            raise ValueError(
+                f"counts: the index {self.index.name!r} has no facet {', '.join(map(str, paths)) or '(none)'}"
+            )
+        found = yield from self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
+        order = [facet.paths.index(path) for path in paths]
+        counts: dict[Any, int] = {}
+        for name, count in found.items():
+            values = facet.decode(name.decode())
+            counts[values[0] if len(paths) == 1 else tuple(values[at] for at in order)] = count
+        return counts
+
+    acounts = twin(counts)
+
+    @property
+    def _is_bare(self) -> bool:
+        """True if members are stored as plain primary keys in one sorted set, so that Redis's own commands will do."""
+        order = self.index.ordering
+        return not (order.width or order.is_wide) and self.view.ranking is not None
+
+    def _to_entries(self, locations: Iterable[Location]) -> list[Entry]:
+        return self.index.to_entries((one.stored, one.score, one.before + 1) for one in locations)
+
+    # Asking
+
+    @property
+    def store(self) -> Store:
+        return self._reader.store
+
+    @property
+    def _reader(self) -> Reader:
+        return reader_of(self.index)
+
+    def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
+        method other than that of this ranking."""
+        view = self.view if method is None else self.view.by(method)
+        try:
+            return (yield from reader_of(self.index).asking(question, view, self.server))
+        except FilterTooLarge as error:
+            counted = question.facet.paths if isinstance(question, CountFacet) else ()
+            declare = uncovered(self.conditions, counted)
+            hint = f"; declare {declare}" if declare else ""
+            raise FilterTooLarge(f"{error}{hint}") from None
+        except IndexUnavailable:
+            if get_settings().unhealthy != "database":
+                raise
+            # As one step, so that coroutines run all of it in one thread: connections belong to threads.
+            answer: Answer = yield Blocking(
+                partial(answer_by_sql, self.index, self.conditions, question, view)
+            )
+            return answer
+
+    @property
+    def _name(self) -> str:
+        """The ranking in words: ``'player' where region='kantou'``."""
+        said = " and ".join(map(str, self.conditions))
+        return f"{self.index.name!r} where {said}" if said else repr(self.index.name)
+
+    def _not_ranked(self, member: Any) -> NotRanked:
+        return NotRanked(f"{member!r} is not in the index {self._name}")
+
+
+def _position(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"a position is a whole number, not {given!r}")
+    return given
+
+
+def _at_most(parameter: str, count: int, at_least: int = 1) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not at_least <= count <= _PAGE_LIMIT:
+        raise ValueError(f"{parameter}: expected {at_least} to {_PAGE_LIMIT:,}, not {count!r}")
+    return count

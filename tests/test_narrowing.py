@@ -47,7 +47,7 @@ def test_membership_is_one_round_trip(ranking: Ranking[Any]) -> None:
 
 
 def test_iteration_pages(ranking: Ranking[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_zrank.pages._PAGE", 2)
+    monkeypatch.setattr("django_zrank.ranking._PAGE", 2)
     assert [entry.pk for entry in ranking] == [3, 2, 1]
     assert [entry.pk for entry in ranking.filter(region="kantou")] == [3, 1]
 

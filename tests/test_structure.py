@@ -114,7 +114,7 @@ LAYERS = [
     "notes",
     "engine sql",
     "verbs exclusions entries recommendations rows sieve",
-    "narrowing pages board ranking groups scores index",
+    "ranking groups scores index",
     "registry routes",
     "sync",
     "hooks declaration_checks checks",
