@@ -4,7 +4,7 @@ from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
-from .isolation import remember
+from .redis.isolation import remember
 
 __all__ = ["ZRankConfig"]
 

@@ -22,8 +22,8 @@ from .declaration_checks import check_declaration
 from .exceptions import CaptureError
 from .hooks import error, warning
 from .index import RankIndex
-from .isolation import is_isolated, is_offered, is_testing
-from .locations import location_of, sharing
+from .redis.isolation import is_isolated, is_offered, is_testing
+from .redis.locations import location_of, sharing
 from .registry import registry
 from .routes import served
 from .sync.captures import captured

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import models
 
-from .engine.steps import Blocking, Steps
 from .members import members_of
+from .redis.steps import Blocking, Steps
 
 if TYPE_CHECKING:
     from .index import RankIndex

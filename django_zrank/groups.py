@@ -8,10 +8,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .engine import reader_of
-from .engine.steps import Steps
-from .requests.groups import add_to_group, clear_group, count_group, remove_from_group
-from .requests.query import Query
+from .queries.groups import add_to_group, clear_group, count_group, remove_from_group
+from .queries.query import Query
+from .redis import reader_of
+from .redis.steps import Steps
 from .verbs import twin, verb
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from .conf import get_settings
-from .engine import reader_of
-from .engine.steps import drive
 from .exceptions import IndexUnavailable
 from .index import RankIndex
+from .queries.counts import Size
+from .redis import reader_of
+from .redis.steps import drive
 from .registry import registry
-from .requests.counts import Size
 
 __all__ = ["health"]
 

@@ -17,19 +17,19 @@ from django.utils.functional import classproperty
 from .codec.awake import Awake
 from .codec.column import Column
 from .codec.entry import Entry, decoder
+from .codec.facets import Facets
 from .codec.fields import find_model, is_unique
 from .codec.fingerprint import fingerprint
 from .codec.layout import Layout
 from .codec.members import MemberCodec
 from .codec.order import Order
+from .codec.shards import Sharded
 from .codec.units import Band, Distance
 from .exceptions import NotRanked
-from .facets import Facets
 from .generics import Member
 from .groups import Group
 from .ranking import Ranking
 from .scores import Scores
-from .shards import Sharded
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from . import isolation
+from .redis import isolation
 from .testing import empty, make_server, reset, settings_for
 
 __all__ = ["zrank", "zrank_server"]

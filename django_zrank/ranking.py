@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 from django.db import models
 
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
+from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .conf import get_settings
-from .engine import reader_of
-from .engine.steps import MAY_BLOCK, Blocking, Steps, drive
 from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .exclusions import excluded_by_index
-from .filters import Condition, covering, parse_conditions, plan, uncovered
 from .generics import Member
 from .members import batched, members_of
+from .queries.counts import CountFacet, Size
+from .queries.groups import forget_seen
+from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
+from .queries.positions import BarePosition, BareScore, Locate, Location
+from .queries.query import Answer, Question, Several
+from .queries.sampling import Draw, Sample
+from .queries.view import METHODS, View
 from .recommendations import excluding, parse_draw, recommended
-from .requests.counts import CountFacet, Size
-from .requests.groups import forget_seen
-from .requests.pages import Bound, Page, PageAround, PageAt, PageBetween
-from .requests.positions import BarePosition, BareScore, Locate, Location
-from .requests.query import Answer, Question, Several
-from .requests.sampling import Draw, Sample
-from .requests.view import METHODS, View
+from .redis import reader_of
+from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
 from .rows import sort_key_of
 from .sieve import Sieve
 from .sql.reader import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 if TYPE_CHECKING:
-    from .engine.reader import Reader
     from .index import Band, RankIndex
+    from .redis.reader import Reader
     from .store import Store
 
 __all__ = ["Ranking"]

@@ -11,8 +11,8 @@ from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
-from .requests.sampling import Draw, Sample
-from .requests.view import View
+from .queries.sampling import Draw, Sample
+from .queries.view import View
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex

@@ -13,10 +13,10 @@ from django.db import Error
 
 from .codec.units import EXACT, EXACT_LOW
 from .conf import get_settings
-from .engine import reader_of
-from .engine.steps import Blocking, Steps
 from .exceptions import IndexUnavailable, NotRanked
-from .requests.scores import CHANGES, LIMIT, ChangeScores, Touch
+from .queries.scores import CHANGES, LIMIT, ChangeScores, Touch
+from .redis import reader_of
+from .redis.steps import Blocking, Steps
 from .signals import unranked
 from .verbs import twin, verb
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from django.db import connections, models
 
 from .conf import get_settings
-from .engine.steps import Blocking, Steps
 from .members import batched, halves
+from .queries.sampling import Draw, Sample
+from .queries.view import View
 from .recommendations import excluding
-from .requests.sampling import Draw, Sample
-from .requests.view import View
+from .redis.steps import Blocking, Steps
 
 if TYPE_CHECKING:
     from .index import RankIndex

@@ -23,13 +23,13 @@ from django.test.utils import override_settings
 from django_redis import get_redis_connection
 from redis import Redis
 
-from . import isolation
 from .conf import get_settings, raw_settings
 from .embedded import EmbeddedServer
 from .exceptions import NotIsolated
 from .index import RankIndex
 from .models import Generation
 from .notes import TESTS
+from .redis import isolation
 from .registry import registry
 from .store import Store
 from .sync.breaker import breaker

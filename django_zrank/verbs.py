@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.db import models
 
-from .engine import reader_of
-from .engine.steps import Blocking, Steps, drive
 from .members import members_of
+from .redis import reader_of
+from .redis.steps import Blocking, Steps, drive
 
 if TYPE_CHECKING:
     from .index import RankIndex

@@ -127,7 +127,7 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests that readers of shards send from now on: each is a round trip."""
-    from django_zrank.engine.sharded import ShardedReader
+    from django_zrank.redis.sharded import ShardedReader
 
     requests: list[Any] = []
     send = ShardedReader.send

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from django_zrank import RankIndex
-from django_zrank.engine import reader_of
-from django_zrank.requests.query import Query, Question
-from django_zrank.requests.sharded import Shards, over_shards
-from django_zrank.requests.view import View
+from django_zrank.queries.query import Query, Question
+from django_zrank.queries.sharded import Shards, over_shards
+from django_zrank.queries.view import View
+from django_zrank.redis import reader_of
 from django_zrank.store import Store
 from tests.populations import populate
 

@@ -21,11 +21,11 @@ from redis.connection import Connection as RedisConnection
 from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCoveredError
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
-from django_zrank.engine import executor, reader
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
+from django_zrank.queries.query import one
+from django_zrank.queries.request import Call
 from django_zrank.ranking import Ranking
-from django_zrank.requests.query import one
-from django_zrank.requests.request import Call
+from django_zrank.redis import executor, reader
 from tests.populations import fill, populate
 from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank, Oracle, Row, populations
 from tests.test_ranking_states import change

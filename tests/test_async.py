@@ -25,9 +25,9 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex, Ranking
 from django_zrank.cluster import ConnectionFactory
-from django_zrank.engine import asynchronous, loops, pipelines, reader
 from django_zrank.exceptions import NotBuilt
-from django_zrank.requests.request import Call, Request
+from django_zrank.queries.request import Call, Request
+from django_zrank.redis import asynchronous, loops, pipelines, reader
 from tests.populations import populate
 from tests.servers import ONCE, RedisServer, free_port
 from tests.sync.conftest import use_redis

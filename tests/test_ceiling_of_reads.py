@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.engine import executor, reader_of, sending
+from django_zrank.queries import pages, positions, query, sampling
 from django_zrank.ranking import Ranking
-from django_zrank.requests import pages, positions, query, sampling
+from django_zrank.redis import executor, reader_of, sending
 from tests.populations import load
 from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank

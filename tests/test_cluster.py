@@ -23,10 +23,10 @@ from redis.exceptions import ResponseError
 
 from django_zrank import NotRanked, RankIndex
 from django_zrank import cluster as connections
-from django_zrank.engine import reader_of, sending
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
-from django_zrank.requests.request import Call
+from django_zrank.queries.request import Call
+from django_zrank.redis import reader_of, sending
 from django_zrank.store import Store
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.push import push

@@ -12,7 +12,7 @@ from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.facets import _PLAIN, Facet, Facets
+from django_zrank.codec.facets import _PLAIN, Facet, Facets
 from tests.testapp.models import Account, Competitor, Guild, Host, Player, Ticket
 
 texts = st.one_of(st.none(), st.text(max_size=20))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_zrank import RankIndex
-from django_zrank.filters import parse_conditions, plan, uncovered
+from django_zrank.codec.filters import parse_conditions, plan, uncovered
 from tests.testapp.models import Competitor
 
 

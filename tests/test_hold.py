@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.requests.scores import LIMIT, ChangeScores, Touch
+from django_zrank.queries.scores import LIMIT, ChangeScores, Touch
 from django_zrank.store import Change, Store, writing
 from tests.builds import TERM, load_rows, shadow, start
 

@@ -15,14 +15,14 @@ import pytest
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import Layout
-from django_zrank.engine.executor import Executor
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
-from django_zrank.filters import Clause, Scope
-from django_zrank.requests import intersections
-from django_zrank.requests.counts import Size
-from django_zrank.requests.request import Request
-from django_zrank.requests.view import View
+from django_zrank.queries import intersections
+from django_zrank.queries.counts import Size
+from django_zrank.queries.request import Request
+from django_zrank.queries.view import View
+from django_zrank.redis.executor import Executor
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.populations import populate

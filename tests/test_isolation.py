@@ -14,9 +14,10 @@ from django.core.checks import run_checks
 from django.test import SimpleTestCase, TestCase, override_settings
 from redis import Redis
 
-from django_zrank import IndexUnavailable, isolation
+from django_zrank import IndexUnavailable
 from django_zrank.exceptions import NotIsolated
 from django_zrank.models import Generation
+from django_zrank.redis import isolation
 from django_zrank.testing import ZRankTestMixin, own_redis, reset, sync_now
 from tests.keyspace import whole
 from tests.projects import ROOT, is_closed

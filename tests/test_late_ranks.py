@@ -19,11 +19,11 @@ from django.db.models import Q
 from django.template import Context, Template
 
 from django_zrank import Entry
-from django_zrank.engine import reader_of
-from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy
-from django_zrank.requests.request import Request
-from django_zrank.scripts import COUNT_BEFORE, DEAL_SHARD
+from django_zrank.queries.request import Request
+from django_zrank.redis import reader_of
+from django_zrank.redis.scripts import COUNT_BEFORE, DEAL_SHARD
+from django_zrank.redis.sharded import ShardedReader
 from django_zrank.store import Store
 from tests.populations import fill, load
 from tests.sharded import sharded

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex
-from django_zrank.engine import executor
 from django_zrank.ranking import Ranking
+from django_zrank.redis import executor
 from tests.populations import fill, populate
 from tests.test_ranking import CompetitorRank, Row
 from tests.testapp.models import Player

@@ -14,10 +14,10 @@ from redis.connection import AbstractConnection
 from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex, Ranking, register
-from django_zrank.engine import replicas
-from django_zrank.engine.replicas import Elsewhere, Replicas
 from django_zrank.exceptions import IndexUnavailable
-from django_zrank.keys import Keys
+from django_zrank.redis import replicas
+from django_zrank.redis.keys import Keys
+from django_zrank.redis.replicas import Elsewhere, Replicas
 from django_zrank.registry import registry
 from django_zrank.store import Change, Store
 from django_zrank.sync.breaker import breaker

@@ -14,22 +14,22 @@ from unittest import mock
 
 import pytest
 
-from django_zrank import requests
+from django_zrank import queries as requests
+from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN
-from django_zrank.engine import executor
-from django_zrank.engine.executor import Executor
-from django_zrank.filters import Clause, Scope
-from django_zrank.keys import Keys
+from django_zrank.queries.histogram import CountScores
+from django_zrank.queries.positions import BareScore
+from django_zrank.queries.query import FULL, Query, Several, one, together
+from django_zrank.queries.request import Call, Request
+from django_zrank.queries.sampling import Draw
+from django_zrank.queries.scores import ChangeScores, Touch
+from django_zrank.queries.sharded import _ANSWERS as SHARDED_ANSWERS
+from django_zrank.queries.sharded import sampling as sharded_sampling
+from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
-from django_zrank.requests.histogram import CountScores
-from django_zrank.requests.positions import BareScore
-from django_zrank.requests.query import FULL, Query, Several, one, together
-from django_zrank.requests.request import Call, Request
-from django_zrank.requests.sampling import Draw
-from django_zrank.requests.scores import ChangeScores, Touch
-from django_zrank.requests.sharded import _ANSWERS as SHARDED_ANSWERS
-from django_zrank.requests.sharded import sampling as sharded_sampling
-from django_zrank.requests.view import View
+from django_zrank.redis import executor
+from django_zrank.redis.executor import Executor
+from django_zrank.redis.keys import Keys
 from django_zrank.sql import reader as sql_reader
 from django_zrank.sql import sampling as sql_sampling
 from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
@@ -130,7 +130,7 @@ def test_those_that_go_on_come_first_and_as_few_at_once() -> None:
 def questions() -> set[type]:
     """The classes of all questions about an index."""
     modules = [
-        import_module(f"django_zrank.requests.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
+        import_module(f"django_zrank.queries.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     return {each for each in classes if "query" in vars(each) and not getattr(each, "_is_protocol", False)}

@@ -12,12 +12,12 @@ from unittest import mock
 import pytest
 
 from django_zrank import RankIndex
-from django_zrank.engine import executor, reader_of
-from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, NotRanked
 from django_zrank.models import Generation
-from django_zrank.requests.request import Request
-from django_zrank.scripts import COUNT_FACET
+from django_zrank.queries.request import Request
+from django_zrank.redis import executor, reader_of
+from django_zrank.redis.scripts import COUNT_FACET
+from django_zrank.redis.sharded import ShardedReader
 from django_zrank.store import Store
 from tests.builds import accept
 from tests.populations import fill, load
@@ -205,7 +205,7 @@ class TestHealth:
 def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rebuild swaps the next one whenever a read has learnt of the one before."""
     # Nobody looks meanwhile at what the servers hold: the keys of these builds are not as they would find them.
-    monkeypatch.setattr("django_zrank.engine.reader._TRUST", 600.0)
+    monkeypatch.setattr("django_zrank.redis.reader._TRUST", 600.0)
     index = in_regions(count)
     parts = [reader_of(part) for part in index.instance().parts]
     old = [part.learn().generation for part in parts]

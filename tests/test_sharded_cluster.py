@@ -14,10 +14,10 @@ from redis.crc import key_slot
 from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex
-from django_zrank.engine import executor, reader_of, sending
-from django_zrank.engine.steps import drive
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
+from django_zrank.redis import executor, reader_of, sending
+from django_zrank.redis.steps import drive
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.rebuild import rebuild

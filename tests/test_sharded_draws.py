@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.requests.pages import PageAt
-from django_zrank.requests.positions import Locate
-from django_zrank.requests.sampling import Draw
-from django_zrank.requests.sharded import over_shards, sampling
-from django_zrank.requests.view import ALL, View
+from django_zrank.queries.pages import PageAt
+from django_zrank.queries.positions import Locate
+from django_zrank.queries.sampling import Draw
+from django_zrank.queries.sharded import over_shards, sampling
+from django_zrank.queries.view import ALL, View
 from tests.sharded import COUNTS, Both, divide
 from tests.test_sharded_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
 

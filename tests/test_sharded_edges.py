@@ -12,15 +12,15 @@ from django.test import Client, RequestFactory
 from rest_framework import serializers
 
 from django_zrank import RankIndex
-from django_zrank.engine.sharded import ShardedReader
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.models import Mark
+from django_zrank.queries.request import Request
+from django_zrank.redis.scripts import COUNT_BEFORE
+from django_zrank.redis.sharded import ShardedReader
 from django_zrank.registry import registry
-from django_zrank.requests.request import Request
 from django_zrank.rest_framework import RecommendationViewSet
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
-from django_zrank.scripts import COUNT_BEFORE
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.breaker import breaker

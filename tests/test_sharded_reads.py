@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_zrank import RankIndex
-from django_zrank.requests.pages import PageAround, PageAt, PageBetween
-from django_zrank.requests.positions import BarePosition, Locate
-from django_zrank.requests.sharded import over_shards, pages, runs, sort_keys
-from django_zrank.requests.view import METHODS, View
+from django_zrank.queries.pages import PageAround, PageAt, PageBetween
+from django_zrank.queries.positions import BarePosition, Locate
+from django_zrank.queries.sharded import over_shards, pages, runs, sort_keys
+from django_zrank.queries.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
 from tests.testapp.models import Competitor, Player, Ticket
 

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from django_zrank.requests.sampling import Draw
-from django_zrank.requests.sharded import sampling
-from django_zrank.requests.sharded.decks import Deck, Walk
-from django_zrank.shards import shard_of
+from django_zrank.codec.shards import shard_of
+from django_zrank.queries.sampling import Draw
+from django_zrank.queries.sharded import sampling
+from django_zrank.queries.sharded.decks import Deck, Walk
 from tests.sharded import divide
 from tests.test_sharded_reads import Bare
 from tests.test_uniformity import LIMIT, Side

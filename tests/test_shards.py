@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.crc import key_slot
 
-from django_zrank.shards import name_of, shard_of
+from django_zrank.codec.shards import name_of, shard_of
 from tests.testapp.zrank import PlayerRank
 
 

@@ -30,8 +30,8 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
     ("django_zrank.apps", "django_zrank.sync.migrate"),
     # A declaration loads no Redis.
-    ("django_zrank.engine", "django_zrank.engine.reader"),
-    ("django_zrank.engine", "django_zrank.engine.sharded"),
+    ("django_zrank.redis", "django_zrank.redis.reader"),
+    ("django_zrank.redis", "django_zrank.redis.sharded"),
     # drf-spectacular is optional.
     ("django_zrank.apps", "django_zrank.rest_framework.extensions"),
 }
@@ -106,13 +106,14 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf locations recent generics isolation scripts keys cluster models embedded",
-    "codec facets filters members shards",
-    "requests",
-    "engine.steps engine.sending engine.fanout engine.replicas engine.loops engine.pipelines engine.executor",
+    "exceptions signals conf recent generics cluster models embedded",
+    "redis.locations redis.isolation redis.scripts redis.keys",
+    "codec members",
+    "queries",
+    "redis.steps redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
     "store",
     "notes",
-    "engine sql",
+    "redis sql",
     "verbs exclusions entries recommendations rows sieve",
     "ranking groups scores index",
     "registry routes",

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.engine import asynchronous, executor
-from django_zrank.engine.sending import in_trips
-from django_zrank.keys import Keys
-from django_zrank.requests.request import Call, Request
+from django_zrank.queries.request import Call, Request
+from django_zrank.redis import asynchronous, executor
+from django_zrank.redis.keys import Keys
+from django_zrank.redis.sending import in_trips
 from tests.populations import load
 from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank

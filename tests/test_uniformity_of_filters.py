@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 from redis import Redis
 
-from django_zrank.engine.executor import Executor
-from django_zrank.requests import sampling
-from django_zrank.requests.request import Request
+from django_zrank.queries import sampling
+from django_zrank.queries.request import Request
+from django_zrank.redis.executor import Executor
 from django_zrank.store import Change, Store
 from tests.populations import fill
 from tests.test_uniformity import LIMIT, Side, Uniform

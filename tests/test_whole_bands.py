@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.requests import sampling
+from django_zrank.queries import sampling
 from tests.populations import fill
 from tests.test_uniformity import LIMIT, Side, Uniform
 

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from ..codec.kinds import Float
 from ..codec.units import Number
-from ..engine import reader_of
 from ..index import RankIndex
-from ..requests.histogram import CountScores
-from ..requests.pages import PageAt
-from ..requests.view import View
+from ..queries.histogram import CountScores
+from ..queries.pages import PageAt
+from ..queries.view import View
+from ..redis import reader_of
 
 __all__ = ["Bar", "Histogram", "draw_histogram"]
 

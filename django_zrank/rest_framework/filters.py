@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework.serializers import ValidationError
 from rest_framework.settings import api_settings
 
+from ..codec.facets import Facet
 from ..codec.fields import value_field
-from ..facets import Facet
-from ..filters import GROUP, MOST_GROUPS
+from ..codec.filters import GROUP, MOST_GROUPS
 from ..index import RankIndex
 from ..ranking import Ranking
 from .parameters import FlagParameter, Parameter, RefusedParameter, values_of

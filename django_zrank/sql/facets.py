@@ -10,9 +10,9 @@ from django.db import models
 from django.db.models import Count, F
 from django.db.models.functions import Collate
 
-from ..facets import Facet
-from ..requests.counts import CountFacet, Size
-from ..requests.view import View
+from ..codec.facets import Facet
+from ..queries.counts import CountFacet, Size
+from ..queries.view import View
 from .rows import Rows
 
 __all__ = ["count_facet", "size"]

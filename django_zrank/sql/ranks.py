@@ -9,9 +9,9 @@ from typing import Any, Final
 from django.db.models import Count, F, Q, Window
 from django.db.models.functions import DenseRank, Rank, RowNumber
 
-from ..requests.pages import Page, PageAround, PageAt, PageBetween
-from ..requests.positions import BarePosition, BareScore, Locate, Location, Locations
-from ..requests.view import View
+from ..queries.pages import Page, PageAround, PageAt, PageBetween
+from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations
+from ..queries.view import View
 from .rows import Row, Rows
 
 __all__ = ["bare_position", "bare_score", "locate", "number", "page_around", "page_at", "page_between"]

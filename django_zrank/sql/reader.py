@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import OperationalError
 
+from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
-from ..filters import GROUP, Condition
+from ..queries.counts import CountFacet, Size
+from ..queries.pages import PageAround, PageAt, PageBetween
+from ..queries.positions import BarePosition, BareScore, Locate
+from ..queries.query import Question, Several
+from ..queries.sampling import Draw
+from ..queries.view import View
 from ..recent import Recent
-from ..requests.counts import CountFacet, Size
-from ..requests.pages import PageAround, PageAt, PageBetween
-from ..requests.positions import BarePosition, BareScore, Locate
-from ..requests.query import Question, Several
-from ..requests.sampling import Draw
-from ..requests.view import View
 from .deadline import reading
 from .facets import count_facet, size
 from .ranks import bare_position, bare_score, locate, page_around, page_at, page_between

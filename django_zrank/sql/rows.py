@@ -12,11 +12,11 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import Collate, Round
 
 from ..codec.fields import follow, value_field
+from ..codec.filters import Condition
 from ..codec.kinds import Fixed
 from ..codec.order import Criterion
 from ..codec.units import HIGHEST, LOWEST, Number
-from ..filters import Condition
-from ..requests.pages import Bound
+from ..queries.pages import Bound
 
 if TYPE_CHECKING:
     from ..index import RankIndex

@@ -11,8 +11,8 @@ from django.db.models.functions import RowNumber
 
 from ..codec.units import Number
 from ..members import halves
-from ..requests.sampling import Draw, Sample
-from ..requests.view import View
+from ..queries.sampling import Draw, Sample
+from ..queries.view import View
 from .ranks import number
 from .rows import CHUNK, Row, Rows
 

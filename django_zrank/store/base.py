@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..codec.layout import PLAIN, Layout
-from ..engine.executor import Executor
-from ..requests.counts import Size
-from ..requests.request import Call, Request
-from ..requests.view import View
-from ..scripts import Script
+from ..queries.counts import Size
+from ..queries.request import Call, Request
+from ..queries.view import View
+from ..redis.executor import Executor
+from ..redis.scripts import Script
 
 __all__ = ["Base"]
 

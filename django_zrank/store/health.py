@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .. import scripts
 from ..cluster import name_of_node, node_of
-from ..engine.steps import Steps, drive
-from ..requests.request import Call, Request
+from ..queries.request import Call, Request
+from ..redis import scripts
+from ..redis.steps import Steps, drive
 from .base import Base
 
 __all__ = ["Health", "Serving"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from .. import scripts
 from ..members import batched
-from ..requests.request import Call, Request
+from ..queries.request import Call, Request
+from ..redis import scripts
 from .base import Base
 from .health import Health
 

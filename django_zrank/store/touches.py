@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from typing import NamedTuple
 
-from .. import scripts
+from ..redis import scripts
 from .base import Base
 
 __all__ = ["Swept", "Touches"]

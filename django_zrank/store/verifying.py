@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from redis import Redis
 
-from .. import scripts
 from ..cluster import node_of, primaries
 from ..members import batched
-from ..requests.request import Call, Request
+from ..queries.request import Call, Request
+from ..redis import scripts
 from .base import Base
 
 __all__ = ["Replaced", "Verifying"]

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
-from .. import scripts
 from ..codec.units import Number
-from ..engine.replicas import wrote
-from ..scripts import Script
+from ..redis import scripts
+from ..redis.replicas import wrote
+from ..redis.scripts import Script
 from .base import Base
 
 __all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Packed", "Writing"]

@@ -16,9 +16,9 @@ from django.db import connections, models, transaction
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
-from ..isolation import may_use_redis
 from ..models import Mark
 from ..recent import Recent
+from ..redis.isolation import may_use_redis
 from ..store import Store
 from .drain import drain_soon
 from .flush import flush_soon

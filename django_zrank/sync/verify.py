@@ -19,10 +19,10 @@ from ..codec.units import HIGHEST, LOWEST, Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
-from ..locations import sharing
 from ..members import batched
 from ..models import Mark
-from ..requests.request import Call
+from ..queries.request import Call
+from ..redis.locations import sharing
 from ..signals import drift_found
 from ..store import Replaced, Store
 from .drain import drain

@@ -79,7 +79,7 @@ def gaps(core: int, seconds: float) -> list[float]:
 def calls_timed(pid: int) -> Iterator[list[float]]:
     """Seconds of its processor that each call from this process takes of a server, with what it does for others
     meanwhile."""
-    from django_zrank.engine import executor
+    from django_zrank.redis import executor
 
     taken: list[float] = []
 

@@ -112,7 +112,7 @@ class Measurement:
         return measured
 
     def operations(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from django_zrank.requests.scores import ChangeScores, Touch
+        from django_zrank.queries.scores import ChangeScores, Touch
 
         yield "rebuild", self.load
         self.store.swap_rebuilt(self.generation)

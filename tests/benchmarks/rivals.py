@@ -398,7 +398,7 @@ def excluding(name: str, count: int) -> str:
 @contextmanager
 def recorded() -> Iterator[list[tuple[Any, ...]]]:
     """The calls of sample_nearby() that are made inside."""
-    from django_zrank.scripts import SAMPLE_NEARBY
+    from django_zrank.redis.scripts import SAMPLE_NEARBY
 
     send, sent = redis.Redis.execute_command, list[tuple[Any, ...]]()
 

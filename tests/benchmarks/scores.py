@@ -133,7 +133,7 @@ def main() -> None:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
-    from django_zrank.scripts import INCREMENT_SCORES
+    from django_zrank.redis.scripts import INCREMENT_SCORES
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
     from django_zrank.sync.rebuild import rebuild

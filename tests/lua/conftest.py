@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.requests.view import View
+from django_zrank.queries.view import View
 from django_zrank.store import Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending

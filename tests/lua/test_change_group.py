@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.requests import groups
+from django_zrank.queries import groups
 from django_zrank.store import Store
 
 MINUTE = 60 * 10**6

@@ -15,21 +15,20 @@ import pytest
 from redis import Redis
 
 import django_zrank
-from django_zrank import scripts
+from django_zrank.codec.facets import Facet
+from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.engine import executor
-from django_zrank.facets import Facet
-from django_zrank.filters import Clause, Scope
-from django_zrank.requests.counts import CountFacet
-from django_zrank.requests.groups import add_to_group, count_group
-from django_zrank.requests.pages import Bound, PageAt, PageBetween
-from django_zrank.requests.positions import Locate
-from django_zrank.requests.request import Call
-from django_zrank.requests.sampling import Draw
-from django_zrank.requests.scores import ChangeScores, Touch
-from django_zrank.requests.sharded import Shards, over_shards
-from django_zrank.requests.view import View
-from django_zrank.scripts import Script
+from django_zrank.queries.counts import CountFacet
+from django_zrank.queries.groups import add_to_group, count_group
+from django_zrank.queries.pages import Bound, PageAt, PageBetween
+from django_zrank.queries.positions import Locate
+from django_zrank.queries.request import Call
+from django_zrank.queries.sampling import Draw
+from django_zrank.queries.scores import ChangeScores, Touch
+from django_zrank.queries.sharded import Shards, over_shards
+from django_zrank.queries.view import View
+from django_zrank.redis import executor, scripts
+from django_zrank.redis.scripts import Script
 from django_zrank.store import Change, Epoch, Flight, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill

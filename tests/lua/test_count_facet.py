@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
+from django_zrank.codec.facets import Facet
 from django_zrank.codec.layout import Layout
 from django_zrank.exceptions import NotBuilt
-from django_zrank.facets import Facet
-from django_zrank.requests.counts import CountFacet
+from django_zrank.queries.counts import CountFacet
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 

@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import NotBuilt
-from django_zrank.requests.pages import Bound, Page, PageAround, PageAt, PageBetween
+from django_zrank.queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from django_zrank.store import Store
 
 from .conftest import ask

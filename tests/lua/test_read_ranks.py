@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import NotBuilt
-from django_zrank.requests.positions import Locate, Location
+from django_zrank.queries.positions import Locate, Location
 from django_zrank.store import Store
 
 from .conftest import ask

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
-from django_zrank.requests.sampling import Draw, Sample
-from django_zrank.requests.view import View
+from django_zrank.queries.sampling import Draw, Sample
+from django_zrank.queries.view import View
 from django_zrank.store import Change, Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending

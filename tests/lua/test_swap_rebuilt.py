@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import Layout
-from django_zrank.filters import Clause, Scope
-from django_zrank.requests.counts import Size
-from django_zrank.requests.pages import PageAround, PageAt
-from django_zrank.requests.positions import BarePosition, Locate
-from django_zrank.requests.sampling import Draw
-from django_zrank.requests.view import View
+from django_zrank.queries.counts import Size
+from django_zrank.queries.pages import PageAround, PageAt
+from django_zrank.queries.positions import BarePosition, Locate
+from django_zrank.queries.sampling import Draw
+from django_zrank.queries.view import View
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 

@@ -11,12 +11,12 @@ from django.db import connection
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.engine import executor
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
+from django_zrank.queries.request import Call
+from django_zrank.redis import executor
+from django_zrank.redis.scripts import Script
 from django_zrank.registry import registry
-from django_zrank.requests.request import Call
-from django_zrank.scripts import Script
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers, touched, triggers

@@ -10,7 +10,7 @@ from unittest import mock
 
 from django.db import connections
 
-from django_zrank.requests.request import Request
+from django_zrank.queries.request import Request
 from django_zrank.store import Store
 
 __all__ = ["count_steps", "interrupted"]

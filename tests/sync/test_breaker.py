@@ -12,8 +12,8 @@ import pytest
 from django.db import transaction
 
 from django_zrank import RankIndex
-from django_zrank.engine import executor
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.redis import executor
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
 from django_zrank.sync import touched

@@ -20,8 +20,8 @@ from redis import Redis
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.codec.awake import Awake
 from django_zrank.models import Generation, Mark
-from django_zrank.requests.counts import Size
-from django_zrank.requests.view import View
+from django_zrank.queries.counts import Size
+from django_zrank.queries.view import View
 from django_zrank.scores import Scores
 from django_zrank.sql.reader import answer_by_sql
 from django_zrank.store import Store

@@ -10,9 +10,9 @@ import pytest
 from django.db import connections
 from redis import Redis
 
-from django_zrank.engine import executor
-from django_zrank.requests.request import Call
-from django_zrank.scripts import Script
+from django_zrank.queries.request import Call
+from django_zrank.redis import executor
+from django_zrank.redis.scripts import Script
 from django_zrank.store import Store, writing
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks

@@ -13,11 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
-from django_zrank.engine.sending import send_all
 from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Generation
+from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.recent import Recent
-from django_zrank.requests.scores import ChangeScores, Touch
+from django_zrank.redis.sending import send_all
 from django_zrank.sql import reader as sql_reader
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module

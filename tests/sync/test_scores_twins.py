@@ -14,8 +14,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
-from django_zrank.engine import loops, reader
 from django_zrank.exceptions import IndexUnhealthy
+from django_zrank.redis import loops, reader
 from django_zrank.scores import Scores
 from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild

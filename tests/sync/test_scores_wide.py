@@ -11,7 +11,7 @@ from django.db import connections
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
-from django_zrank.scripts import CHANGE_SCORES, INCREMENT_SCORES
+from django_zrank.redis.scripts import CHANGE_SCORES, INCREMENT_SCORES
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush

@@ -20,7 +20,8 @@ from django.db.models import F, FilteredRelation, Q
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_zrank import RankIndex, isolation
+from django_zrank import RankIndex
+from django_zrank.redis import isolation
 from django_zrank.registry import registry
 from django_zrank.sync import signal_handlers, touched
 from django_zrank.sync.drain import drain

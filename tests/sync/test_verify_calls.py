@@ -14,11 +14,12 @@ from django.db import OperationalError, connections
 from django.db.models import F
 from redis import Redis
 
-from django_zrank import IndexUnavailable, scripts
+from django_zrank import IndexUnavailable
 from django_zrank.exceptions import RebuildSuperseded
 from django_zrank.models import Mark
-from django_zrank.requests.request import Request
-from django_zrank.scripts import Script
+from django_zrank.queries.request import Request
+from django_zrank.redis import scripts
+from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import verify as verification
 from django_zrank.sync.health import Verdict

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from hashlib import sha1
 from typing import Any, Final
 
-from django_zrank import RankIndex, scripts
-from django_zrank.engine import sending
-from django_zrank.requests.request import Call
-from django_zrank.scripts import Script
+from django_zrank import RankIndex
+from django_zrank.queries.request import Call
+from django_zrank.redis import scripts, sending
+from django_zrank.redis.scripts import Script
 from django_zrank.store import Health, Store
 from django_zrank.sync import drain, health, marks, push, terms
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank import scripts
+from django_zrank.redis import scripts
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.filters import Clause, Scope
+from django_zrank.codec.filters import Clause, Scope
 
 Run = Callable[..., Any]
 

@@ -1,0 +1,180 @@
+"""Facets: a value of a declared column, or of several together, has a ranking of its own. No I/O.
+
+The ranking of a value is called by its *name*: ``region:kantou``, ``region,platform:kantou,pc``. Values are
+percent-encoded, so that commas and colons only separate them; null is a bare ``*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from django.core.exceptions import FieldError, ValidationError
+from django.db import models
+
+from .fields import follow, value_field
+from .spelling import spelling_of
+
+__all__ = ["Facet", "Facets"]
+
+_NULL: Final = "*"
+
+
+@dataclass(frozen=True)
+class Facet:
+    paths: tuple[str, ...]
+    """Lookup paths from the model: one, or several of a composite facet."""
+
+    fields: tuple[Any, ...]
+    """The model field behind each path; of a relation, the primary key of what it leads to."""
+
+    many: bool
+    """True if a member may have several values."""
+
+    @classmethod
+    def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
+        """Parse a facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        paths = tuple(declared) if isinstance(declared, (tuple, list)) else (declared,)
+        if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
+            raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
+        fields, many = [], False
+        for path in paths:
+            steps = list(follow(model, path))
+            many = many or any(step.one_to_many or step.many_to_many for step in steps if step.is_relation)
+            fields.append(_value_field(path, steps[-1]))
+        return cls(paths, tuple(fields), many)
+
+    @property
+    def name(self) -> str:
+        """``region``, or ``region,platform``."""
+        return ",".join(self.paths)
+
+    def field(self, path: str) -> Any:
+        return self.fields[self.paths.index(path)]
+
+    def ranking(self, values: Iterable[Any]) -> str:
+        """The name of the ranking of the members with these values, one for each path."""
+        return f"{self.name}:{','.join(map(_encode, self.fields, values))}"
+
+    def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
+        """The names of the rankings that a member stands in; ``row``: its values at each path."""
+        return map(self.ranking, product(*(row[path] for path in self.paths)))
+
+    def decode(self, ranking: str) -> tuple[Any, ...]:
+        """The values in the name of a ranking, in the fields' own types."""
+        texts = ranking.removeprefix(f"{self.name}:").split(",")
+        return tuple(
+            None if text == _NULL else field.to_python(unquote(text))
+            for field, text in zip(self.fields, texts, strict=True)
+        )
+
+    def parse_value(self, path: str, value: Any) -> Any:
+        """Parse a value to filter by, into the type of the field behind ``path``. Raises ``ValueError``."""
+        field = self.field(path)
+        if isinstance(value, models.Model):
+            known = isinstance(value, getattr(field, "model", ()))
+            key = getattr(value, field.attname) if known else None
+            if key is None:  # not null, which stands for members without a value
+                raise ValueError(f"{path}: {value!r} is not saved, or of another model than {field}")
+            value = key
+        if value is None:
+            return None
+        try:
+            if isinstance(
+                value, (list, tuple, set, frozenset, dict)
+            ):  # a field of text would take its repr()
+                raise ValueError
+            value = field.to_python(value)
+            if isinstance(field, models.GenericIPAddressField):  # to_python() takes any text
+                value = spelling_of(field).parse(value)
+                field.run_validators(value)
+        except (ValidationError, OverflowError, TypeError, ValueError):
+            raise ValueError(f"{path}: {value!r} is not a value of {field}") from None
+        return value
+
+
+@dataclass(frozen=True)
+class Facets:
+    all: tuple[Facet, ...]
+
+    @classmethod
+    def parse(cls, model: type[models.Model], declared: Sequence[str | Sequence[str]]) -> Facets:
+        """Parse the ``facets`` of an index. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+        if isinstance(declared, str) or not isinstance(declared, Sequence):
+            raise FieldError(f'expected a sequence such as ("region",), not {declared!r}')
+        facets = tuple(Facet.parse(model, one) for one in declared)
+        sets = [frozenset(facet.paths) for facet in facets]
+        if len(set(sets)) < len(sets):
+            raise FieldError("one facet is declared twice")
+        return cls(facets)
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all facets, each once."""
+        return tuple(dict.fromkeys(path for facet in self.all for path in facet.paths))
+
+    @property
+    def many(self) -> bool:
+        """True if a member may have several values of one."""
+        return any(facet.many for facet in self.all)
+
+    def rankings(self, row: Mapping[str, Collection[Any]]) -> list[str]:
+        """The names of all rankings that a member stands in, sorted; ``row``: its values at each path."""
+        return sorted(name for facet in self.all for name in facet.rankings(row))
+
+    def count(self, row: Mapping[str, Collection[Any]]) -> int:
+        """The number of rankings that a member stands in; ``row``: its values at each path."""
+        return sum(prod(len(row[path]) for path in facet.paths) for facet in self.all)
+
+    def reading(self, path: str) -> Facet:
+        """A facet that reads ``path``, by itself or with others. Raises ``LookupError``."""
+        for facet in self.all:
+            if path in facet.paths:
+                return facet
+        raise LookupError(f"no facet reads {path}; there are: {', '.join(self.paths)}")
+
+    def of(self, paths: Iterable[str]) -> Facet | None:
+        """The facet of exactly these paths, in any order."""
+        wanted = frozenset(paths)
+        return next((facet for facet in self.all if frozenset(facet.paths) == wanted), None)
+
+
+def _encode(field: Any, value: Any) -> str:
+    if value is None:
+        return _NULL
+    if isinstance(field, models.GenericIPAddressField):
+        # Where a column of addresses is text, another program may have spelled one differently, or stored other text.
+        with suppress(ValidationError):
+            value = field.to_python(value)
+    return quote(str(value), safe="")
+
+
+def _value_field(path: str, field: Any) -> Any:
+    """The field whose values are compared. Raises ``FieldError`` if they have no plain text."""
+    if field.is_relation and field.related_model is None:
+        raise FieldError(f"{path}: a generic relation can't be a facet")
+    field = value_field(field)
+    if isinstance(field, models.DateTimeField) or not isinstance(field, _PLAIN):
+        raise FieldError(f"{path}: a {type(field).__name__} can't be a facet")
+    return field
+
+
+_PLAIN: Final = (
+    models.BooleanField,
+    models.CharField,
+    models.DateField,
+    models.GenericIPAddressField,
+    models.IntegerField,
+    models.TextField,
+    models.UUIDField,
+)
+"""Fields whose values can be read back from their text."""

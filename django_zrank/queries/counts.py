@@ -1,0 +1,67 @@
+"""Counts of members."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..codec.facets import Facet
+from ..exceptions import FilterTooLarge
+from ..redis import scripts
+from ..redis.keys import Keys
+from .intersections import Counts, Intersection
+from .pages import PageAt
+from .query import Query, one
+from .request import Call
+from .view import View
+
+__all__ = ["CountFacet", "Size"]
+
+_PAGE: Final = 1000
+"""The values of a facet that are read in one round trip."""
+
+
+class Size(NamedTuple):
+    """The number of members."""
+
+    def query(self, view: View, keys: Keys) -> Query[int]:
+        if view.ranking is None:
+            return (yield from Intersection(view, keys).read()).size
+        # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
+        size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
+        return size
+
+
+class CountFacet(NamedTuple):
+    """The number of members with each value of a facet, by the names of the values' rankings."""
+
+    facet: Facet
+
+    covered: str = ""
+    """The prefix of a composite facet's rankings with the same members. Reading one ranking per value is cheaper than
+    counting members one by one."""
+
+    def query(self, view: View, keys: Keys) -> Query[dict[bytes, int]]:
+        own = f"{self.facet.name}:"
+        if view.scope.clauses and not self.covered:
+            return (yield from _read_made(view, keys, own))
+        names = (self.covered or own).encode()
+        found: dict[bytes, int] = {}
+        while True:
+            arguments = (keys.generation, names, max(found, default=b""), _PAGE)
+            reply = yield from one(Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments))
+            found |= dict(zip(reply[::2], reply[1::2], strict=True))
+            if view.scan is not None and len(found) > view.scan:
+                raise FilterTooLarge(f"{self.facet.name}: there are more than {view.scan:,} values to count")
+            if len(reply) < 2 * _PAGE:
+                return {own.encode() + name.removeprefix(names): count for name, count in found.items()}
+
+
+def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:
+    """Read numbers that are counted once, and kept for some seconds."""
+    counts = Counts(view, keys, facet)
+    found = yield from counts.read(Call("HSCAN", (counts.key,), (0, "COUNT", _PAGE)))
+    cursor, numbers = found.replies[0]
+    while cursor:
+        cursor, more = yield from one(Call("HSCAN", (counts.key,), (cursor, "COUNT", _PAGE)))
+        numbers |= more
+    return {name: int(number) for name, number in numbers.items()}

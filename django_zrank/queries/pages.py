@@ -1,0 +1,114 @@
+"""Pages: consecutive members."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from ..redis import scripts
+from ..redis.keys import Keys
+from .query import Query
+from .request import FEW
+from .view import View
+
+__all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
+
+_CHUNK: Final = 1000
+"""Members that are read in one round trip."""
+
+
+class Bound(NamedTuple):
+    """A score at which a page begins or ends."""
+
+    score: str = ""
+    """The score as text; '' for no bound."""
+
+    exact: bytes = b""
+    """Its tie bytes, if the score alone is not exact."""
+
+    value: Any = None
+    """The value in its field's own type; None for no bound."""
+
+
+class Page(NamedTuple):
+    """Consecutive members, best first."""
+
+    size: int
+    """Members in the ranking."""
+
+    first: int
+    """The number of members before the first one."""
+
+    following: int
+    """The number of members from the first one to the end of the ranking, or to the worst score."""
+
+    before: int
+    """The rank of the first member less 1; of an empty page, the rank that it would have, less 1."""
+
+    members: list[tuple[bytes, float]]
+    """The stored member and score of each."""
+
+
+class PageAt(NamedTuple):
+    """Up to ``limit`` members from the position ``first`` (0 is best) on. As every page, one round trip for 1,000
+    members. A member that moves meanwhile appears once, or not at all."""
+
+    first: int
+    limit: int
+
+    def query(self, view: View, keys: Keys) -> Query[Page]:
+        return _read(view, keys, self.limit, "position", self.first)
+
+
+class PageAround(NamedTuple):
+    """``limit`` members with ``member`` in the middle, or at an end of the ranking; None if it is not ranked."""
+
+    member: str
+    limit: int
+
+    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+        return _read(view, keys, self.limit, "member", self.member)
+
+
+class PageBetween(NamedTuple):
+    """Up to ``limit`` members with scores from ``best`` to ``worst`` inclusive, after the first ``offset``."""
+
+    best: Bound
+    worst: Bound
+    limit: int
+    offset: int = 0
+
+    def query(self, view: View, keys: Keys) -> Query[Page]:
+        return _read(view, keys, self.limit, "score", *self.best[:2], *self.worst[:2], self.offset)
+
+
+def _read(view: View, keys: Keys, count: int, *start: Any) -> Query[Any]:
+    """Read a page in as many round trips as it takes."""
+    how, light = (keys.generation, *view.order), count <= FEW
+    arguments = (*how, count, _CHUNK, *start)
+    page = parse_page(
+        (yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * min(count, _CHUNK), light=light))
+    )
+    if page is None:
+        return None
+    known = {stored for stored, _ in page.members}
+    at, left = page.first + len(page.members), min(count, page.following) - len(page.members)
+    while page.members and left > 0:
+        arguments = (*how, left, _CHUNK, "position", at)
+        cost = 2 * min(left, _CHUNK)
+        rest = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, cost)))
+        if rest is None or not rest.members:
+            break
+        page.members.extend(one for one in rest.members if one[0] not in known)
+        known.update(stored for stored, _ in rest.members)
+        at = rest.first + len(rest.members)
+        left = min(left, rest.following) - len(rest.members)
+    return page
+
+
+def parse_page(reply: Any) -> Page | None:
+    """Parse the page that the script has read; None if the member is not ranked."""
+    if reply[0] == b"not ranked":
+        return None
+    _, size, first, following, before, members = reply
+    pairs = zip(members[::2], map(float, members[1::2]), strict=True)
+    return Page(size, first, following, before, list(pairs))

@@ -1,0 +1,88 @@
+"""Look-ups of members: ranks and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ..redis import scripts
+from ..redis.keys import Keys
+from .query import Query
+from .request import FEW
+from .view import View
+
+__all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
+
+_CHUNK: Final = 100
+"""Members that are looked up in one round trip."""
+
+
+class Location(NamedTuple):
+    position: int
+    """The number of members before it."""
+
+    before: int
+    """Its rank less 1: the members or values that rank better, by the ranking method."""
+
+    stored: bytes
+    score: float
+
+
+class Locations(NamedTuple):
+    size: int
+
+    found: list[Location | None]
+    """The location of each member, None for one that is not ranked."""
+
+
+class Locate(NamedTuple):
+    """Locations of members. One round trip for 100 of them, or for 25 if ranks are searched for among ties."""
+
+    members: Sequence[str]
+
+    sort_keys: Sequence[tuple[float, bytes]] = ()
+    """The sort key with which each was found: its score and stored form. Saves a round trip over shards, which count
+    the members before these sort keys; otherwise the members are looked up anyway."""
+
+    checked: bool = False
+    """True to look the members up unless all of them still have these sort keys."""
+
+    def query(self, view: View, keys: Keys) -> Query[Locations]:
+        size = _CHUNK // 4 if view.searches_ties else _CHUNK
+        total, located = 0, list[Location | None]()
+        for first in range(0, len(self.members) or 1, size):
+            members = self.members[first : first + size]
+            arguments = (keys.generation, *view.order, *members)
+            cost = len(members) * (40 if view.searches_ties else 14)
+            light = len(members) <= FEW and not view.searches_ties
+            total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost, light=light)
+            located += [each and Location(each[0], each[1], each[2], float(each[3])) for each in found]
+        return Locations(total, located)
+
+
+class BarePosition(NamedTuple):
+    """The number of members before a member; None if it is not ranked. For bare primary keys in one ranking."""
+
+    member: str
+
+    sort_key: tuple[float, bytes] | None = None
+    """Its sort key, if the caller knows it (see ``Locate``)."""
+
+    def query(self, view: View, keys: Keys) -> Query[int | None]:
+        command = "ZREVRANK" if view.reverse else "ZRANK"
+        # Unlike the command, the script distinguishes an unranked member from a missing index.
+        return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_one("position"))
+
+
+class BareScore(NamedTuple):
+    """The score of a member; None if it is not ranked. For bare primary keys in one ranking."""
+
+    member: str
+
+    def query(self, view: View, keys: Keys) -> Query[float | None]:
+        return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_one("score"))
+
+
+def _one(attribute: str) -> Callable[[Locations], Any]:
+    """A function from the location of one member to an attribute of it; None if the member is not ranked."""
+    return lambda locations: getattr(locations.found[0], attribute, None)

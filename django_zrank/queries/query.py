@@ -1,0 +1,106 @@
+"""Queries: generators that yield requests, are sent the replies, and return the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from ..redis.keys import Keys
+from .request import Call, Request
+
+if TYPE_CHECKING:
+    from .view import View
+
+__all__ = ["FULL", "Query", "Question", "Several", "merged", "one", "together"]
+
+Answer = TypeVar("Answer")
+Found = TypeVar("Found", covariant=True)
+
+Query: TypeAlias = Generator[Request, list[Any], Answer]
+"""Yields requests, each a round trip, is sent the replies to its calls, and returns the answer."""
+
+FULL: Final = 2000
+"""The most microseconds that the requests of one round trip may take of the server together, about."""
+
+
+def one(call: Call, **how: bool) -> Query[Any]:
+    """Return the reply to one call; ``how``: attributes of its request."""
+    (reply,) = yield Request((call,), **how)
+    return reply
+
+
+def together(
+    queries: Sequence[Query[Answer]], *, spread: bool = False, at_once: int | None = None
+) -> Query[list[Answer]]:
+    """Return the answers of several queries, whose requests share round trips; ``spread``: true if they have keys of
+    several shards. ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
+    answers: dict[int, Answer] = {}
+    waiting: dict[int, Request] = {}
+
+    def advance(at: int, replies: list[Any] | None) -> None:
+        try:
+            waiting[at] = queries[at].send(replies)  # type: ignore[arg-type]
+        except StopIteration as end:
+            answers[at] = end.value
+
+    for at in range(len(queries)):
+        advance(at, None)
+    while waiting:
+        sent = _first(waiting, at_once)
+        replies = iter((yield merged(list(sent.values()), spread=spread)))
+        # Those that have begun end first, because what they have put into Redis expires.
+        later = {at: request for at, request in waiting.items() if at not in sent}
+        waiting.clear()
+        for at, request in sent.items():
+            advance(at, list(islice(replies, len(request.calls))))
+        waiting |= later
+    return [answers[at] for at in range(len(queries))]
+
+
+def merged(requests: Sequence[Request], *, spread: bool) -> Request:
+    """Return one request for the calls of several."""
+    return Request(
+        tuple(chain.from_iterable(request.calls for request in requests)),
+        writes=any(request.writes for request in requests),
+        atomic=any(request.atomic for request in requests),
+        delay=min(request.delay for request in requests),
+        spread=spread or any(request.spread for request in requests),
+    )
+
+
+def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Request]:
+    """Return the first requests, as many as go in one round trip: at least one."""
+    if most is None:
+        return dict(waiting)
+    first: dict[int, Request] = {}
+    cost = 0
+    for at, request in waiting.items():
+        cost += sum(call.cost for call in request.calls)
+        if first and (cost > FULL or len(first) == most):
+            break
+        first[at] = request
+    return first
+
+
+class Question(Protocol[Found]):
+    """A question about a ranking, answered from Redis by a query, or from the database by SQL."""
+
+    def query(self, view: View, keys: Keys) -> Query[Found]:
+        """Return the query to Redis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several(Generic[Answer]):
+    """Several questions, at most ``at_once`` of them in a round trip."""
+
+    questions: Sequence[Question[Answer]]
+    at_once: int = 100
+
+    def query(self, view: View, keys: Keys) -> Query[list[Answer]]:
+        return self.joined([question.query(view, keys) for question in self.questions])
+
+    def joined(self, queries: Sequence[Query[Answer]]) -> Query[list[Answer]]:
+        """Answer the questions together."""
+        return together(queries, at_once=self.at_once)

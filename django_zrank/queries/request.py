@@ -1,0 +1,59 @@
+"""Requests: calls to Redis, sent in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ..redis.scripts import Script
+
+__all__ = ["FEW", "FULL", "Call", "Request", "Swapped"]
+
+FEW: Final = 10
+"""The most members that a light request draws or reads."""
+
+
+FULL: Final = 2000
+"""The most microseconds that the requests of one round trip may take of the server together, about."""
+
+
+class Swapped(Exception):
+    """The generation requested is not the live one."""
+
+
+class Call(NamedTuple):
+    """A script or command, with its keys and arguments."""
+
+    command: Script | str
+    keys: Sequence[str]
+    arguments: Sequence[Any] = ()
+
+    cost: int = 0
+    """Microseconds that it may take of the server, about; 0 if it takes few."""
+
+
+class Request(NamedTuple):
+    """Calls that are sent in one round trip."""
+
+    calls: Sequence[Call]
+
+    writes: bool = False
+    """True if only a primary can serve it."""
+
+    atomic: bool = False
+    """True if the calls are a transaction."""
+
+    once: bool = False
+    """True if its one call must not be sent again after an error of the connection."""
+
+    delay: float = 0.0
+    """Seconds to wait before it is sent, while another client makes an intersection."""
+
+    replica: bool = False
+    """True if a replica is asked."""
+
+    spread: bool = False
+    """True if its calls have keys of several shards, which may lie on several servers."""
+
+    light: bool = False
+    """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""

@@ -1,0 +1,92 @@
+"""Changes of scores that begin in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from ..codec.layout import Layout
+from ..redis.keys import Keys
+from ..redis.scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
+from .query import Query, one
+from .request import Call
+
+__all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
+
+LIMIT = 1000
+"""The most members that one call touches."""
+
+CHANGES = 150
+"""The most scores that one call changes, all at once, if each member is in one ranking only."""
+
+_TOUCHED = 200
+"""The most members that are touched in one round trip."""
+
+
+class Changed(NamedTuple):
+    """The result of a change. Unless it is ``done``, nothing was changed."""
+
+    verdict: str
+    """``done``; ``missing`` if members aren't ranked; ``beyond`` if scores would leave the column's range; ``reused``
+    if another call had this key."""
+
+    results: list[Any]
+    """The new scores in units, or the members concerned, as text."""
+
+
+class ChangeScores(NamedTuple):
+    layout: Layout
+    rule: str
+    limits: tuple[int, int]
+
+    changes: Sequence[tuple[str, int]]
+    """Members as text, with their changes in units."""
+
+    key: str = ""
+    """The idempotency key: a call that is sent repeatedly is made once."""
+
+    keep: int = 0
+    """Seconds for which the key is remembered."""
+
+    faceted: bool = True
+    """True if members may be in rankings of facets. Integers beyond ±2**53 alone have memberships, too."""
+
+    def query(self, keys: Keys) -> Query[Changed]:
+        """Return the query. Without a key its call is sent once, as sending it again would change scores twice."""
+        changes = chain.from_iterable(self.changes)
+        is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
+        if self.rule == "sum" and is_alone and not self.key:
+            names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
+            call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
+            return _parse((yield from one(call, writes=True, once=True)))
+        names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
+        how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
+        call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
+        return _parse((yield from one(call, writes=True, once=not self.key)))
+
+
+class Touch(NamedTuple):
+    """A note that members were seen now."""
+
+    layout: Layout
+    members: Sequence[str]
+
+    def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
+        """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
+        names = (keys.root, keys.meta, keys.touched)
+        how = (keys.generation, int(self.layout.memberships))
+        found: tuple[list[str], list[str]] = [], []
+        for at in range(0, len(self.members), _TOUCHED):
+            piece = self.members[at : at + _TOUCHED]
+            call = Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece))
+            for texts, some in zip(found, (yield from one(call, writes=True)), strict=True):
+                texts += map(bytes.decode, some)
+        return found
+
+
+def _parse(reply: list[Any]) -> Changed:
+    verdict, *found = reply
+    if verdict == b"done":
+        return Changed("done", list(map(int, found)))
+    return Changed(verdict.decode(), [text.decode() for text in found])

@@ -1,0 +1,197 @@
+"""Run requests, and translate Redis's errors into the app's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import sleep
+from typing import Any, TypeVar
+
+from django.core.cache import caches
+from redis import Redis
+from redis.exceptions import (
+    ConnectionError,
+    DataError,
+    MovedError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    SlotNotCoveredError,
+)
+
+from ..cluster import is_cluster, renew, use_replica
+from ..codec.shards import whole_of
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..queries.query import Query, one
+from ..queries.request import Call, Request, Swapped
+from .fanout import send_spread
+from .isolation import is_testing, require_redis
+from .keys import Keys
+from .sending import in_trips, send, send_all, send_once
+from .steps import Once, Steps, drive
+
+__all__ = ["Executor"]
+
+Answer = TypeVar("Answer")
+
+_live: dict[Keys, Keys] = {}
+"""The keys of the generation that this process believes to be live, by the keys of the index."""
+
+
+class Executor:
+    """Runs requests about one index.
+
+    Every method raises :exc:`~django_zrank.exceptions.IndexUnavailable` if Redis can't be reached.
+    """
+
+    swaps = 3
+    """Attempts at a request, each for the generation that is live by then."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def keys(self) -> Keys:
+        return Keys.of(get_settings().key_prefix, self.name)
+
+    @property
+    def client(self) -> Redis:
+        """The raw client, looked up for each call because django-redis closes and replaces it."""
+        if is_testing():
+            require_redis()
+        cache: Any = caches[get_settings().redis_alias]
+        client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
+        return client
+
+    @property
+    def live(self) -> Keys:
+        """The keys of the generation that this process believes to be live. Scripts refuse any other."""
+        return self.believed or self.learn()
+
+    @property
+    def believed(self) -> Keys | None:
+        """The same keys; None until they have been read."""
+        return _live.get(self.keys)
+
+    def learn(self) -> Keys:
+        """Read from Redis which generation is live ('' for none), and return its keys."""
+        return drive(self.learning(), self.send)
+
+    def learning(self) -> Steps[Keys]:
+        """The steps of :meth:`learn`."""
+        found = yield from one(Call("HGET", (self.keys.meta,), ("generation",)))
+        return self.believe(found.decode() if found else "")
+
+    def believe(self, generation: str) -> Keys:
+        """Note that a generation is the live one, and return its keys."""
+        keys = self.keys
+        live = _live[keys] = keys.at(generation)
+        return live
+
+    def run(self, ask: Callable[[Keys], Query[Answer]]) -> Answer:
+        """Return the answer to the query that ``ask`` makes of the live generation's keys. If another generation has
+        become live, it is made again."""
+        return drive(self.running(ask), self.send)
+
+    def running(self, ask: Callable[[Keys], Query[Answer]], first: Once | None = None) -> Steps[Answer]:
+        """The steps of :meth:`run`; ``first``: a step to take before them."""
+        if first:
+            yield first
+        for _ in range(self.swaps):
+            try:
+                live = self.believed or (yield from self.learning())
+                return (yield from ask(live))
+            except Swapped:
+                if not (yield from self.learning()).generation:
+                    raise self.not_built() from None
+        raise IndexUnavailable(f"Index {self.name!r}: too many rebuilds came while it was read")
+
+    def send(self, request: Request) -> list[Any]:
+        """Return the replies to a request, after its delay."""
+        if request.delay:
+            sleep(request.delay)
+        calls = request.calls
+        if request.once:
+            return [self.guard(send_once, calls[0])]
+        if len(calls) == 1 and not request.replica:
+            return [self.guard(send, calls[0])]
+        trips = self.guard(in_trips, request)
+        if len(trips) == 1:
+            return self._send_together(request)
+        replies: dict[int, Any] = {}
+        for trip in trips:
+            part = request._replace(calls=[calls[at] for at in trip])
+            replies.update(zip(trip, self._send_together(part), strict=True))
+        return [replies[at] for at in range(len(calls))]
+
+    def _send_together(self, request: Request) -> list[Any]:
+        """Return the replies to a request, in one round trip."""
+        if request.replica:
+            return self.ask_replica(request)
+        return self.guard(
+            partial(send_spread if request.spread else send_all, atomic=request.atomic), request.calls
+        )
+
+    def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
+        """Return ``use(client, *given)``, with Redis's errors translated.
+
+        Retries once if another server has taken over. After a planned failover behind one address, open connections
+        lead to the former primary, now a replica; in a cluster, nodes replace each other.
+        """
+        try:
+            client = self.client
+            try:
+                return use(client, *given)
+            except (ReadOnlyError, MovedError, SlotNotCoveredError, ConnectionError) as error:
+                if not renew(client, error):
+                    raise
+                return use(self.client, *given)
+        except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
+            raise self.translated(error) from error
+
+    def ask_replica(self, request: Request) -> list[Any]:
+        """Return the replies of replicas to a request."""
+        calls = request.calls
+        try:
+            client = self.client
+            if not is_cluster(client):
+                cache: Any = caches[get_settings().redis_alias]
+                return send_all(cache.client.get_client(write=False), calls)
+            if request.spread:
+                return send_spread(client, calls, replica=True)
+            replies: list[Any] = use_replica(
+                client, calls[0].keys[0], lambda replica: send_all(replica, calls)
+            )
+            return replies
+        except (RedisError, RedisClusterException) as error:
+            raise self.translated(error) from error
+
+    def translated(self, error: Exception) -> Exception:
+        """Return one of the app's errors for an error of Redis."""
+        if isinstance(error, DataError):  # redis-py has sent nothing
+            return TypeError(f"Index {self.name!r}: {error}")
+        if not isinstance(error, ResponseError):
+            return IndexUnavailable(f"Index {self.name!r}: Redis can't be reached: {error}")
+        match str(error).split():
+            case ["SWAPPED", *_]:
+                return Swapped()
+            case ["NOTBUILT", *_]:
+                return self.not_built()
+            case ["UNHEALTHY", *_]:
+                return self.not_accepted()
+            case ["OTHERRULE", *_]:
+                return IndexUnavailable(
+                    f"Index {self.name!r}: what was changed under another write_behind is not flushed yet: sync_zrank "
+                    "does that, and then scores can change again"
+                )
+        return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
+
+    def not_accepted(self) -> IndexUnhealthy:
+        return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
+
+    def not_built(self) -> NotBuilt:
+        return NotBuilt(
+            f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"
+        )

@@ -1,0 +1,167 @@
+"""Reads from Redis, as long as it is healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..notes import may_be_believed, may_be_written
+from ..queries.query import Query, Question
+from ..queries.request import Swapped
+from ..queries.view import View
+from ..store import Store
+from .asynchronous import adrive
+from .executor import Executor
+from .keys import Keys
+from .replicas import Elsewhere, Replicas
+from .steps import Blocking, Once, Steps
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+    from .loops import Loop
+
+__all__ = ["Reader"]
+
+Answer = TypeVar("Answer")
+
+_TRUST: Final = 1.0
+"""Seconds for which a server is trusted after it was found healthy."""
+
+
+class Trust:
+    """The time, by this process's monotonic clock, until which a server is trusted: by blocking code, and by each event
+    loop, whose connections may lead to another server for a while after a failover."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+
+    def is_over(self, loop: Loop | None) -> bool:
+        return monotonic() >= (self.until if loop is None else loop.until.get(self, 0.0))
+
+    def begin(self, loop: Loop | None, now: float) -> None:
+        if loop is None:
+            self.until = now + _TRUST
+        else:
+            loop.until[self] = now + _TRUST
+
+
+class Reader(Executor):
+    """Answers questions about one index."""
+
+    def __init__(self, index: RankIndex) -> None:
+        super().__init__(index.name)
+        self.index = index
+        self.store = Store(index.name, index.layout)
+
+        self.trust, self._acceptance_trust = Trust(), Trust()
+
+        self.health = Once(self.trust, self.requiring_health, self.trust.is_over)
+        """The step that ensures, once a second, that the server may be read."""
+
+        self.acceptance = Once(
+            self._acceptance_trust, self._requiring_acceptance, self._acceptance_trust.is_over
+        )
+        """The step that ensures, once a second, that the server may take changes of scores."""
+
+        self.replicas = Replicas()
+
+    def answer(self, question: Question[Answer], view: View) -> Answer:
+        """Return the answer to a question, without checking the server's health."""
+        return self.run(partial(self._request, question, view))
+
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
+        """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or "replica", None for
+        what ``ZRANK["READS"]`` says."""
+        ask = partial(self._request, question, view)
+        if (server or get_settings().reads) == "replica" and self._may_ask_replica(view):
+            return self._asking_replica(ask)
+        return self.running(ask, self.health)
+
+    def gathering(
+        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
+    ) -> Steps[list[Answer]]:
+        """The steps to the answers of all shards, each about its own of the ``members``."""
+        given = () if members is None else (members,)
+        answer = yield from self.running(lambda keys: ask(keys, *given))
+        return [answer]
+
+    def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
+        """Return the query to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
+        the index, as during a deployment; ``Swapped`` if there was none, as plain commands would find it empty."""
+        if not live.generation:
+            raise Swapped
+        if not self.index.declares(live.generation):
+            raise self.declared_otherwise()
+        return question.query(view, live)
+
+    def _may_ask_replica(self, view: View) -> bool:
+        """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
+        return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
+
+    def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Steps[Answer]:
+        """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
+        was away a moment ago: asking it again could take another timeout."""
+        away = None
+        with suppress(Elsewhere):
+            now = monotonic()
+            if self.replicas.is_due(now):
+                self.replicas.looked = now
+                try:
+                    yield replace(self.health, is_due=lambda _: True)
+                except IndexUnavailable as error:
+                    if isinstance(error, (IndexUnhealthy, NotBuilt)):
+                        raise
+                    away = error
+            return (yield from self.replicas.asking(ask, self.believed))
+        if away:
+            raise away
+        return (yield from self.running(ask, self.health))
+
+    def requiring_health(self, loop: Loop | None = None) -> Steps[None]:
+        """The steps that check the server of a loop, or of blocking code, and trust it for a second.
+
+        Raises ``IndexUnhealthy`` if it may have lost writes, unless ``ZRANK["UNHEALTHY"]`` says to serve these;
+        ``NotBuilt`` if it holds a build of another declaration of the index.
+        """
+        now = monotonic()
+        health = yield from self.store.checking_health()
+        if not (yield Blocking(partial(self.index.declares, health.generation))):
+            raise self.declared_otherwise()
+        if health.generation and get_settings().unhealthy != "serve_stale":
+            # Twice, as a rebuild may be swapped in between the reply of Redis and the database's.
+            is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+            if not is_believed:
+                health = yield from self.store.checking_health()
+                is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+            if not is_believed:
+                raise IndexUnhealthy(
+                    f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
+                )
+        self.trust.begin(loop, now)
+        self.replicas.note(now, health.generation, health.position)
+
+    def declared_otherwise(self) -> NotBuilt:
+        return NotBuilt(
+            f"Index {self.name!r} was built from another declaration: sync_zrank or rebuild_zrank rebuilds it"
+        )
+
+    async def adrive(self, steps: Steps[Answer]) -> Answer:
+        """Take the steps in a coroutine, and return the answer."""
+        return await adrive(steps, self)
+
+    def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:
+        """The steps that check the server for changes of scores. Raises ``IndexUnhealthy`` if it may not take them,
+        ``NotBuilt`` if it holds a build of another declaration of the index."""
+        now = monotonic()
+        health = yield from self.store.checking_health()
+        if not (yield Blocking(partial(self.index.declares, health.generation))):
+            raise self.not_built()
+        if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
+            raise self.not_accepted()
+        self._acceptance_trust.begin(loop, now)

@@ -1,0 +1,127 @@
+"""Reads from replicas that are up to date."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable
+from ..queries.query import Query
+from ..queries.request import Call, Swapped
+from .keys import Keys
+from .steps import Steps
+
+__all__ = ["Elsewhere", "Replicas", "wrote"]
+
+Answer = TypeVar("Answer")
+
+Position: TypeAlias = tuple[int, int]
+"""The term and the version of the newest write that a server has."""
+
+_LOOK: Final = 1.0
+"""The most seconds between two looks at the primary."""
+
+_PAUSE: Final = 1.0
+"""Seconds without a replica after one has failed."""
+
+_STATE: Final = ("generation", "behind", "term", "applied")
+
+_written: dict[Keys, tuple[Keys, Position]] = {}
+"""The generation that this process wrote to last, and its newest write there, by the keys of the index."""
+
+_lock: Final = Lock()
+
+
+def wrote(keys: Keys, position: Position) -> None:
+    """Note a write of this process to a generation, which its later reads must not miss."""
+    with _lock:
+        generation, newest = _written.get(keys.at(""), (keys, position))
+        _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
+
+
+class Elsewhere(Exception):
+    """No replica can answer: ask the primary."""
+
+
+class Replicas:
+    """The replicas of an index, or of all of its shards.
+
+    The age of a replica's contents is measured by this process's clock alone: each look at the primary notes its
+    position. A replica that has reached this position holds what the primary held then, or newer.
+    """
+
+    def __init__(self, shards: Sequence[Replicas] = ()) -> None:
+        self._shards = shards
+
+        self.seen: deque[tuple[float, Position]] = deque()
+        """Positions of the primary, and the times at which it had them."""
+
+        self.generation = ""
+        """The generation that was live then."""
+
+        self.looked = float("-inf")
+        """The time of the last look at the primary, successful or not."""
+
+        self.until = 0.0
+        """The time until which no replica is asked."""
+
+    def note(self, at: float, generation: str, position: Position) -> None:
+        """Note the position that the primary had reached at a time. Positions of another generation say nothing about
+        this one."""
+        if generation != self.generation:
+            self.seen.clear()
+        self.looked, self.generation = at, generation
+        self.seen.append((at, position))
+        self._forget(at)
+
+    def is_due(self, now: float) -> bool:
+        """Return True if it is time to look at the primary."""
+        return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
+
+    def _forget(self, now: float) -> None:
+        """Forget looks that are older than a replica may be."""
+        while self.seen and self.seen[0][0] < now - get_settings().replica_lag:
+            self.seen.popleft()
+
+    def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Steps[Answer]:
+        """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
+        ``Elsewhere``."""
+        if live is None or monotonic() < self.until:
+            raise Elsewhere
+        parts = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
+        states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
+        try:
+            query = ask(live)
+            request = next(query)
+            while not request.writes:
+                spread = request.spread or len(states) > 1
+                calls = (*states, *request.calls)
+                replies = yield request._replace(calls=calls, replica=True, spread=spread)
+                for (part, keys), found in zip(parts, replies, strict=False):
+                    part._require_fresh(keys, found)
+                request = query.send(replies[len(states) :])
+            raise Elsewhere
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except Swapped:
+            raise Elsewhere from None
+        except IndexUnavailable:
+            self.until = monotonic() + _PAUSE
+            raise Elsewhere from None
+
+    def _require_fresh(self, live: Keys, found: list[Any]) -> None:
+        """Raise ``Elsewhere`` unless a replica holds the live generation with all writes of this process, and with
+        what the primary held ``REPLICA_LAG`` seconds ago."""
+        generation, behind, term, applied = ((value or b"").decode() for value in found)
+        self._forget(monotonic())
+        # A generation that no look has seen may be of another declaration.
+        if not generation == live.generation == self.generation or behind or not self.seen:
+            raise Elsewhere
+        written, newest = _written.get(live.at(""), (live, (0, 0)))
+        least = max(self.seen[0][1], newest) if written == live else self.seen[0][1]
+        if (int(term or 0), int(applied or 0)) < least:
+            raise Elsewhere

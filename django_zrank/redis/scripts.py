@@ -1,0 +1,95 @@
+"""The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
+
+A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
+does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``, or, for
+some of them, ``-- Libraries clock, tests come here.``: calls that return before it don't define their functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final
+
+_HERE: Final = re.compile(r"(?<=\n)-- Libraries (?:(.+) )?come here\.\n")
+
+
+class Script:
+    """A script: its name, its text, and the source that is sent.
+
+    ``pending``: it takes scores from the database, for an index whose scores begin in Redis. The text in ``lua/before``
+    precedes it, and is neither sent nor run for other indexes.
+    """
+
+    def __init__(self, name: str, *, pending: bool = False) -> None:
+        self.name = name
+        self.text = _read(name)
+        before = _read(f"before/{name}") if pending else ""
+        self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
+        first, late, rest = "", self.libraries, self.text
+        if here := _HERE.search(self.text):
+            first, rest = self.text[: here.start()], self.text[here.end() :]
+            late = tuple(_with_their_own(here[1])) if here[1] else late
+        early = [library for library in self.libraries if library not in late]
+        parts = [*map(_library, early), first, *map(_library, late), before, rest]
+        self.source = "\n".join(filter(None, parts))
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name}>"
+
+
+def _read(name: str) -> str:
+    return files("django_zrank").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _library(name: str) -> str:
+    return _read(f"lib/{name}")
+
+
+def _libraries(text: str) -> Iterator[str]:
+    """The libraries that a script or a library names, each after those that it uses itself."""
+    named = re.match(r"-- uses: (.+)\n", text)
+    if named:
+        yield from _with_their_own(named[1])
+
+
+def _with_their_own(names: str) -> Iterator[str]:
+    for library in names.split(", "):
+        yield from _libraries(_library(library))
+        yield library
+
+
+ABANDON_REBUILD: Final = Script("abandon_rebuild")
+ADOPT_SERVER: Final = Script("adopt_server")
+APPLY_CHANGES: Final = Script("apply_changes")
+BEGIN_WRITE: Final = Script("begin_write")
+CHANGE_SCORES: Final = Script("change_scores")
+CHANGE_GROUP: Final = Script("change_group")
+CHECK_COUNTS: Final = Script("check_counts")
+CHECK_HEALTH: Final = Script("check_health")
+CONFIRM_FLUSH: Final = Script("confirm_flush")
+COUNT_BEFORE: Final = Script("count_before")
+COUNT_FACET: Final = Script("count_facet")
+COUNT_GROUP: Final = Script("count_group")
+DEAL_SHARD: Final = Script("deal_shard")
+FINISH_REPLAY: Final = Script("finish_replay")
+LOAD_ROWS: Final = Script("load_rows")
+INCREMENT_SCORES: Final = Script("increment_scores")
+NOTE_SWEPT: Final = Script("note_swept")
+READ_PAGE: Final = Script("read_page")
+READ_RANKS: Final = Script("read_ranks")
+READ_VALUES: Final = Script("read_values")
+RECONCILE_PENDING: Final = Script("reconcile_pending")
+REMEMBER_MEMBERS: Final = Script("remember_members")
+REST_MEMBERS: Final = Script("rest_members")
+SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
+SAMPLE_NEARBY: Final = Script("sample_nearby")
+SETTLE_FLUSH: Final = Script("settle_flush")
+START_REBUILD: Final = Script("start_rebuild")
+SWAP_REBUILT: Final = Script("swap_rebuilt")
+TAKE_PENDING: Final = Script("take_pending")
+TOUCH_MEMBERS: Final = Script("touch_members")
+UNLINK_GENERATION: Final = Script("unlink_generation")
