@@ -14,7 +14,6 @@ from .codec.filters import Condition, covering, parse_conditions, plan, uncovere
 from .conf import get_settings
 from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .exclusions import excluded_by_index
 from .generics import Member
 from .members import batched, members_of
 from .queries.counts import CountFacet, Size
@@ -24,11 +23,10 @@ from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import Answer, Question, Several
 from .queries.sampling import Draw, Sample
 from .queries.view import METHODS, View
-from .recommendations import excluding, parse_draw, recommended
+from .recommendations import Sieve, excluded_by_index, excluding, parse_draw, recommended
 from .redis import reader_of
 from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
 from .rows import sort_key_of
-from .sieve import Sieve
 from .sql.reader import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 

@@ -390,7 +390,7 @@ def test_one_query_a_batch(players: list[Player], place: int, names: list[str], 
 
 
 def test_no_more_are_tried_than_a_bound(players: list[Player], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_zrank.sieve._MOST_TRIED", 20)
+    monkeypatch.setattr("django_zrank.recommendations._MOST_TRIED", 20)
     with CaptureQueriesContext(connection) as queries:
         drawn = PlayerIndex.ranking.recommend(players[99], 1, band=200, where=Q(name="nobody"))
     assert len(drawn) == 0
@@ -401,7 +401,7 @@ def test_uniform_among_those_that_pass(players: list[Player]) -> None:
     passing = {player.pk for player in players if player.name == "yes"}
     index = PlayerIndex.ranking
     with mock.patch(
-        "django_zrank.sieve.Sieve.passing",
+        "django_zrank.recommendations.Sieve.passing",
         lambda self, members: {member for member in members if int(member) in passing},
     ):
         me = players[100]

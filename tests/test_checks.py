@@ -23,7 +23,9 @@ from django.test.utils import isolate_apps
 from django.urls import include, path
 from django.utils import timezone
 
-from django_zrank import RankIndex, checks, declaration_checks, hooks
+from django_zrank import RankIndex, checks
+from django_zrank.checks import declarations as declaration_checks
+from django_zrank.checks import hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers

@@ -114,11 +114,11 @@ LAYERS = [
     "store",
     "notes",
     "redis sql",
-    "verbs exclusions entries recommendations rows sieve",
+    "verbs entries recommendations rows",
     "ranking groups scores index",
     "registry routes",
     "sync",
-    "hooks declaration_checks checks",
+    "checks",
     "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""

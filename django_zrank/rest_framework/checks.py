@@ -7,7 +7,7 @@ from typing import Any
 from django.core.checks import CheckMessage, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..hooks import warning
+from ..checks.hooks import warning
 from ..registry import registry
 from .names import RESERVED, filter_name
 

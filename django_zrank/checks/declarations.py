@@ -11,18 +11,18 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import Error, connections, models, router
 
-from .codec.fields import follow, value_field
-from .codec.filters import GROUP
-from .codec.fingerprint import compiled
-from .codec.shards import name_of
-from .codec.spelling import SUPPORTED, spelling_of
-from .conf import get_settings
+from ..codec.fields import follow, value_field
+from ..codec.filters import GROUP
+from ..codec.fingerprint import compiled
+from ..codec.shards import name_of
+from ..codec.spelling import SUPPORTED, spelling_of
+from ..conf import get_settings
+from ..index import RankIndex
+from ..models import Mark
+from ..queries.view import METHODS
+from ..sync.dialects import DIALECTS
+from ..sync.watched_tables import unseen_tables, watched_tables
 from .hooks import check_attributes, check_hooks, error, warning
-from .index import RankIndex
-from .models import Mark
-from .queries.view import METHODS
-from .sync.dialects import DIALECTS
-from .sync.watched_tables import unseen_tables, watched_tables
 
 __all__ = ["check_declaration"]
 

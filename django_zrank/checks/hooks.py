@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from django.core.checks import CheckMessage, Error, Warning
 
-from .codec.shards import Sharded
-from .index import RankIndex
+from ..codec.shards import Sharded
+from ..index import RankIndex
 
 __all__ = ["SETTINGS", "check_attributes", "check_hooks", "error", "warning"]
 

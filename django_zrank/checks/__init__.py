@@ -17,17 +17,17 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
-from .conf import Settings, get_settings, raw_settings
-from .declaration_checks import check_declaration
-from .exceptions import CaptureError
+from ..conf import Settings, get_settings, raw_settings
+from ..exceptions import CaptureError
+from ..index import RankIndex
+from ..redis.isolation import is_isolated, is_offered, is_testing
+from ..redis.locations import location_of, sharing
+from ..registry import registry
+from ..routes import served
+from ..sync.captures import captured
+from ..sync.triggers import unwatchable
+from .declarations import check_declaration
 from .hooks import error, warning
-from .index import RankIndex
-from .redis.isolation import is_isolated, is_offered, is_testing
-from .redis.locations import location_of, sharing
-from .registry import registry
-from .routes import served
-from .sync.captures import captured
-from .sync.triggers import unwatchable
 
 __all__ = ["check_indexes", "check_owners", "check_redis", "check_settings", "check_tables"]
 
