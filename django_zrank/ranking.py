@@ -15,7 +15,7 @@ from .conf import get_settings
 from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .generics import Member
-from .members import batched, members_of
+from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.groups import forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
@@ -26,7 +26,6 @@ from .queries.view import METHODS, View
 from .recommendations import Sieve, excluded_by_index, excluding, parse_draw, recommended
 from .redis import reader_of
 from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
-from .rows import sort_key_of
 from .sql.reader import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 

@@ -13,10 +13,10 @@ from django.utils.functional import SimpleLazyObject
 from pytest_django import DjangoAssertNumQueries
 
 from django_zrank import RankIndex
+from django_zrank.members import sort_key_of
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.request import Request
 from django_zrank.queries.view import View
-from django_zrank.rows import sort_key_of
 from tests.populations import fill
 from tests.sharded import divide, sharded
 from tests.test_sharded_reads import START, Bare, Tied, Wide

@@ -114,7 +114,7 @@ LAYERS = [
     "store",
     "notes",
     "redis sql",
-    "verbs entries recommendations rows",
+    "verbs entries recommendations",
     "ranking groups scores index",
     "registry routes",
     "sync",
