@@ -162,7 +162,8 @@ class IndexViewSet(GenericViewSet[Any]):
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
         index = self.served
-        if len(rows := self.get_own_rows()) > 1:
+        rows = self.get_own_rows() if index.has_several else ()
+        if len(rows) > 1:
             ranked = self.get_filtered(conditions or {}).members(rows)
             pks = {entry.pk for entry in ranked}
             return next((row for row in rows if row.pk in pks), rows[0])
@@ -178,7 +179,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """Return the ranked rows of the user by primary key, ``MAX_N`` at most, if a user may own several."""
         index, user = self.served, self.request.user
         by_owner = type(index).get_member is RankIndex.get_member
-        if not (by_owner and index.get_owner() and index.has_several and user and user.pk):
+        if not (index.has_several and by_owner and index.get_owner() and user and user.pk):
             return ()
         if self._own_rows is None:
             self._own_rows = list(index.owned_by(user).order_by("pk").distinct()[: get_settings().max_n])

@@ -118,7 +118,7 @@ class RecommendationViewSet(IndexViewSet):
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
         member = self.get_own_member(conditions) if pk is None else self.get_member(pk)
-        if own := self.get_own_rows():  # nobody is one's own opponent
+        if self.served.has_several and (own := self.get_own_rows()):  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *own]
         recommendations = self.get_filtered(conditions).recommend(member, **arguments)
         band: Any = recommendations.band
