@@ -185,9 +185,10 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
         """Return the ranked row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
-        if self.get_owner() is None and not isinstance(user, self.model):
+        owner = self.get_owner()
+        if owner is None and not isinstance(user, self.model):
             raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self.owned_by(user)
+        rows = self._ranked(self.get_queryset(), (owner or "pk", user.pk))
         if self.has_several:  # ORDER BY and LIMIT take a quarter of this query's time
             rows = rows.order_by("pk")[:1]
         member = next(iter(rows), None) if user.pk is not None else None

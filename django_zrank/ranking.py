@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
@@ -156,10 +158,13 @@ class Ranking(Generic[Member]):
         for name, value in (("seconds", seconds), ("scan", scan)):
             if value is not None and not value >= 0:
                 raise ValueError(f"within: expected {name} of 0 or more, not {value!r}")
-        return self._copy(
-            seconds=self.view.seconds if seconds is None else seconds,
-            scan=self.view.scan if scan is None else scan,
+        view, bounded = self.view, copy(self)
+        bounded.view = replace(
+            view,
+            seconds=view.seconds if seconds is None else seconds,
+            scan=view.scan if scan is None else scan,
         )
+        return bounded
 
     def _copy(self, **changed: Any) -> Self:
         kept: dict[str, Any] = {"conditions": self.conditions, "server": self.server}

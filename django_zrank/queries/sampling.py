@@ -17,7 +17,7 @@ from .groups import exclude_for_now
 from .intersections import EVERY, Intersection
 from .positions import Locate
 from .query import Query, one
-from .request import FEW, Call
+from .request import FEW, Call, Request
 from .samples import NOBODY, Excluded, Progress, Sample, packed, packed_bands, parse_sample, span
 from .view import View
 from .whole import draw_whole
@@ -86,7 +86,10 @@ class Draw(NamedTuple):
         if view.is_plain and self.measure == "score" and not self.remember:
             arguments = self._arguments(view, keys, self.numbers())
             call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, self._cost(view))
-            return (yield from self._parse(view, keys, (yield from one(call, light=light))))
+            (reply,) = yield Request((call,), light=light)
+            if reply[0] != b"out of patience":
+                return parse_sample(reply, view)
+            return (yield from self._parse(view, keys, reply))
         if view.searches_ties and self.wanted > _RANKED_AT_ONCE:
             sample = yield from self.query(replace(view, method="ordinal"), keys)
             return sample and (yield from self._located(sample, view, keys))

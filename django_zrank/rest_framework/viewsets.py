@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -132,6 +133,7 @@ class RecommendationViewSet(IndexViewSet):
         )
 
 
+@lru_cache(maxsize=256)
 def _tenfold(distance: Any) -> Any:
     """Return ten times a distance; the distance itself if its type has no such value."""
     try:
