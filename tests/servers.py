@@ -34,6 +34,7 @@ class RedisServer(Freezable):
         self.binary = str(binary)
         self.timeout = timeout
         self.port = free_port()
+        self.has_been_up = False
         self.settings: dict[str, object] = {}
         """More of its configuration."""
 
@@ -77,7 +78,12 @@ class RedisServer(Freezable):
             log = self._folder / "log"
             said = log.read_text() if log.exists() else "it wrote no log"
             self.kill()
+            if "already in use" in said and not self.has_been_up:  # somebody took the port in between
+                self.port = free_port()
+                self.start(dump, nodes=nodes)
+                return
             raise RuntimeError(f"{self.binary} does not answer on port {self.port}: {said}")
+        self.has_been_up = True
 
     def stop(self) -> None:
         """End it in good order. Does nothing if it is not running."""

@@ -57,10 +57,12 @@ class Pair:
         self.primary, self.replica, self.wire = primary, replica, wire
 
     def scripts(self, server: RedisServer) -> int:
-        """The number of scripts that a server ran since it was asked last."""
+        """The number of scripts and transactions that a server ran since it was asked last."""
         stats = server.ask("INFO", "commandstats")
         server.ask("CONFIG", "RESETSTAT")
-        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+        return sum(
+            stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha", "exec")
+        )
 
     def answers(self, ask: Callable[[], Any]) -> tuple[Any, bool]:
         """An answer, and whether it is the replica's own alone."""
