@@ -100,7 +100,8 @@ def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     strays: list[str] = []
     for part in (part for index in indexes for part in index.parts):
         store = Store(part.name)
-        needed = (store.keys.meta, store.keys.recent, live_root(store))
+        # The note of a watcher that was killed expires in seconds.
+        needed = (store.keys.meta, store.keys.recent, store.keys.watcher, live_root(store))
         found = everything(store.client, store.keys.tag)
         strays += [key for key in found if not key.startswith(needed)]
     return strays
