@@ -227,7 +227,9 @@ class Writing(Base):
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""
-        self.load_rows(building, Packed(0, b""))
+        keys = self.keys  # without what is pending, which no row that comes would be merged with
+        where = (keys.at(building).root, keys.recent, keys.meta)
+        self._call(scripts.LOAD_ROWS, where, (building, *self._layout, b""))
 
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
@@ -19,7 +20,7 @@ from ..index import RankIndex
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
-from .reach import Reach, is_suspended, resume, suspend
+from .reach import Reach, is_suspended, resume, suspend, suspend_server
 from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
@@ -47,12 +48,19 @@ class Written(NamedTuple):
     """Of the last write."""
 
 
+_SLOW: Final = 1.5
+"""Seconds of Redis's answers to one push after which the next ones are suspended, although it succeeded."""
+
+
 class Pushed(NamedTuple):
     written: dict[RankIndex, Written]
     """The parts to which all of their members were written."""
 
     astray: set[RankIndex]
     """The parts of members whose key was given in another spelling than the database's."""
+
+    slow: Mapping[RankIndex, float] = {}
+    """The seconds for which the server of each part was waited for, if these are many."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
@@ -82,7 +90,9 @@ def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = (), *, s
     for start in range(0, max(len(pks), 1), size):
         push.write(pks[start : start + size], () if start else also)
     return Pushed(
-        {part: written for part, written in push.written.items() if part not in reach.failed}, push.astray
+        {part: written for part, written in push.written.items() if part not in reach.failed},
+        push.astray,
+        {part: seconds for part, seconds in push.waited.items() if seconds > _SLOW},
     )
 
 
@@ -98,6 +108,7 @@ class _Push:
 
         self.written: dict[RankIndex, Written] = {}
         self.astray: set[RankIndex] = set()
+        self.waited: defaultdict[RankIndex, float] = defaultdict(float)
 
     def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
         todo = self.index.split(pks, self.index.to_text)
@@ -111,7 +122,7 @@ class _Push:
         reach = self.reach
         for _ in range(_ATTEMPTS):
             if new := [part for part in todo if part not in self.epochs]:
-                self.epochs.update(reach.each(new, lambda part: begin(part, self.stores[part])))
+                self.epochs.update(reach.each(new, self.begin))
             if reach.failed:
                 todo = {part: own for part, own in todo.items() if part not in reach.failed}
             if todo:
@@ -122,6 +133,12 @@ class _Push:
             reach.failed[part] = IndexUnavailable(
                 f"Index {part.name!r}: rebuilds began too often for a write to succeed"
             )
+
+    def begin(self, part: RankIndex) -> Epoch:
+        began = monotonic()
+        epoch = begin(part, self.stores[part])
+        self.waited[part] += monotonic() - began
+        return epoch
 
     def attempt(
         self, todo: dict[RankIndex, list[Any]], refusals: dict[RankIndex, int]
@@ -137,7 +154,9 @@ class _Push:
         def write(part: RankIndex) -> None:
             own = changes.get(part, [])
             epoch = self.epochs.get(part)
+            began = monotonic()
             result = epoch and stores[part].apply_changes(epoch, own)
+            self.waited[part] += monotonic() - began
             # No token was taken yet, or another generation is live by now.
             if epoch is None or result is None:
                 self.epochs.pop(part, None)
@@ -204,6 +223,10 @@ def try_push(index: RankIndex, pks: set[Any]) -> bool:
         push_failed.send_robust(index, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
         resume(part)
+    for part, seconds in pushed.slow.items():
+        suspend_server(
+            part, IndexUnavailable(f"Index {part.name!r}: Redis took {seconds:.1f} s to answer a push")
+        )
     return bool(pushed.written)
 
 

@@ -30,6 +30,11 @@ def suspend(part: RankIndex, error: IndexUnavailable) -> None:
     (_server_of(part) if _is_down(error) else _own(part)).trip(error)
 
 
+def suspend_server(part: RankIndex, error: IndexUnavailable) -> None:
+    """Skip the server of a part for a moment, although it answers."""
+    _server_of(part).trip(error)
+
+
 def resume(part: RankIndex) -> None:
     """Note that a part has answered."""
     _server_of(part).reset()

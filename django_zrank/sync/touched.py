@@ -23,7 +23,6 @@ from ..store import Store
 from .drain import drain_soon
 from .flush import flush_soon
 from .push import try_push
-from .reach import suspend
 from .transactions import belongs_to
 from .watched_tables import WatchedTable
 
@@ -36,10 +35,6 @@ LIMIT: Final = 1000
 
 _BUDGET: Final = 1.0
 """Seconds after which no further push or drain is begun for a caller, whatever the number of indexes."""
-
-
-_SLOW: Final = 1.5
-"""Seconds after which a push of one index trips the breaker, although it succeeded."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +157,7 @@ class Touched:
                 )
                 continue
             try:
-                began = monotonic()
-                pushed = try_push(index, self.members_of(index))
-                if (taken := monotonic() - began) > _SLOW:
-                    suspend(index, IndexUnavailable(f"Index {index.name!r}: a push took {taken:.1f} s"))
-                if not pushed or _has_watcher(index):
+                if not try_push(index, self.members_of(index)) or _has_watcher(index):
                     continue
                 if monotonic() < until:
                     drain_soon(index)

@@ -132,12 +132,15 @@ def watch(
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
     noted: dict[RankIndex, float] = {}
+    due = dict.fromkeys(indexes, 0.0)
     nap = _SHORTEST_NAP
     while not stop.is_set():
         nap = min(2 * nap, interval)
         for index in indexes:
             if stop.is_set():
                 break
+            if monotonic() < due[index]:
+                continue
             look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
             try:
                 done = sync(index, look=look, limit=_TURN, due=is_due)
@@ -145,6 +148,7 @@ def watch(
                 logger.info("%s", error)
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
+                due[index] = monotonic() + pauses[index]
                 logger.warning(
                     "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
                 )
@@ -157,7 +161,7 @@ def watch(
                 if any(done):
                     nap = min(_SHORTEST_NAP, interval)
                     report(index, done)
-        stop.wait(max(nap, *pauses.values()))
+        stop.wait(max(nap, min(pauses.values())))
     for index in noted:
         with suppress(IndexUnavailable):
             Store.of(index.parts[0]).note_watcher(0)

@@ -144,6 +144,18 @@ def test_what_a_look_costs(django_assert_num_queries: Any) -> None:
         triggers.examine_capture(INDEX)
 
 
+@only("mysql")
+@pytest.mark.parametrize("zone", ["+05:00", "+00:00"])
+def test_the_time_zone_of_a_session_does_not_matter(zone: str) -> None:
+    """Seals note when the other triggers were created."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET time_zone = %s", [zone])
+    try:
+        assert not triggers.examine_capture(INDEX).missing
+    finally:
+        connection.close()
+
+
 # A release that reads more, without a migration
 
 

@@ -23,6 +23,7 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync import rebuild as module
 from django_zrank.sync.drain import drain
+from django_zrank.sync.flush import flush
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import read
 from django_zrank.sync.rebuild import rebuild
@@ -32,7 +33,7 @@ from tests.builds import load_rows, shadow, start
 from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
 from tests.sync.processes import manage
-from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket
+from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket, Video
 from tests.testapp.zrank import (
     AccountRank,
     ByFlag,
@@ -45,6 +46,7 @@ from tests.testapp.zrank import (
     PlayerAscending,
     PlayerRank,
     RemoteRank,
+    VideoRank,
 )
 
 pytestmark = [
@@ -460,6 +462,27 @@ def test_a_query_that_takes_longer_than_the_lease(monkeypatch: pytest.MonkeyPatc
         rebuild(INDEX)
     assert came
     assert_mirrors(NicknameRank)
+
+
+def test_heartbeats_where_scores_were_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is flushed by no row that has come is no reason to refuse them."""
+    video, index = Video.objects.create(views=1), VideoRank.instance()
+    for _ in range(14):
+        VideoRank.scores.increment(video)
+        flush(index)
+    monkeypatch.setattr(Store, "LEASE", 1)
+    came: list[object] = []
+
+    def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
+        if sql.startswith(("SELECT", "DECLARE")) and "testapp_video" in sql and not came:
+            sleep(1.8)  # the query
+            came.append(Store.of(index).begin_write())
+        return run(sql, *args)
+
+    with connection.execute_wrapper(execute):
+        rebuild(index)
+    assert came
+    assert_mirrors(VideoRank)
 
 
 def test_inside_a_transaction_it_refuses(round_trips: list[str]) -> None:

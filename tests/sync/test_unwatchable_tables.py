@@ -150,8 +150,14 @@ def test_a_table_that_is_fed_by_logical_replication(
                 assert monotonic() < until
             assert not Mark.objects.filter(index="watched", member__isnull=False).exists()
             assert "watched is written by a subscription" in synced()
+            other.execute("UPDATE watched SET score = 20")
+            while index.model.objects.get().score != 20:
+                assert monotonic() < until
         finally:
             execute("DROP SUBSCRIPTION fed")
+    assert synced() == ""
+    assert_mirrors(index)
+    assert index.ranking.count() == 1
 
 
 @only("mysql")

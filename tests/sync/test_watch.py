@@ -127,7 +127,12 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
             raise IndexUnavailable("gone")
         return Synced(0, False)
 
-    monkeypatch.setattr(watch_module, "monotonic", lambda: now)
+    def clock() -> float:
+        nonlocal now
+        now += 0.001
+        return now
+
+    monkeypatch.setattr(watch_module, "monotonic", clock)
     monkeypatch.setattr(watch_module, "sync", look_at)
     watch([INDEX], interval=0.001, stop=stop)
     assert [number for number, look in enumerate(looks, 1) if look] == [1, 5, 9]
@@ -228,6 +233,7 @@ def test_survives_an_outage_and_backs_off(
                 self.set()
             return self.is_set()
 
+    monkeypatch.setattr(watch_module, "monotonic", lambda: 1000 + sum(pauses))
     watch([INDEX], interval=0.5, stop=Stop())
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 

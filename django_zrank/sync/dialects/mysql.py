@@ -35,7 +35,7 @@ class MySQL(ByRow):
         "refuses, SET GLOBAL log_bin_trust_function_creators = 1)."
     )
     catalog = (
-        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER(), created"
+        "SELECT event_object_table, trigger_name, action_statement, definer, CURRENT_USER(), UNIX_TIMESTAMP(created)"
         " FROM information_schema.triggers"
         f" WHERE trigger_schema = DATABASE() AND LEFT(trigger_name, {len(PREFIX)}) = '{PREFIX}'"
     )

@@ -88,7 +88,9 @@ class PostgreSQL(Dialect):
         body = self.body(capture, self.by_row if table.by_row else self.by_statement)
         # By its number, a table that was restored differs from the one that was dumped, with its triggers.
         definition = [body, str(table.number), "referenced" * capture.is_referenced]
-        stem = self.stem(capture, table.name, definition)
+        # What a subscription has written was not noticed: when it ends, the triggers are made anew.
+        fed = "fed" * any(relation.is_replicated for relation in (table, *parts))
+        stem = self.stem(capture, table.name, definition, fed)
         function = f"{self.schema}.{self.quote(stem)}()"
         tag = f"$zrank_{sha256(body.encode()).hexdigest()[:8]}$"
         prepare = [
@@ -107,7 +109,7 @@ class PostgreSQL(Dialect):
             names = {operation: f"{stem}_{operation}" for operation in operations}
             if relation is table and parts:
                 versions = " ".join(f"{part.number} {part.version}" for part in parts)
-                names["truncate"] = self.stem(capture, table.name, definition, versions) + "_truncate"
+                names["truncate"] = self.stem(capture, table.name, definition, versions + fed) + "_truncate"
             elif relation is not table and relation.is_partition:
                 names = {} if relation.is_foreign else {"truncate": names["truncate"]}
             for operation, name in names.items():
