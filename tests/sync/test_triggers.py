@@ -816,10 +816,10 @@ def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> No
 def test_triggers_of_older_releases_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their names told of the index only together with what was watched."""
 
-    def stem(self: Dialect, capture: Capture, table: str, definition: Iterable[str]) -> str:
+    def stem(self: Dialect, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
         slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
         what = repr((capture.index, table, capture.via, capture.column.column))
-        parts = (what, what + "older" + "".join(definition))
+        parts = (what, what + "older" + state + "".join(definition))
         return "_".join([PREFIX + slug, *(sha256(part.encode()).hexdigest()[:8] for part in parts)])
 
     before = installed()
