@@ -19,13 +19,13 @@ from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .generics import Member
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
+from .queries.draws import Draw, Sample
 from .queries.groups import forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import Answer, Question, Several
-from .queries.sampling import Draw, Sample
 from .queries.view import METHODS, View
-from .recommendations import Sieve, excluded_by_index, excluding, parse_draw, recommended
+from .recommendations import condition, excluded_by_index, excluding, parse_draw, recommended
 from .redis import reader_of
 from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
 from .sql.reader import answer_by_sql
@@ -222,10 +222,10 @@ class Ranking(Generic[Member]):
             seed=seed,
             sort_key=sort_key_of(index, member),
         )
-        if where is not None and not getattr(where, "conditional", False):
-            raise ValueError(f"where: expected a Q or another condition, not {where!r}")
-        if where is not None and remember is not None:
-            raise ValueError("remember: can't be combined with where")
+        if where is not None:
+            draw = draw._replace(where=condition(index, where))
+            if remember is not None:
+                raise ValueError("remember: can't be combined with where")
         if not isinstance(exclude, (tuple, list)):
             exclude = yield from listed("exclude", exclude)
         if exclude or index.has_excluded:
@@ -233,14 +233,10 @@ class Ranking(Generic[Member]):
             if own is None:
                 raise self._not_ranked(member)
             draw = excluding(index, draw, {"exclude": exclude, "get_excluded()": own})
-        if where is None:
-            sample = yield from self._ask(draw)
-        else:
-            sieve = Sieve(index, self.view, draw, index.get_queryset().filter(where).order_by())
-            sample = yield from sieve.steps(self._ask)
+        sample = yield from self._ask(draw)
         if sample is None:
             raise self._not_ranked(member)
-        its_ranks = (yield from self._ranks_of([sample])) if sample.size is None else None
+        its_ranks = (yield from self._ranks_of([sample])) if sample.before is None else None
         return recommended(index, self.view, draw, sample, its_ranks)
 
     arecommend = twin(recommend)
@@ -299,7 +295,7 @@ class Ranking(Generic[Member]):
         found: list[Recommendations[Member] | None] = []
         for at in range(0, len(samples), at_once):
             some = samples[at : at + at_once]
-            ranks = yield from self._ranks_of([one for one in some if one and one.size is None])
+            ranks = yield from self._ranks_of([one for one in some if one and one.before is None])
             found += [one and recommended(index, self.view, draw, one, ranks) for one in some]
         results = iter(found)
         return [
@@ -311,7 +307,7 @@ class Ranking(Generic[Member]):
         """The ranks of the members of several samples, counted over shards in one request for all: when the first of
         them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
-        sort_keys = list(dict.fromkeys((score, who) for sample in samples for _, who, score in sample.drawn))
+        sort_keys = list(dict.fromkeys(sort_key for sample in samples for sort_key in sample.drawn))
         if not sort_keys or self.view.ranking is None:
             return None
         if (yield MAY_BLOCK):

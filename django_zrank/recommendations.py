@@ -3,12 +3,11 @@ database can, and makes the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections, models
@@ -17,20 +16,15 @@ from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
 from .codec.units import EXACT, Number
 from .conf import get_settings
 from .entries import Recommendations
-from .members import batched, halves, members_of
-from .queries.sampling import Draw, Sample
+from .members import batched, members_of
+from .queries.draws import Draw, Sample, Where
 from .queries.view import View
 from .redis.steps import Blocking, Steps
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["Sieve", "excluded_by_index", "excluding", "parse_draw", "recommended", "sides"]
-
-_MOST_TRIED: Final = 5000
-"""The most members that are tested."""
-
-Ask: TypeAlias = Callable[[Draw], Steps[Sample | None]]
+__all__ = ["condition", "excluded_by_index", "excluding", "parse_draw", "recommended", "sides"]
 
 
 def parse_draw(
@@ -83,7 +77,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, (), span, seed, bands, sort_key)
+    return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key)
 
 
 def recommended(
@@ -94,35 +88,25 @@ def recommended(
     ranks: LateRanks | RankBySortKey | None = None,
 ) -> Recommendations:
     """The members of a sample, best first. ``ranks``: the ranks of its members, if the sample has none."""
-    size, drawn, reverse = sample.size, sample.drawn, view.reverse
     ranked: list[Ranked]
-    if size is None:
-        # A condition on rows takes several draws, whose positions can't be compared.
-        sort_keys = sorted(((score, who) for _, who, score in drawn), reverse=reverse)
-        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in sort_keys]
-    elif sample.before is not None:
-        numbered = sorted(zip(drawn, sample.before, strict=True), reverse=reverse)
-        ranked = [(who, score, before + 1) for (_, who, score), before in numbered]
-    elif reverse:
-        ranked = [(who, score, size - at) for at, who, score in sorted(drawn, reverse=True)]
+    if sample.before is not None:
+        numbered = sorted(zip(sample.drawn, sample.before, strict=True), reverse=view.reverse)
+        ranked = [(who, score, before + 1) for (score, who), before in numbered]
     else:
-        ranked = [(who, score, at + 1) for at, who, score in sorted(drawn)]
+        sort_keys = sorted(sample.drawn, reverse=view.reverse)
+        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in sort_keys]
     entries = index.to_entries(ranked, LateEntry if isinstance(ranks, LateRanks) else Entry)
     band = draw.given[sample.band]
     return Recommendations(index, entries, band, sample.candidates)
 
 
 def excluding(index: RankIndex, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:
-    """The draw with its exclusions, in the form that is cheapest to send; ``given``: members, by the parameter that
-    excludes them."""
+    """The draw with its exclusions; ``given``: members, by the parameter that excludes them."""
     excluded = list(chain.from_iterable(given.values()))
     if index.has_integer_pk and set(map(type, excluded)) == {int}:
-        # In an intersection, the member itself may still be at the position of some seconds ago.
-        excluded.append(int(draw.member))
-        if min(excluded) > -EXACT and max(excluded) < EXACT:
-            return draw._replace(excluded=excluded)
-    texts = [index.to_text(one, name) for name, members in given.items() for one in members]
-    return draw._replace(excluded=texts)
+        return draw._replace(excluded=frozenset(excluded))
+    texts = (index.to_text(one, name) for name, members in given.items() for one in members)
+    return draw._replace(excluded=frozenset(texts))
 
 
 def _microseconds(span: timedelta) -> int:
@@ -192,77 +176,20 @@ async def _alisted(excluded: Any) -> list[Any]:
 # Conditions that only the database can test
 
 
-@dataclass(frozen=True, slots=True)
-class Sieve:
-    """Draws members without replacement in growing batches, and keeps those that pass the condition: one query a batch.
+def condition(index: RankIndex, where: models.Q) -> Where:
+    """Return the condition of a draw. Raises ``ValueError``."""
+    if not getattr(where, "conditional", False):
+        raise ValueError(f"where: expected a Q or another condition, not {where!r}")
+    rows = index.get_queryset().filter(where).order_by()
 
-    Those that pass come in an order that favours none, and the first ones of each side are taken.
-    """
-
-    index: RankIndex
-    view: View
-    draw: Draw
-    rows: models.QuerySet[Any]
-    """The rows that pass the condition."""
-
-    def steps(self, ask: Ask) -> Steps[Sample | None]:
-        """Draw, and return the sample of those that pass."""
-        found = None
-        for band in range(len(self.draw.bands)):
-            one_band = self.draw._replace(bands=self.draw.bands[band : band + 1])
-            found = yield from self._steps_of(band, one_band, ask)
-            if found is None or len(found.drawn) >= self.draw.wanted:
-                break
-        return found
-
-    def _steps_of(self, band: int, draw: Draw, ask: Ask) -> Steps[Sample | None]:
-        """Draw from one band, until enough have passed or nobody is left."""
-        n, tried, size, ranked = draw.wanted, list[Any](), max(8, 2 * draw.wanted), True
-        index = self.index
-        split, to_pk = index.layout.split, index.from_bytes
-        passed: tuple[list[Any], list[Any]] = [], []  # of those that rank better, and of the others
-        wants = (n + 1) // 2, n // 2
-        while True:
-            size = min(size, get_settings().max_n)
-            # Every draw has a seed of its own: one that is repeated, after a swap, leaves the next as they were.
-            seed = None if draw.seed is None else f"{draw.seed!r} {band} {len(tried)}"
-            next_draw = draw._replace(wanted=size, seed=seed)
-            sample = yield from ask(excluding(index, next_draw, {"where": [*draw.excluded, *tried]}))
-            if sample is None:
-                return None
-            ranked = ranked and sample.size is not None
-            pks = {stored: split(stored)[1] for _, stored, _ in sample.drawn}
-            good: set[bytes] = yield Blocking(partial(self.passing, pks.values()))
-            better = 0
-            for number, card in enumerate(sample.drawn):
-                is_better = (card[0] >= sample.position) == self.view.reverse
-                better += is_better
-                if pks[card[1]] in good:
-                    passed[not is_better].append((card, sample.before and sample.before[number]))
-            tried.extend(map(to_pk, pks.values()))
-            # A side that gave less than its half has no more to give.
-            ended = better < (size + 1) // 2, len(sample.drawn) - better < size // 2
-            short = any(
-                len(side) < want and not over for side, want, over in zip(passed, wants, ended, strict=True)
-            )
-            enough = sum(map(len, passed)) >= n and not short
-            if enough or len(sample.drawn) < size or len(tried) >= _MOST_TRIED:
-                break
-            size *= 2
-        chosen = halves(n, *passed)
-        before = None if sample.before is None else [before for _, before in chosen]
-        drawn = [card for card, _ in chosen]
-        sample = sample._replace(band=band, candidates=None, drawn=drawn, before=before)
-        return sample if ranked else sample._replace(size=None)
-
-    def passing(self, members: Iterable[bytes]) -> set[bytes]:
-        """Those of ``members``, primary keys as they are stored, that pass the condition."""
-        index = self.index
+    def passing(members: Iterable[bytes]) -> set[bytes]:
         pks = list(map(index.from_bytes, members))
         limit = connections[index.get_using()].features.max_query_params
         good: set[bytes] = set()
         # The condition may have parameters of its own.
         for chunk in batched(pks, limit // 2 if limit else len(pks)):
-            found = self.rows.filter(pk__in=chunk).values_list("pk", flat=True)
+            found = rows.filter(pk__in=chunk).values_list("pk", flat=True)
             good.update(index.to_text(pk).encode() for pk in found)
         return good
+
+    return Where(passing, rows)

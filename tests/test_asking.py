@@ -22,6 +22,7 @@ from redis.exceptions import ReadOnlyError, RedisClusterException, SlotNotCovere
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
+from django_zrank.queries.draws import Where
 from django_zrank.queries.query import one
 from django_zrank.queries.request import Call
 from django_zrank.ranking import Ranking
@@ -380,7 +381,7 @@ def test_exclusions_count_too(players: list[Player]) -> None:
         (99, ["yes", "no"], 1),
         (199, ["yes", "no"], 1),  # nobody is better: what the other side has is enough
         (0, ["yes", "no"], 1),
-        (99, ["nobody"], 5),  # 8 + 16 + 32 + 64, and the 79 that are left
+        (99, ["nobody"], 5),  # 8 + 16 + 32, the 44 that are left, and those who are worse
     ],
 )
 def test_one_query_a_batch(players: list[Player], place: int, names: list[str], batches: int) -> None:
@@ -390,7 +391,7 @@ def test_one_query_a_batch(players: list[Player], place: int, names: list[str], 
 
 
 def test_no_more_are_tried_than_a_bound(players: list[Player], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_zrank.recommendations._MOST_TRIED", 20)
+    monkeypatch.setattr("django_zrank.queries.draws._MOST_TRIED", 20)
     with CaptureQueriesContext(connection) as queries:
         drawn = PlayerIndex.ranking.recommend(players[99], 1, band=200, where=Q(name="nobody"))
     assert len(drawn) == 0
@@ -401,8 +402,8 @@ def test_uniform_among_those_that_pass(players: list[Player]) -> None:
     passing = {player.pk for player in players if player.name == "yes"}
     index = PlayerIndex.ranking
     with mock.patch(
-        "django_zrank.recommendations.Sieve.passing",
-        lambda self, members: {member for member in members if int(member) in passing},
+        "django_zrank.ranking.condition",
+        return_value=Where(lambda some: {one for one in some if int(one) in passing}, None),
     ):
         me = players[100]
         draws = [
@@ -639,28 +640,29 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
 
 
 @pytest.mark.parametrize(
-    "ask",
+    ("ask", "trips"),
     [
-        lambda ranking: ranking.top(),
-        lambda ranking: ranking.rank(4),
-        lambda ranking: ranking.entry(4),
-        lambda ranking: ranking.around(4),
-        lambda ranking: ranking.ranks([1, 4, 99]),
-        lambda ranking: ranking.members([1, 4]),
-        lambda ranking: ranking.between(2, 5),
-        lambda ranking: ranking.count_between(2, 5),
-        lambda ranking: ranking.counts("platform"),
-        lambda ranking: ranking.percentile(4),
-        lambda ranking: ranking.rank_of_score(3),
-        lambda ranking: ranking.recommend(4, 2),
-        lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)),
+        (lambda ranking: ranking.top(), 1),
+        (lambda ranking: ranking.rank(4), 1),
+        (lambda ranking: ranking.entry(4), 1),
+        (lambda ranking: ranking.around(4), 1),
+        (lambda ranking: ranking.ranks([1, 4, 99]), 1),
+        (lambda ranking: ranking.members([1, 4]), 1),
+        (lambda ranking: ranking.between(2, 5), 1),
+        (lambda ranking: ranking.count_between(2, 5), 1),
+        (lambda ranking: ranking.counts("platform"), 1),
+        (lambda ranking: ranking.percentile(4), 1),
+        (lambda ranking: ranking.rank_of_score(3), 1),
+        (lambda ranking: ranking.recommend(4, 2), 1),
+        (lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)), 2),
     ],
 )
 @pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])
 @pytest.mark.parametrize("index", [Filtered, FilteredTied])
 def test_every_verb_is_one_round_trip(
-    index: type[RankIndex], conditions: dict[str, Any], ask: Callable[[Ranking], Any]
+    index: type[RankIndex], conditions: dict[str, Any], ask: Callable[[Ranking], Any], trips: int
 ) -> None:
+    """Those drawn are remembered by another one."""
     populate(index, spread(8, 2))
     ranking = index.ranking.filter(**conditions)
     ranking._reader.trust.until = 0.0
@@ -676,7 +678,7 @@ def test_every_verb_is_one_round_trip(
 
     with mock.patch(packed, send):
         ask(ranking)
-    assert len(sent) == 1
+    assert len(sent) == trips
 
 
 def test_django_s_paginator_takes_a_ranking() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.queries import pages, positions, query, sampling
+from django_zrank.queries import draws, pages, positions, query
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor, reader_of, sending
 from tests.populations import load
@@ -174,10 +174,10 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(
     [
         (positions, "_CHUNK", "ranks"),
         (pages, "_CHUNK", "top"),
-        (sampling, "_LOOK_UPS", "few pass"),
+        (draws, "_LOOK_UPS", "few pass"),
         (query, "FULL", "many of few who pass"),
         (query, "FULL", "many by competition"),
-        (sampling, "_LOOK_UPS", "fifty groups"),
+        (draws, "_LOOK_UPS", "fifty groups"),
     ],
 )
 def test_what_is_not_cut_is_seen(

@@ -613,7 +613,7 @@ def test_one_answer_sees_one_state(elsewhere: Callable[..., Any]) -> None:
     with mock.patch.object(sampling, "near", count_and_change):
         drawn = by_sql(Descending).recommend(10, 8, band=1, widen=[9])
     assert (len(drawn), drawn.candidates, drawn.band) == (8, 18, (9, 9))
-    assert [sample.size for sample, _ in states] == [19, 19]
+    assert [size for size, *_ in states] == [19, 19]
     assert by_sql(Descending).count() == 1
 
 

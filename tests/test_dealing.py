@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from django_zrank.sql.rows import Row
-from django_zrank.sql.sampling import Card, Side, choose
+from django_zrank.sql.sampling import Dealt, Side, choose
 from tests.test_uniformity import CASES, LIMIT, Case, deviations
 
 
-def side(cards: Sequence[Card], looked_up: list[int] | None = None) -> Side:
+def side(cards: Sequence[Dealt], looked_up: list[int] | None = None) -> Side:
     """A side of these cards. ``looked_up`` notes every position that is looked up."""
     by_position = dict(cards)
 
@@ -25,7 +25,7 @@ def side(cards: Sequence[Card], looked_up: list[int] | None = None) -> Side:
     return Side(first, first + len(cards) - 1, find, by_position.values)
 
 
-def cards(pks: Iterable[int], first: int = 0) -> list[Card]:
+def cards(pks: Iterable[int], first: int = 0) -> list[Dealt]:
     return [(at, Row(pk, (pk,), float(pk), b"", str(pk).encode())) for at, pk in enumerate(pks, first)]
 
 

@@ -22,7 +22,7 @@ from django_zrank import Entry
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.queries.request import Request
 from django_zrank.redis import reader_of
-from django_zrank.redis.scripts import COUNT_BEFORE, DEAL_SHARD
+from django_zrank.redis.scripts import COUNT_BEFORE, DEAL
 from django_zrank.redis.sharded import ShardedReader
 from django_zrank.store import Store
 from tests.populations import fill, load
@@ -280,7 +280,7 @@ class TestMany:
 
         def move(reader: Any, request: Request[Any]) -> list[Any]:
             replies = send(reader, request)
-            if any(call.command is DEAL_SHARD for call in request.calls):
+            if any(call.command is DEAL for call in request.calls):
                 Store(part.name).client.zadd(reader_of(part).learn().root, {"99": 101})
             return replies
 

@@ -183,11 +183,12 @@ def test_different_calls_draw_differently() -> None:
 def test_one_round_trip(excluded: int) -> None:
     fill(Descending, {pk: pk for pk in range(1, 3001)})
     ranking = Descending.ranking
-    ranking.recommend(1500, band=100)  # the server knows the script from here on
+    exclude = range(1, excluded)
+    ranking.recommend(1500, band=100, exclude=exclude)  # the server knows the script from here on
     with mock.patch.object(
         Redis, "execute_command", autospec=True, side_effect=Redis.execute_command
     ) as calls:
-        assert len(ranking.recommend(1500, band=1000, exclude=range(1, excluded), widen=(1400, 2000))) == 10
+        assert len(ranking.recommend(1500, band=1000, exclude=exclude, widen=(1400, 2000), seed=1)) == 10
     assert calls.call_count == 1
 
 

@@ -12,19 +12,17 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-import pytest
-
 from django_zrank import queries as requests
-from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN
+from django_zrank.queries import draws
+from django_zrank.queries.draws import Draw
 from django_zrank.queries.histogram import CountScores
 from django_zrank.queries.positions import BareScore
 from django_zrank.queries.query import FULL, Query, Several, one, together
 from django_zrank.queries.request import Call, Request
-from django_zrank.queries.sampling import Draw
 from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.queries.sharded import _ANSWERS as SHARDED_ANSWERS
-from django_zrank.queries.sharded import sampling as sharded_sampling
+from django_zrank.queries.sharded import draws as sharded_draws
 from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
@@ -154,7 +152,7 @@ def unread(*modules: ModuleType) -> set[str]:
 
 def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
-    assert unread(sharded_sampling) == of_the_answer
+    assert unread(draws, sharded_draws) == of_the_answer
     # numbers() reads the seed
     assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
 
@@ -163,13 +161,3 @@ def test_recommend_many_has_the_parameters_of_recommend() -> None:
     one, many = (inspect.signature(verb).parameters for verb in (Ranking.recommend, Ranking.recommend_many))
     assert one.keys() - many.keys() == {"member", "where", "seed"}
     assert many.keys() - one.keys() == {"members"}
-
-
-def test_a_band_counts_from_the_first_one_over_all_round_trips() -> None:
-    tested = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
-    query = Draw("1", 2, [(1, 1), (2, 2), (3, 3)]).query(View(PLAIN, tested), KEYS)
-    next(query)
-    query.send([[b"out of patience", b"5", 2, 1000, b"not made", 9000, 0, 1000, 500]])
-    with pytest.raises(StopIteration) as end:
-        query.send([[b"drawn", 9, 4, 2, 3]])
-    assert end.value.value.band == 2

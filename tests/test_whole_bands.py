@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from django_zrank.queries import sampling
+from django_zrank.queries.request import Request
+from django_zrank.redis import scripts
+from django_zrank.redis.executor import Executor
 from tests.populations import fill
 from tests.test_uniformity import LIMIT, Side, Uniform
 
@@ -23,13 +24,9 @@ EXCLUDED = [pk for pk in range(1, SIZE + 1) if pk not in {*ABOVE, *BELOW, ME}]
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=[False, True], ids=["passed", "by a set"])
-def crowd(request: pytest.FixtureRequest, zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture
+def crowd(zrank: Redis) -> Any:
     fill(Uniform, {pk: pk for pk in range(1, SIZE + 1)})
-    if request.param:
-        monkeypatch.setattr(sampling, "_EXCLUDED_AT_ONCE", 100)
-        monkeypatch.setattr(sampling, "_LOOK_UPS", 20)
-        monkeypatch.setattr(sampling, "_MOST_TESTED", 10)
     return Uniform.ranking
 
 
@@ -38,27 +35,12 @@ def drawn(ranking: Any, n: int, **how: Any) -> list[int]:
     return [entry.pk for entry in ranking.recommend(ME, n, **how)]
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of bands that were read."""
-    found: list[int] = []
-    draw_whole: Callable[..., Any] = sampling.draw_whole
-
-    def noting(*given: Any) -> Any:
-        found.append(given[4])
-        return draw_whole(*given)
-
-    monkeypatch.setattr(sampling, "draw_whole", noting)
-    return found
-
-
-def test_half_come_from_each_side(crowd: Any, read: list[int]) -> None:
+def test_half_come_from_each_side(crowd: Any) -> None:
     for reverse in (False, True):
         found = drawn(crowd.reversed() if reverse else crowd, 5)
         assert len(set(found)) == 5
         assert len(set(found) & set(BELOW if reverse else ABOVE)) == 3, "the odd one is ranked before"
         assert set(found) <= {*ABOVE, *BELOW}
-    assert read == [0, 0]
     assert drawn(crowd, 50) == [*reversed(ABOVE), *reversed(BELOW)]
     assert drawn(crowd, 5, seed=1) == drawn(crowd, 5, seed=1)
 
@@ -66,41 +48,48 @@ def test_half_come_from_each_side(crowd: Any, read: list[int]) -> None:
 def test_members_that_cross_the_end_of_a_band_move_no_others_into_it(
     crowd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The band is read by positions, in round trips after the one that has found them."""
-    draw_whole: Callable[..., Any] = sampling.draw_whole
+    """The band is read in several round trips."""
+    send = Executor.send
 
-    def moving(*given: Any) -> Any:
-        crowd.store.client.zadd(crowd.store.live.root, {"1": SIZE + 1})
-        return draw_whole(*given)
+    def moving(self: Executor, request: Request) -> Any:
+        replies = send(self, request)
+        if request.calls[0].command is scripts.DEAL:
+            crowd.store.client.zadd(crowd.store.live.root, {"1": SIZE + 1})
+        return replies
 
-    monkeypatch.setattr(sampling, "draw_whole", moving)
+    monkeypatch.setattr(Executor, "send", moving)
     beyond = ME + 1501
     found = drawn(crowd, 20, ranks=None, band=1500, exclude=set(EXCLUDED) - {beyond})
     assert set(found) == {*ABOVE, *BELOW}
 
 
-def test_one_side_makes_up_for_the_other(crowd: Any, read: list[int]) -> None:
+def test_they_are_read_in_few_round_trips(crowd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one who may come is found, without a look-up for each."""
+    sent: list[Request] = []
+    send = Executor.send
+    monkeypatch.setattr(Executor, "send", lambda self, request: sent.append(request) or send(self, request))
+    assert drawn(crowd, 50) == [*reversed(ABOVE), *reversed(BELOW)]
+    assert len(sent) <= 5
+
+
+def test_one_side_makes_up_for_the_other(crowd: Any) -> None:
     found = drawn(crowd, 10, exclude=[*EXCLUDED, *ABOVE[1:]])
     assert found[0] == ABOVE[0]
     assert found[1:] == [*reversed(BELOW)]
-    assert read == [0]
 
 
-def test_every_set_is_equally_likely(crowd: Any, read: list[int]) -> None:
+def test_every_set_is_equally_likely(crowd: Any) -> None:
     draws = [drawn(crowd, 3, seed=seed) for seed in range(60)]
-    assert len(read) == 60
     better, worse = Side(tuple(ABOVE), 2), Side(tuple(BELOW), 1)
     assert better.deviation(tuple(one[:2]) for one in draws) < LIMIT
     assert worse.deviation(tuple(one[2:]) for one in draws) < LIMIT
 
 
-def test_the_next_band_is_tried(crowd: Any, read: list[int]) -> None:
+def test_the_next_band_is_tried(crowd: Any) -> None:
     for widest, count in ((1400, 13), (SIZE, 14)):
-        read.clear()
         found = Uniform.ranking.recommend(ME, 14, ranks=1100, widen=[1200, widest], exclude=EXCLUDED)
         assert len(found) == count
         assert found.band == (widest, widest)
-        assert read == [0, 1, 2]
 
 
 def test_nobody_comes_twice_before_everybody_came(crowd: Any) -> None:
@@ -112,10 +101,9 @@ def test_nobody_comes_twice_before_everybody_came(crowd: Any) -> None:
     assert len(set(third)) == 10
 
 
-def test_ranks_by_competition(crowd: Any, read: list[int]) -> None:
+def test_ranks_by_competition(crowd: Any) -> None:
     entries = crowd.by("competition").recommend(ME, 3, ranks=SIZE, exclude=EXCLUDED)
     assert [entry.rank for entry in entries] == [SIZE + 1 - entry.pk for entry in entries]
-    assert read == [0]
 
 
 def test_scores_of_those_who_pass_filters(crowd: Any) -> None:

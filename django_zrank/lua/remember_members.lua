@@ -1,24 +1,24 @@
--- uses: clock, memory
--- Return the members that were shown to a member, and remember more. sample_anywhere.lua does this itself; over shards,
--- members of any shard are drawn.
+-- uses: clock
+-- Remember members that were shown to a member: the newest 1,000.
 --
 -- KEYS  seen      sorted set of members shown to this one -> until when, in microseconds
 -- ARGV  remember  microseconds for which members are remembered
---       …         then primary keys
--- Returns the members that were remembered before, in the order in which they were shown.
--- Cost  O(remembered), up to 1,000.
+--       …         then primary keys, at least one
+-- Returns nothing.
+-- Cost  O(members).
 
 local seen = KEYS[1]
 local remember = unpack(ARGV, 1, 1)
 local FIRST = 2
+local call = redis.call
 local now = clock()
-forget_old(seen, now)
-local before = remembered(seen)
-if ARGV[FIRST] then
-  local shown = {}
-  for i = FIRST, #ARGV do
-    shown[#shown + 1] = ARGV[i]
+call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
+for first = FIRST, #ARGV, 1000 do
+  local added = {}
+  for i = first, math.min(first + 999, #ARGV) do
+    added[#added + 1], added[#added + 2] = integer(now + remember), ARGV[i]
   end
-  memorize(shown, seen, now + remember)
+  call('ZADD', seen, unpack(added))
 end
-return before
+call('ZREMRANGEBYRANK', seen, 0, -1001)
+call('PEXPIREAT', seen, integer(call('ZRANGE', seen, -1, -1, 'WITHSCORES')[2] / 1000))

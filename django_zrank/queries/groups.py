@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ..redis import scripts
 from ..redis.keys import Keys
 from .query import Query, one
-from .request import Call, Request
+from .request import Call
 
 __all__ = [
     "add_to_group",
     "clear_group",
     "count_group",
-    "exclude_for_now",
     "forget_seen",
     "remember_shown",
     "remove_from_group",
@@ -22,10 +21,6 @@ __all__ = [
 
 _PART: Final = 500
 """Members that are added or removed in one round trip, and the most expired ones that it removes."""
-
-
-_REMEMBERED: Final = 700
-"""Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Query[int]:
@@ -58,21 +53,11 @@ def clear_group(keys: Keys, group: str) -> Query[int]:
     return one(Call("UNLINK", (keys.group(group),)), writes=True)
 
 
-def exclude_for_now(key: str, members: Sequence[str]) -> Query[None]:
-    """Make a group of members that is there for a minute."""
-    for at in range(0, len(members), _PART):
-        words = [word for member in members[at : at + _PART] for word in ("inf", member)]
-        calls = Call("ZADD", (key,), words, len(words) // 2), Call("EXPIRE", (key,), (60,))
-        yield Request(calls, writes=True, atomic=True)
-
-
-def remember_shown(
-    keys: Keys, member: str, span: int, shown: Iterable[str | bytes] = ()
-) -> Query[list[bytes]]:
-    """Remember members shown to a member for ``span`` microseconds. The answer: those remembered before, in the order
-    in which they were shown."""
-    call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), _REMEMBERED)
-    return one(call, writes=True)
+def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Query[None]:
+    """Remember members shown to a member for ``span`` microseconds."""
+    return one(
+        Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), 3 * len(shown)), writes=True
+    )
 
 
 def forget_seen(keys: Keys, member: str) -> Query[int]:

@@ -27,10 +27,7 @@ from .request import Call, Request, Swapped
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["EVERY", "Counts", "Intersection"]
-
-EVERY: Final = ("-inf", "+inf")
-"""Every score."""
+__all__ = ["Counts", "Intersection"]
 
 KEPT: Final = 5000
 """Milliseconds for which it is kept, from the beginning of its making: answers may be as old."""
@@ -76,12 +73,10 @@ class Kept:
     facet = ""
     """The beginning of the names of a facet's rankings, of counts."""
 
-    def __init__(
-        self, view: View, keys: Keys, scores: tuple[str, str] = EVERY, until: float | None = None
-    ) -> None:
-        self.view, self.keys, self.scores = view, keys, scores
+    def __init__(self, view: View, keys: Keys, until: float | None = None) -> None:
+        self.view, self.keys = view, keys
         self.until = monotonic() + view.patience if until is None else until
-        self.key = keys.intersection(self.facet, *scores, str(view.scope), *view.tested(keys))
+        self.key = keys.intersection(self.facet, str(view.scope), *view.tested(keys))
         self._lock, self._stamp = keys.making(self.key), keys.stamp(self.key)
         self._now = 0
         """The server's time in milliseconds."""
@@ -238,8 +233,8 @@ class Kept:
             keys.append(self.keys.noted(name))
         return keys
 
-    def _keep(self, size: int, life: int, read: int) -> Query[None]:
-        """Put it in its place, to be read for ``life`` milliseconds, and counted among others for ``read``."""
+    def _keep(self, size: int, life: int) -> Query[None]:
+        """Put it in its place, to be read for ``life`` milliseconds."""
         name, registry = self.unfinished, self.keys.intersections
         calls = [Call("UNLINK", self._all_keys(self.key))]
         if size:
@@ -252,7 +247,7 @@ class Kept:
             Call("UNLINK", (self.keys.noted(name), self._lock)),
             Call("SET", (self._stamp,), (f"{size} {name[-8:]}", "PX", life)),
             Call("ZREM", (registry,), (name,)),
-            Call("ZADD", (registry,), (self._now + read, self.key)),
+            Call("ZADD", (registry,), (self._now + life, self.key)),
             Call("PEXPIRE", (registry,), (life + _SPARE, "GT")),
         ]
         yield Request(calls, writes=True, atomic=True)
@@ -271,8 +266,7 @@ def _kept_key(name: str) -> str:
 
 
 class Intersection(Kept):
-    """A sorted set, stored member -> score: the ranking of the members that pass several filters, or of those with
-    ``scores`` from one to another."""
+    """A sorted set, stored member -> score: the ranking of the members that pass several filters."""
 
     def __init__(self, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
@@ -283,7 +277,6 @@ class Intersection(Kept):
             if clause.kind == "r"
         ]
         self._named: dict[bytes, bool] = {}
-        self._low, self._high = map(float, self.scores)
 
     def _step(self) -> Query[bool]:
         if "left" not in self.making:
@@ -313,15 +306,13 @@ class Intersection(Kept):
         ]
         health, state, _, in_all, *sizes = yield from self._send(
             *self._state(),
-            Call("ZCOUNT", (keys.root,), self.scores),
+            Call("ZCARD", (keys.root,)),
             *(Call("ZCARD", (key,), (), 3) for key in sets),
         )
         about = dict(zip(health[::2], health[1::2], strict=True))
         self.making["version"], self.making["server"] = int(about[b"applied"] or 0), about[b"server"].decode()
         self.making["started"] = (state[0] or b"").decode()
         least, self.making["clause"], self.making["left"] = in_all, None, [[keys.root, 0, in_all]]
-        if self.scores != EVERY:
-            self.making["left"] = [[keys.root, [self.scores[0], 0], in_all]]
         at = 0
         for clause in wanted:
             own = range(at, at := at + len(clause.names))
@@ -341,45 +332,25 @@ class Intersection(Kept):
         """Read the next members of the smallest filter, and put in those that pass."""
         left = self.making["left"]
         skipped = None if self.making["clause"] is None else self.view.scope.clauses[self.making["clause"]]
-        if isinstance(left[0][1], list):
-            found = yield from self._read_band()
-        else:
-            count = 0
-            batch: list[tuple[str, int, int]] = []
-            while left and (not batch or count + left[0][2] <= _PAGE):
-                count += min(left[0][2], _PAGE)
-                batch.append(left.pop(0))
-            replies = yield from self._send(
-                *(
-                    Call("ZSCAN", (key,), (cursor, "COUNT", _PAGE), min(size, _PAGE))
-                    for key, cursor, size in batch
-                )
-            )
-            found = {member: score for _, pairs in replies for member, score in pairs}
-            left[:0] = [
-                [key, cursor, size]
-                for (key, _, size), (cursor, _) in zip(batch, replies, strict=True)
-                if cursor
-            ]
+        count = 0
+        batch: list[tuple[str, int, int]] = []
+        while left and (not batch or count + left[0][2] <= _PAGE):
+            count += min(left[0][2], _PAGE)
+            batch.append(left.pop(0))
+        scans = (
+            Call("ZSCAN", (key,), (cursor, "COUNT", _PAGE), min(size, _PAGE)) for key, cursor, size in batch
+        )
+        replies = yield from self._send(*scans)
+        found = {member: score for _, pairs in replies for member, score in pairs}
+        left[:0] = [
+            [key, cursor, size] for (key, _, size), (cursor, _) in zip(batch, replies, strict=True) if cursor
+        ]
         if skipped and skipped.kind == "g":
             inside = [member for member, until in found.items() if until > 1000 * self._now]
             yield from self._put(inside, skipped=skipped)
         else:
             split = self.view.layout.split
             yield from self._put([split(stored)[1] for stored in found], found)
-
-    def _read_band(self) -> Query[dict[bytes, float]]:
-        """Read the next members of the root between two scores: of a set that one draw reads."""
-        ((key, (low, offset), size),) = self.making["left"]
-        limits = (low, self.scores[1], "BYSCORE", "LIMIT", offset, _PAGE, "WITHSCORES")
-        (reply,) = yield from self._send(Call("ZRANGE", (key,), limits, _PAGE))
-        found = _pairs(reply)
-        self.making["left"] = []
-        if len(found) == _PAGE:
-            last = found[-1][1]
-            among = sum(score == last for _, score in found)
-            self.making["left"] = [[key, [repr(last), among + (offset if repr(last) == low else 0)], size]]
-        return dict(found)
 
     def _passes(self, names: bytes) -> bool:
         """Return True if one who stands in the rankings of these names passes the filters by facets."""
@@ -437,9 +408,8 @@ class Intersection(Kept):
             stored = {who: form for who, form in stored.items() if (who in inside) != clause.negated}
         if found is None:
             found = yield from self._find_scores(list(stored.values()))
-        low, high = self._low, self._high
         # One that is stored otherwise than it was found has been written since, and is looked up again.
-        stored = {who: form for who, form in stored.items() if form in found and low <= found[form] <= high}
+        stored = {who: form for who, form in stored.items() if form in found}
         self._write(stored, found, dict(zip(members, before, strict=True)) if again else {})
 
     def _find_scores(self, stored: Sequence[bytes]) -> Query[dict[bytes, float]]:
@@ -493,8 +463,7 @@ class Intersection(Kept):
             yield from self._number_values(key, size)
         spent = self._now - self.making["began"]
         life = max(KEPT, SHARE * spent) - spent
-        # That of a band is for one draw, so it makes room for others first.
-        yield from self._keep(size, life, life if self.scores == EVERY else 0)
+        yield from self._keep(size, life)
         return True
 
     def _begin_anew(self) -> bool:
@@ -574,7 +543,7 @@ class Counts(Kept):
         if self.making["at"] < size:
             return False
         yield from self._write(self.unfinished, counts)
-        yield from self._keep(len(counts), max(1, left), left)
+        yield from self._keep(len(counts), max(1, left))
         return True
 
     def _names(self, stored: Sequence[bytes]) -> Query[Iterable[str]]:

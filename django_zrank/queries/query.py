@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..redis.keys import Keys
-from .request import Call, Request
+from .request import FULL, Call, Request
 
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["FULL", "Query", "Question", "Several", "merged", "one", "together"]
+__all__ = ["Query", "Question", "Several", "merged", "one", "together"]
 
 Answer = TypeVar("Answer")
 Found = TypeVar("Found", covariant=True)
 
 Query: TypeAlias = Generator[Request, list[Any], Answer]
 """Yields requests, each a round trip, is sent the replies to its calls, and returns the answer."""
-
-FULL: Final = 2000
-"""The most microseconds that the requests of one round trip may take of the server together, about."""
 
 
 def one(call: Call, **how: bool) -> Query[Any]:

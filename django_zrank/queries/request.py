@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ..redis.scripts import Script
 
-__all__ = ["FEW", "FULL", "Call", "Request", "Swapped"]
+__all__ = ["FEW", "FULL", "Blocking", "Call", "Request", "Swapped"]
+
+Answer = TypeVar("Answer")
 
 FEW: Final = 10
 """The most members that a light request draws or reads."""
@@ -57,3 +60,13 @@ class Request(NamedTuple):
 
     light: bool = False
     """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking(Generic[Answer]):
+    """A call that blocks, as queries of the database do. Coroutines leave it to a thread."""
+
+    call: Callable[[], Answer]
+
+    coroutine: Callable[[], Awaitable[Answer]] | None = None
+    """The one that coroutines await in its place."""

@@ -12,11 +12,11 @@ from ..codec.layout import PLAIN, Layout
 from ..conf import get_settings
 from ..redis import scripts
 from ..redis.keys import Keys
-from .intersections import EVERY, Intersection
+from .intersections import Intersection
 from .query import Query, Question, one
 from .request import Call, Request, Swapped
 
-__all__ = ["ALL", "EVERY", "METHODS", "View"]
+__all__ = ["ALL", "METHODS", "View"]
 
 Answer = TypeVar("Answer")
 
@@ -86,16 +86,19 @@ class View:
         script: scripts.Script,
         arguments: Sequence[Any],
         cost: int = 0,
-        *,
-        light: bool = False,
+        others: Sequence[str] = (),
+        **how: bool,
     ) -> Query[Any]:
-        """Run a script on the ranking of these members; ``cost``: that of the call."""
+        """Run a script on the ranking of these members. ``cost``: that of the call; ``others``: further keys;
+        ``how``: attributes of the request."""
         if self.ranking is None:
             made = Intersection(self, keys)
-            found = yield from made.read(Call(script, (made.key, keys.root, keys.meta), arguments, cost))
+            found = yield from made.read(
+                Call(script, (made.key, keys.root, keys.meta, *others), arguments, cost)
+            )
             return found.replies[0]
-        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta), arguments, cost)
-        return (yield from one(call, light=light))
+        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments, cost)
+        return (yield from one(call, **how))
 
     def bare(
         self,
@@ -121,9 +124,9 @@ class View:
         found = replies[0] if command != "ZCARD" else replies[0] or None
         return then((yield from otherwise.query(self, keys))) if found is None else found
 
-    def intersection(self, keys: Keys, scores: tuple[str, str] = EVERY) -> str:
+    def intersection(self, keys: Keys) -> str:
         """The key of the intersection of several filters."""
-        return Intersection(self, keys, scores).key
+        return Intersection(self, keys).key
 
     def tested(self, keys: Keys) -> list[str]:
         """The keys of the sets that the clauses of the scope name."""

@@ -79,11 +79,6 @@ class Keys(_Keys):
         """Sorted set: members of a group -> until when they belong to it, in microseconds."""
         return f"{self.tag}:group:{name}"
 
-    @staticmethod
-    def excluded(token: str) -> str:
-        """The name of a group that holds for a moment what one draw excludes. No other group's has a colon."""
-        return f"excluded:{token}"
-
     def seen(self, member: str) -> str:
         """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
         return f"{self.tag}:seen:{member}"

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
 from ..queries.query import Query
-from ..queries.request import Call, Swapped
+from ..queries.request import Call, Request, Swapped
 from .keys import Keys
 from .steps import Steps
 
@@ -97,7 +97,10 @@ class Replicas:
         try:
             query = ask(live)
             request = next(query)
-            while not request.writes:
+            while not isinstance(request, Request) or not request.writes:
+                if not isinstance(request, Request):  # what only the database can test
+                    request = query.send((yield request))
+                    continue
                 spread = request.spread or len(states) > 1
                 calls = (*states, *request.calls)
                 replies = yield request._replace(calls=calls, replica=True, spread=spread)

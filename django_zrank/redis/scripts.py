@@ -1,8 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
-does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``, or, for
-some of them, ``-- Libraries clock, tests come here.``: calls that return before it don't define their functions.
+does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``: calls
+that return before it don't define their functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_HERE: Final = re.compile(r"(?<=\n)-- Libraries (?:(.+) )?come here\.\n")
+_HERE: Final = "-- Libraries come here.\n"
 
 
 class Script:
@@ -28,12 +28,8 @@ class Script:
         self.text = _read(name)
         before = _read(f"before/{name}") if pending else ""
         self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
-        first, late, rest = "", self.libraries, self.text
-        if here := _HERE.search(self.text):
-            first, rest = self.text[: here.start()], self.text[here.end() :]
-            late = tuple(_with_their_own(here[1])) if here[1] else late
-        early = [library for library in self.libraries if library not in late]
-        parts = [*map(_library, early), first, *map(_library, late), before, rest]
+        first, _, rest = self.text.rpartition(_HERE)
+        parts = [first, *map(_library, self.libraries), before, rest]
         self.source = "\n".join(filter(None, parts))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -52,12 +48,7 @@ def _library(name: str) -> str:
 def _libraries(text: str) -> Iterator[str]:
     """The libraries that a script or a library names, each after those that it uses itself."""
     named = re.match(r"-- uses: (.+)\n", text)
-    if named:
-        yield from _with_their_own(named[1])
-
-
-def _with_their_own(names: str) -> Iterator[str]:
-    for library in names.split(", "):
+    for library in named[1].split(", ") if named else ():
         yield from _libraries(_library(library))
         yield library
 
@@ -74,7 +65,7 @@ CONFIRM_FLUSH: Final = Script("confirm_flush")
 COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
 COUNT_GROUP: Final = Script("count_group")
-DEAL_SHARD: Final = Script("deal_shard")
+DEAL: Final = Script("deal")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
 INCREMENT_SCORES: Final = Script("increment_scores")
@@ -85,7 +76,6 @@ READ_VALUES: Final = Script("read_values")
 RECONCILE_PENDING: Final = Script("reconcile_pending")
 REMEMBER_MEMBERS: Final = Script("remember_members")
 REST_MEMBERS: Final = Script("rest_members")
-SAMPLE_ANYWHERE: Final = Script("sample_anywhere")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 SETTLE_FLUSH: Final = Script("settle_flush")
 START_REBUILD: Final = Script("start_rebuild")

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ..queries.query import merged
-from ..queries.request import Request
+from ..queries.request import Blocking, Request
 
 __all__ = ["MAY_BLOCK", "Blocking", "Once", "Send", "Step", "Steps", "drive", "together"]
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking(Generic[Answer]):
-    """A call that blocks, as queries of the database do. Coroutines leave it to a thread."""
-
-    call: Callable[[], Answer]
-
-    coroutine: Callable[[], Awaitable[Answer]] | None = None
-    """The one that coroutines await in its place."""
 
 
 async def _may_not() -> bool:

@@ -12,10 +12,10 @@ from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable
 from ..queries.counts import CountFacet, Size
+from ..queries.draws import Draw
 from ..queries.pages import PageAround, PageAt, PageBetween
 from ..queries.positions import BarePosition, BareScore, Locate
 from ..queries.query import Question, Several
-from ..queries.sampling import Draw
 from ..queries.view import View
 from ..recent import Recent
 from .deadline import reading

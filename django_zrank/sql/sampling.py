@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django.db import models
 from django.db.models import Count, Q, Window
 from django.db.models.functions import RowNumber
 
 from ..codec.units import Number
 from ..members import halves
-from ..queries.sampling import Draw, Sample
+from ..queries.draws import Draw, Sample
 from ..queries.view import View
 from .ranks import number
 from .rows import CHUNK, Row, Rows
 
-__all__ = ["Card", "Side", "choose", "near", "sample"]
+__all__ = ["Dealt", "Side", "choose", "near", "sample"]
 
 
-Card = tuple[int, Row]
+Dealt = tuple[int, Row]
 """A position, and the row there."""
 
 
@@ -38,36 +39,55 @@ class Side(NamedTuple):
 
 def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     """Draw with four queries, or up to seven if much is excluded; one query less for each further band that is tried.
-    One more unless the method is ordinal."""
-    barred = {str(pk).encode() for pk in draw.excluded}
+    One more for ranks, unless they are positions."""
+    barred = {str(pk).encode() for pk in (*draw.excluded, draw.member)}
     chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
     me = rows.find([draw.member], rows.ranked).get(draw.member)
     if me is None:
         return None
+    by_ranks, passing = draw.measure == "ranks", rows.passing
+    keep: Callable[[Iterable[bytes]], set[bytes]] = set
+    if draw.where is not None and by_ranks:
+        keep = draw.where.passing  # ranks count the others, too
+    elif draw.where is not None:
+        passing = passing.filter(pk__in=draw.where.rows.values("pk"))
     for band, (below, above) in enumerate(draw.bands):
-        found, sides = near(rows, me, below, above, by_ranks=draw.measure == "ranks")
-        chosen: list[Card] = []
-        if (found.candidates or 0) >= draw.wanted or band == len(draw.bands) - 1:
+        size, candidates, sides = near(rows, passing, me, below, above, by_ranks=by_ranks)
+        chosen: list[Dealt] = []
+        if candidates >= draw.wanted or band == len(draw.bands) - 1:
             before, after = reversed(sides) if view.reverse else sides
-            chosen = choose(before, after, draw.wanted, barred, chance)
+            chosen = choose(before, after, draw.wanted, barred, chance, keep)
         if len(chosen) == draw.wanted:
             break
-    better = None
-    if view.method != "ordinal":
+    if draw.where is not None or view.method != "ordinal":
         numbers = number(rows, view, [row.member.decode() for _, row in chosen])
-        better = [numbers[row.member][1] for _, row in chosen]
-    drawn = [(position, row.stored, row.score) for position, row in chosen]
-    return found._replace(band=band, drawn=drawn, before=better)
+        ranks = [numbers[row.member][1] for _, row in chosen]
+    else:
+        ranks = [size - 1 - position if view.reverse else position for position, _ in chosen]
+    drawn = [(row.score, row.stored) for _, row in chosen]
+    return Sample(band, None if draw.where else candidates, drawn, ranks)
 
 
 def choose(
-    before: Side, after: Side, wanted: int, barred: Collection[bytes], chance: random.Random
-) -> list[Card]:
-    """Draw half from each side, the odd one from before; one side makes up for what the other lacks."""
-    return halves(wanted, *(_deal(side, wanted, barred, chance) for side in (before, after)))
+    before: Side,
+    after: Side,
+    wanted: int,
+    barred: Collection[bytes],
+    chance: random.Random,
+    keep: Callable[[Iterable[bytes]], set[bytes]] = set,
+) -> list[Dealt]:
+    """Draw half from each side, the odd one from before; one side makes up for what the other lacks. ``keep`` returns
+    those of some members that may be drawn."""
+    return halves(wanted, *(_deal(side, wanted, barred, chance, keep) for side in (before, after)))
 
 
-def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Random) -> Iterator[Card]:
+def _deal(
+    side: Side,
+    wanted: int,
+    barred: Collection[bytes],
+    chance: random.Random,
+    keep: Callable[[Iterable[bytes]], set[bytes]],
+) -> Iterator[Dealt]:
     """Yield the members of a side that aren't barred, in random order.
 
     Looks up a sample of a large side; reads the whole side only if that doesn't suffice because most are barred.
@@ -77,22 +97,25 @@ def _deal(side: Side, wanted: int, barred: Collection[bytes], chance: random.Ran
     if len(positions) > 4 * size:
         order = chance.sample(positions, size)
         found = side.find(order)
+        good = keep([row.member for row in found.values()])
         # Missing ones have gone since they were counted: the statements may see different snapshots.
         for at in order:
-            if at in found and found[at].member not in barred:
+            if at in found and found[at].member not in barred and found[at].member in good:
                 dealt.add(found[at].member)
                 yield at, found[at]
     if positions:
         done = {*barred, *dealt}
         rest = [(at, row) for at, row in enumerate(side.read(), side.first) if row.member not in done]
+        good = keep([row.member for _, row in rest])
         chance.shuffle(rest)
-        yield from rest
+        yield from (card for card in rest if card[1].member in good)
 
 
 def near(
-    rows: Rows, me: Row, below: Number, above: Number, *, by_ranks: bool
-) -> tuple[Sample, tuple[Side, Side]]:
-    """Return an empty sample of a band around a member, and the two sides of the band."""
+    rows: Rows, passing: models.QuerySet[Any], me: Row, below: Number, above: Number, *, by_ranks: bool
+) -> tuple[int, int, tuple[Side, Side]]:
+    """Return the number of members that are ``passing``, of those in a band around a member, and the band's two
+    sides."""
     lower, higher = rows.apart(me, higher=False), rows.apart(me, higher=True)
     counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
     counts["among"] = Count("pk", filter=Q(pk=me.pk))
@@ -104,21 +127,19 @@ def near(
         # The range is given again without an OR, for which databases rarely use an index.
         lower &= from_low & rows.than(key, "lte")
         higher &= to_high & rows.than(key, "gte")
-    found = rows.passing.aggregate(**counts)
+    found = passing.aggregate(**counts)
     position, after, base = found["position"], found["position"] + found["among"], found.get("first", 0)
     first = max(0, position - below) if by_ranks else base
     end = min(found["size"], after + above) if by_ranks else found["end"]
     sides = (
-        _side(rows, first, position - 1, lower, base),
-        _side(rows, after, end - 1, higher, after),
+        _side(rows, passing.filter(lower), first, position - 1, base),
+        _side(rows, passing.filter(higher), after, end - 1, after),
     )
-    candidates = max(0, int(end - first - found["among"]))
-    return Sample(found["size"], position, 0, candidates, [], None), sides
+    return found["size"], max(0, int(end - first - found["among"])), sides
 
 
-def _side(rows: Rows, first: int, last: int, where: Q, base: int) -> Side:
-    """The positions ``first`` to ``last`` among the rows ``where``, the lowest of which is at ``base``."""
-    ours = rows.passing.filter(where)
+def _side(rows: Rows, ours: models.QuerySet[Any], first: int, last: int, base: int) -> Side:
+    """The positions ``first`` to ``last`` among ``ours``, the lowest of which is at ``base``."""
     numbered = ours.annotate(zrank_position=Window(RowNumber(), order_by=rows.ascending) + (base - 1))
 
     def find(positions: Sequence[int]) -> dict[int, Row]:

@@ -19,13 +19,14 @@ from django_zrank.codec.facets import Facet
 from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.queries.counts import CountFacet
+from django_zrank.queries.draws import Draw
 from django_zrank.queries.groups import add_to_group, count_group
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.request import Call
-from django_zrank.queries.sampling import Draw
 from django_zrank.queries.scores import ChangeScores, Touch
-from django_zrank.queries.sharded import Shards, over_shards
+from django_zrank.queries.sharded import over_shards
+from django_zrank.queries.shards import Shards
 from django_zrank.queries.view import View
 from django_zrank.redis import executor, scripts
 from django_zrank.redis.scripts import Script
@@ -53,7 +54,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0)),
     "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
-    "deal_shard": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
+    "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "check_health": lambda store: store.check_health(),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
@@ -83,10 +84,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
-    "sample_anywhere": lambda store: ask(
-        store, Draw("1", 3, [(1, 2)], excluded=["2"], remember=10**6), scope=TESTED
-    ),
-    "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], excluded=["2"])),
+    "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),
     "unlink_generation": lambda store: store.unlink_doomed(),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),

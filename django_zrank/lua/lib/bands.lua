@@ -1,52 +1,14 @@
--- uses: deck, ties, positions
--- The first and the last position of a band, by its number. 'asking' is the member to draw for: its 'stored' form, 'score'
--- and 'position', and 'among': 1 if it is in the ranking, 0 if that is where it would be.
+-- The first and the last position of a band around a member. A band is its distances below and above.
 
--- For distances in scores.
-local function ends_of_asking(ranking, asking, bands, band)
-  return ends_by_score(ranking, asking.score, bands, band)
+-- For distances in scores: two doubles each, of the band of a number.
+local function ends_by_score(ranking, score, bands, number)
+  local below, above = struct.unpack('<dd', bands, number * 16 - 15)
+  local low = redis.call('ZCOUNT', ranking, '-inf', string.format('(%.17g', score - below))
+  return low, redis.call('ZCOUNT', ranking, '-inf', string.format('%.17g', score + above)) - 1
 end
 
--- For distances in ranks.
-local function ends_by_rank(ranking, asking, bands, band)
-  local below, above = struct.unpack('<dd', bands, band * 16 - 15)
-  local position, size = asking.position, redis.call('ZCARD', ranking)
-  return math.max(0, position - below), math.min(size, position + asking.among + above) - 1
-end
-
--- The high and the low half of the 64-bit integer, 2^63 added, of a stored member whose score may lie beyond 2^53.
-local function halves(stored, score, layout)
-  if layout.width > 0 then
-    return struct.unpack('>I4I4', stored)
-  elseif tie_length(stored, 0) > 0 then
-    return struct.unpack('>I4I4', stored, 2)
-  end
-  return math.floor(score / 2 ^ 32) + 2 ^ 31, score % 2 ^ 32
-end
-
--- The number of members before such an integer, whose low half may overflow; with 'past', up to it.
-local function count_exactly(ranking, high, low, layout, past)
-  if low < 0 then
-    high, low = high - 1, low + 2 ^ 32
-  elseif low >= 2 ^ 32 then
-    high, low = high + 1, low - 2 ^ 32
-  end
-  if high < 0 then
-    high, low = 0, 0
-  elseif high >= 2 ^ 32 then
-    high, low = 2 ^ 32 - 1, 2 ^ 32 - 1
-  end
-  local score, bytes = (high - 2 ^ 31) * 2 ^ 32 + low, struct.pack('>I4I4', high, low)
-  if layout.width == 0 then
-    bytes = math.abs(score) < 2 ^ 53 and '' or '\0' .. bytes
-  end
-  return count_lower(ranking, string.format('%.17g', score), bytes, past)
-end
-
--- For distances in scores that may lie beyond 2^53: 64-bit integers, high byte first.
-local function ends_exactly(ranking, asking, bands, band, layout)
-  local high, low = halves(asking.stored, asking.score, layout)
-  local below, below_low, above, above_low = struct.unpack('>I4I4I4I4', bands, band * 16 - 15)
-  local first = count_exactly(ranking, high - below, low - below_low, layout, false)
-  return first, count_exactly(ranking, high + above, low + above_low, layout, true) - 1
+-- For distances in ranks: two doubles. 'among' is 1 if the member is in the ranking, 0 if that is where it would be.
+local function ends_by_rank(ranking, position, among, band)
+  local below, above = struct.unpack('<dd', band)
+  return math.max(0, position - below), math.min(redis.call('ZCARD', ranking), position + among + above) - 1
 end

@@ -2,7 +2,7 @@
 
 -- A deck of the positions first … last, dealt by a Fisher-Yates shuffle that only stores the swaps made so far.
 local function deck(first, last)
-  return {first = first, last = last, left = last - first + 1, swaps = {}, misses = 0}
+  return {first = first, last = last, left = last - first + 1, swaps = {}}
 end
 
 -- The next card of a deck, and the number of bytes used so far of the random numbers: 48 bits each, little-endian.
@@ -24,4 +24,10 @@ local function deal(side, numbers, used)
   left = left - 1
   side.left, swaps[i] = left, swaps[left] or left
   return card, used
+end
+
+-- The number of cards to deal beyond those wanted of a side, where some may have to be passed over: so few that they take
+-- little time, so many that another round trip is seldom needed.
+local function spare(wanted, barred, full)
+  return math.min(100, math.ceil((wanted + 2) * math.min(2, 3 * barred / math.max(1, full))))
 end

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from ..counts import CountFacet, Size
+from ..draws import Draw
 from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, Locate
 from ..query import Query, Question, Several
-from ..sampling import Draw
+from ..shards import Shards
 from ..view import View
 from .counts import count_facet, count_scores, size
+from .draws import draw
 from .pages import page_around, page_at, page_between
 from .positions import bare_position, locate
-from .sampling import draw
-from .shards import Shards
 
 __all__ = ["Shards", "over_shards"]
 

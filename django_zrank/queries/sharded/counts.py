@@ -7,8 +7,8 @@ from collections import Counter
 from ..counts import CountFacet, Size
 from ..histogram import CountScores
 from ..query import Query
+from ..shards import Shards
 from ..view import View
-from .shards import Shards
 
 __all__ = ["count_facet", "count_scores", "size"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..positions import BarePosition, Locate, Location, Locations
 from ..query import Query, together
+from ..shards import Shards
 from ..view import View
-from .shards import Shards
 from .sort_keys import SortKey, count_before
 
 __all__ = ["bare_position", "find_sort_keys", "locate"]

@@ -11,8 +11,8 @@ from ...redis import scripts
 from ...redis.keys import Keys
 from ..pages import Page, PageAt, parse_page
 from ..query import Query, together
+from ..shards import Shards
 from ..view import View
-from .shards import Shards
 from .sort_keys import SortKey
 
 __all__ = ["NEAR", "Around", "merged", "read_around", "read_at", "share", "sort_keys_of"]

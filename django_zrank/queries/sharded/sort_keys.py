@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from ...redis import scripts
 from ..query import Query, together
+from ..shards import Shards
 from ..view import View
-from .shards import Shards
 
 __all__ = ["Counted", "SortKey", "count_before", "count_values"]
 

@@ -29,19 +29,19 @@ def ranking(zrank: Redis) -> str:
 @pytest.mark.parametrize("above", [0, 6, 2**64])
 @pytest.mark.parametrize("mine", [-5, 1, 3])
 def test_by_score(run: Run, ranking: str, mine: int, below: int, above: int) -> None:
-    code = "return {ends_of_asking(KEYS[1], {score = ARGV[1]}, ARGV[2], 1)}"
+    code = "return {ends_by_score(KEYS[1], ARGV[1], ARGV[2], 1)}"
     inside = [at for at, score in enumerate(SCORES) if mine - below <= score <= mine + above]
     first, last = run("bands", code, [ranking], [mine, struct.pack("<dd", below, above)])
     assert list(range(first, last + 1)) == inside
 
 
 def test_by_rank_and_the_second_band(run: Run, ranking: str) -> None:
-    code = """return {ends_by_rank(KEYS[1], {position = tonumber(ARGV[1]), among = tonumber(ARGV[2])}, ARGV[3],
-      tonumber(ARGV[4]))}"""
-    bands = struct.pack("<dddd", 1, 2, 99, 99)
-    assert run("bands", code, [ranking], [3, 1, bands, 1]) == [2, 5]
-    assert run("bands", code, [ranking], [3, 0, bands, 1]) == [2, 4]  # one who stands elsewhere
-    assert run("bands", code, [ranking], [3, 1, bands, 2]) == [0, 6]
+    code = "return {ends_by_rank(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3])}"
+    band = struct.pack("<dd", 1, 2)
+    assert run("bands", code, [ranking], [3, 1, band]) == [2, 5]
+    assert run("bands", code, [ranking], [3, 0, band]) == [2, 4]  # one who stands elsewhere
+    code = "return {ends_by_score(KEYS[1], ARGV[1], ARGV[2], 2)}"
+    assert run("bands", code, [ranking], [1, struct.pack("<dddd", 1, 2, 99, 99)]) == [0, 6]
 
 
 BIG = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
@@ -64,9 +64,9 @@ def test_exactly(run: Run, zrank: Redis, paths: list[str], values: list[int], be
     stored.sort(key=lambda one: (one[0], one[1]))
     mine, me, score = stored[len(stored) // 2]
     halves = [half for end in (below, above) for half in divmod(min(end, 2**64 - 1), 2**32)]
-    code = """return {ends_exactly(KEYS[1], {stored = ARGV[1], score = tonumber(ARGV[2])}, ARGV[3], 1,
+    code = """return {ends_exactly(KEYS[1], tonumber(ARGV[2]), ARGV[1], ARGV[3],
       {width = tonumber(ARGV[4]), memberships = true})}"""
     args = [me, repr(score), struct.pack(">4I", *halves), order.width]
-    first, last = run("bands", code, ["ranking"], args)
+    first, last = run("exact", code, ["ranking"], args)
     inside = [at for at, one in enumerate(stored) if mine - below <= one[0] <= mine + above]
     assert list(range(first, last + 1)) == inside

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from ...codec.shards import shard_of
-from ...redis.keys import Keys
-from ..query import Query, together
+from ..codec.shards import shard_of
+from ..redis.keys import Keys
+from .query import Query, together
 
 __all__ = ["Shards"]
 

@@ -1,0 +1,171 @@
+"""The two sides of a band, dealt at random: by one server, or by several shards as if they were one.
+
+A side is one deck per shard. To deal the union of decks in uniform order, each is dealt in uniform order, and the one
+that gives the next card is chosen by the number of cards that each has left. Cards that must not be offered are passed
+over: what remains of a uniform order is uniform too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from math import ceil, sqrt
+from random import Random
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Card", "Deck", "Hand"]
+
+_SPARE: Final = 8
+"""Random numbers beyond one per card, in place of the few that are rejected so that every card is equally likely."""
+
+
+Card: TypeAlias = tuple[float, bytes, int | None]
+"""A member, in the order of members: its score, its stored form, and its rank less 1 if that was counted."""
+
+
+class Deck:
+    """A side of a band in one shard, in random order as far as it has been dealt."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        """Members in it that were not taken yet; None until they are counted."""
+
+        self.cards: list[Card | None] = []
+        """Cards that were dealt and not taken yet, the next one last; None for one that fails the tests."""
+
+        self._asked = False
+        self._dealt = 0
+        self._numbers = b""
+        self._in_order: list[Card | None] | None = None
+        """What has been read, of a deck that is read in order; None if cards are dealt."""
+
+    def ask(self, count: int, most: int, room: int, rng: Random) -> tuple[int, int, int, bytes]:
+        """Return the arguments that deal cards until ``count`` pass the tests, ``most`` at most. Random numbers are for
+        ``room`` cards: what the other side is too short for is dealt, too."""
+        self._asked = count > 0
+        if count:
+            needed = 6 * (self._dealt + room + _SPARE)
+            self._numbers += rng.randbytes(max(0, needed - len(self._numbers)))
+        return count, most, self._dealt, self._numbers if count else b""
+
+    def ask_in_order(self, most: int) -> tuple[int, int, int, bytes]:
+        """Return the arguments that read up to ``most`` further members in order, for a deck of which most can't be
+        offered."""
+        self._asked = True
+        self._in_order = self._in_order or []
+        return most, most, len(self._in_order), b""
+
+    def add(self, reply: Sequence[Any], step: int, rng: Random) -> None:
+        """Add the reply of a shard, with ``step`` words a card."""
+        if not self._asked and self.left is not None:
+            return
+        full, extent, *flat = reply
+        ranks = flat[2::step] if step == 3 else repeat(None)
+        found: list[Card | None] = [
+            None if stored is None else (float(score), stored, before)
+            for stored, score, before in zip(flat[::step], flat[1::step], ranks)  # noqa: B905
+        ]
+        is_whole = extent == b"whole"
+        if self._in_order is not None and not is_whole:
+            self._in_order += found
+            if found and len(self._in_order) < full:
+                return
+            found, is_whole = self._in_order, True
+        if is_whole:
+            # Those who were taken before are passed over.
+            rng.shuffle(found)
+            self.cards, self.left, self._in_order = found, len(found), None
+        else:
+            taken = self._dealt - len(self.cards)
+            self._dealt += len(found)
+            self.cards[:0] = found[::-1]
+            # Members may have left the shard since the last round trip.
+            self.left = max(full - taken, len(self.cards))
+
+    @property
+    def lacks(self) -> bool:
+        """True if it has members that were not dealt."""
+        return self.left is None or self.left > len(self.cards)
+
+    @property
+    def is_read(self) -> bool:
+        """True if it is read in order, and has not been read to its end."""
+        return self._in_order is not None
+
+
+class Hand:
+    """The cards that are taken from both sides of a band, those below a member and those above it."""
+
+    def __init__(self, wanted: int, shards: int, rng: Random, *, reverse: bool) -> None:
+        half = wanted // 2
+        self.goals = (half, wanted - half) if reverse else (wanted - half, half)
+        self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
+        self.taken: tuple[list[Card], list[Card]] = ([], [])
+        self.failed = 0
+        """Cards that failed the tests."""
+
+        self._rng = rng
+        self._next: list[Deck | None] = [None, None]
+        """The deck of either side that gives the next card."""
+
+    def left(self, side: int) -> int | None:
+        """Return the number of cards that a side has left; None until they are counted."""
+        total = 0
+        for deck in self.decks[side]:
+            if deck.left is None:
+                return None
+            total += deck.left
+        return total
+
+    def lacks(self) -> tuple[int, int]:
+        """Return the number of cards that are still to be taken from either side: one makes up for what the other
+        lacks."""
+        below, above = self.goals[0] - len(self.taken[0]), self.goals[1] - len(self.taken[1])
+        no_below, no_above = self.left(0) == 0, self.left(1) == 0
+        if no_below and below > 0:
+            above += below
+        elif no_above and above > 0:
+            below += above
+        return 0 if no_below else max(0, below), 0 if no_above else max(0, above)
+
+    def share(self, side: int, deck: Deck, wanted: int) -> int:
+        """Return the number of cards to ask a deck for, so that its side hardly ever lacks any of ``wanted``."""
+        decks, total = self.decks[side], self.left(side)
+        if total is None or deck.left is None:
+            mean = wanted / len(decks)
+        else:
+            mean = wanted * deck.left / (total or 1)
+            wanted = min(wanted, deck.left)
+        if len(decks) > 1:
+            wanted = min(wanted, ceil(mean + 2 * sqrt(mean)))
+        return max(0, wanted - len(deck.cards))
+
+    def take(self, side: int, count: int) -> list[Card]:
+        """Take up to ``count`` cards that pass the tests; fewer if those dealt run out."""
+        found: list[Card] = []
+        while len(found) < count:
+            deck = self._next[side] or self._choose(side)
+            if not deck:
+                break
+            if deck.cards:
+                card = deck.cards.pop()
+                deck.left = (deck.left or 0) - 1
+                self._next[side] = None
+                if card is None:
+                    self.failed += 1
+                else:
+                    found.append(card)
+            elif deck.lacks:
+                self._next[side] = deck  # whoever it deals next
+                break
+            else:
+                self._next[side] = None
+        return found
+
+    def _choose(self, side: int) -> Deck | None:
+        """Return the deck that gives the next card of a side; None if all are empty."""
+        decks = self.decks[side]
+        if len(decks) == 1:
+            return decks[0] if decks[0].left else None
+        lefts = [deck.left or 0 for deck in decks]
+        return self._rng.choices(decks, lefts)[0] if any(lefts) else None

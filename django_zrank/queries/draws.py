@@ -1,0 +1,397 @@
+"""Random members near one member."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import lru_cache, partial
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from ..codec.units import Number
+from ..members import halves
+from ..redis import scripts
+from ..redis.keys import Keys
+from .decks import Card, Hand
+from .groups import remember_shown
+from .query import Query, one, together
+from .request import FEW, Blocking, Call, Request
+from .shards import Shards
+from .view import View
+
+__all__ = ["Draw", "Drawing", "Ends", "Moved", "Sample"]
+
+_SPARE_NUMBERS: Final = 8
+"""Extra random numbers, in place of the few that are rejected so that every member is equally likely."""
+
+_SMALL: Final = 16
+"""The most members of a side that is dealt whole, so that small bands take one round trip."""
+
+_SMALL_TESTED: Final = 4
+"""The same, if members have to be tested."""
+
+_PAGE: Final = 1000
+"""Members that are read in one round trip from a side of which most can't be offered."""
+
+_LOOK_UPS: Final = 200
+"""Look-ups of a round trip for either side, in each shard."""
+
+_RANKED_AT_ONCE: Final = 25
+"""The most members whose ranks are searched for among ties in the round trip that draws them."""
+
+_PATIENCE: Final = 200, 10_000
+"""The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
+end, or the filters are intersected."""
+
+_READ: Final = 20_000
+"""The most members of a band that is read to its end in place of an intersection."""
+
+_MOST_TRIED: Final = 5000
+"""The most members that are tested by the database."""
+
+Ends = tuple[str, str | bytes, bytes, str, bytes]
+"""The ends of a band as ``deal.lua`` takes them: the measure, and four words."""
+
+
+class Sample(NamedTuple):
+    """Members drawn at random."""
+
+    band: int
+    """The number of the band that was used, from 0."""
+
+    candidates: int | None
+    """Members in that band, including excluded ones, without the asking one; None if they were not counted."""
+
+    drawn: list[tuple[float, bytes]]
+    """The score and stored form of each."""
+
+    before: list[int] | None
+    """The rank of each, less 1; None if they were not counted."""
+
+
+class Where(NamedTuple):
+    """A condition on rows."""
+
+    passing: Callable[[Iterable[bytes]], set[bytes]]
+    """Returns those of some primary keys, as they are stored, that pass; by one query or a few."""
+
+    rows: Any
+    """The queryset of all rows that pass."""
+
+
+class Draw(NamedTuple):
+    """Draw random distinct members near a member; None if that is not ranked."""
+
+    member: str
+    wanted: int
+
+    bands: Sequence[tuple[Number, Number]]
+    """Distances below and above, tried in turn."""
+
+    measure: str = "score"
+    """The unit of distances: "score"; "exact", scores that may lie beyond 2**53; "ranks"."""
+
+    excluded: Set[int] | Set[str] = frozenset()
+    """Primary keys to pass over: integers, or any keys as text."""
+
+    remember: int | None = None
+    """Microseconds for which the members drawn are not drawn again."""
+
+    seed: int | str | bytes | None = None
+    """The same seed draws the same members."""
+
+    given: Sequence[tuple[Any, Any]] = ()
+    """The same bands as the caller gave them."""
+
+    sort_key: tuple[float, bytes] | None = None
+    """The score of the member and its stored form, if the caller knows them. Saves a round trip over shards."""
+
+    where: Where | None = None
+    """A condition that only the database can test."""
+
+    def numbers(self) -> Callable[[int], bytes]:
+        """Return a function from a count to random bytes."""
+        return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
+
+    @property
+    def key(self) -> Callable[[bytes], Any]:
+        """A function from a primary key, as it is stored, to what ``excluded`` holds."""
+        return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
+
+    def query(self, view: View, keys: Keys) -> Query[Sample | None]:
+        """One round trip; more if many members don't pass a combination of filters, or may not be offered."""
+        if view.is_plain and self.measure == "score" and not self.remember and not self.where:
+            return self._plain(view, keys)
+        return Drawing(self, view, Shards((keys,))).run()
+
+    def _plain(self, view: View, keys: Keys) -> Query[Sample | None]:
+        """Draw by the short script, which doesn't know who is excluded. If too many of those drawn are, begin anew:
+        this depends on their number alone, so it favours nobody."""
+        wanted, excluded = self.wanted, self.excluded
+        arguments = (
+            self.member,
+            wanted,
+            "1" if view.reverse else "0",
+            packed_bands(tuple(self.bands), self.measure),
+            self.numbers()(6 * ((3 if excluded else 1) * wanted + 2 * _SPARE_NUMBERS)),
+            len(excluded),
+            keys.generation,
+        )
+        call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, 60 + 6 * wanted)
+        (reply,) = yield Request((call,), light=wanted <= FEW)
+        if reply[0] == b"not ranked":
+            return None
+        _, size, band, candidates, ahead, left_before, left_after, *flat = reply
+        ranks = [size - 1 - at for at in flat[::3]] if view.reverse else flat[::3]
+        cards = list(zip(map(float, flat[2::3]), flat[1::3], ranks, strict=True))
+        before, after = cards[:ahead], cards[ahead:]
+        if excluded:
+            key_of = self.key
+            before = [card for card in before if key_of(card[1]) not in excluded]
+            after = [card for card in after if key_of(card[1]) not in excluded]
+        chosen = halves(wanted, before, after)
+        is_last = band == len(self.bands)
+        if (
+            (left_before and len(before) < (wanted + 1) // 2)
+            or (left_after and len(after) < wanted // 2)
+            or (len(chosen) < wanted and (left_before or left_after or not is_last))
+        ):
+            # The same random numbers would depend on what has failed.
+            again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
+            return (yield from Drawing(again, view, Shards((keys,))).run())
+        return Sample(band - 1, candidates, [card[:2] for card in chosen], [rank for *_, rank in chosen])
+
+
+class Moved(Exception):
+    """The member no longer has the sort key that the caller gave."""
+
+
+class Drawing:
+    """A draw that is under way: shards deal cards, and those that may be offered are taken."""
+
+    def __init__(
+        self,
+        draw: Draw,
+        view: View,
+        shards: Shards,
+        me: tuple[float, bytes] | None = None,
+        *,
+        check: bool = False,
+        ends: Callable[[int], Query[Ends]] | None = None,
+    ) -> None:
+        """``me``: the asking member; None if it is looked up, in the one shard. ``check``: raise ``Moved`` if it has
+        another sort key. ``ends``: finds the ends of a band of ranks, by its number; one shard finds them itself."""
+        self.draw, self.view, self.shards, self.me = draw, view, shards, me
+        self._standing, self._find_ends = "checked" if check else "own", ends
+        self._rng = random.SystemRandom() if draw.seed is None else random.Random(draw.seed)  # noqa: S311
+        self._own = shards.of(draw.member)
+        self._tests = view.ranking is None and draw.measure != "ranks"
+        self._trips = self._tried = 0
+        self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
+        """Members that were shown before, by their primary keys: numbered in this order; None until they are read."""
+
+        self._passed_over: list[tuple[int, Card]] = []
+        """Those who were shown before, and would have been taken."""
+
+        self._split, self._key = view.layout.split, draw.key
+        self._member = self._key(draw.member.encode())
+
+    def run(self) -> Query[Sample | None]:
+        """Draw; None if the member is not ranked."""
+        draw = self.draw
+        for band in range(len(draw.bands)):
+            found = yield from self._from_band(band)
+            if not found:
+                return None
+            chosen = self._chosen()
+            if len(chosen) >= draw.wanted or self._tried >= _MOST_TRIED:
+                break
+        again = [card for _, card in sorted(self._passed_over)]
+        chosen += again[: draw.wanted - len(chosen)]
+        if draw.remember and chosen:
+            members = [self._split(stored)[1] for _, stored, _ in chosen]
+            yield from remember_shown(self.shards.own(draw.member), draw.member, draw.remember, members)
+        candidates = None if self._tests or draw.where else sum(self._inside.values())
+        before: list[Any] = [before for *_, before in chosen]
+        ranked = None if self._trips > 1 or None in before else before
+        return Sample(band, candidates, [(score, stored) for score, stored, _ in chosen], ranked)
+
+    def _chosen(self) -> list[Card]:
+        below, above = self._hand.taken
+        return halves(self.draw.wanted, *((above, below) if self.view.reverse else (below, above)))
+
+    def _from_band(self, band: int) -> Query[bool]:
+        """Take cards from a band until there are enough. Return False if the member is not ranked."""
+        draw, view = self.draw, self.view
+        self._hand = Hand(draw.wanted, len(self.shards.keys), self._rng, reverse=view.reverse)
+        self._known: set[bytes] = set()
+        self._inside: dict[int, int] = {}
+        self._made = self._in_order = False
+        self._passed_over.clear()
+        if self._find_ends:
+            ends = yield from self._find_ends(band)
+        else:
+            ends = draw.measure, packed_bands((draw.bands[band],), draw.measure), b"", "", b""
+        more = max(2, 8 // draw.wanted) if draw.where else 1
+        while any(lacks := self._hand.lacks()):
+            queries: list[Query[Any]] = [
+                self._ask(shard, ends, words) for shard, words in self._wants(lacks, more).items()
+            ]
+            self._trips += 1
+            if len(queries) == 1:
+                yield from queries[0]
+            else:
+                yield from together(queries, spread=len(self.shards.keys) > 1)
+            if self.me is None:
+                return False
+            if not (yield from self._take(more)):
+                break
+            if self._tests and self._is_sparse():
+                if self._made or sum(self._inside.values()) > _READ:
+                    self._tests = False
+                    return (yield from self._from_band(band))
+                self._in_order = True
+            more *= 2
+        return True
+
+    def _is_sparse(self) -> bool:
+        """Return True if too few pass the tests: then a small band is read to its end. Of a large one, the filters are
+        intersected, and what was drawn is given up: this depends on numbers alone, so it favours nobody."""
+        if not any(self._hand.lacks()):
+            return False
+        least, most = _PATIENCE
+        patience = max(least, min(sum(self._inside.values()) // 2, most)) // max(1, self._price // 2)
+        return self._hand.failed > patience or (self._made and self.draw.seed is None)
+
+    @property
+    def _price(self) -> int:
+        """Look-ups for each card."""
+        return 1 + (self.view.scope.look_ups if self._tests else 0)
+
+    @property
+    def _barred(self) -> int:
+        """A bound of the members that are passed over."""
+        return len(self.draw.excluded) + (_SMALL if self._shown is None else len(self._shown))
+
+    def _wants(self, lacks: Sequence[int], more: int) -> dict[int, list[Any]]:
+        """Return what to ask each shard for, so that ``more`` times what either side lacks can be taken."""
+        hand, wants = self._hand, dict[int, list[Any]]()
+        barred, most = self._barred, max(1, _LOOK_UPS // self._price)
+        for shard in range(len(self.shards.keys)):
+            counts = [0, 0]
+            for side, lack in enumerate(lacks):
+                deck = hand.decks[side][shard]
+                if lack and deck.lacks:
+                    counts[side] = min(most, hand.share(side, deck, lack * more))
+            mosts = [min(most, 8 * count + 16) if count and self._tests else count for count in counts]
+            words: list[Any] = []
+            for side, count in enumerate(counts):
+                deck, left = hand.decks[side][shard], hand.left(side)
+                if count and (deck.is_read or self._in_order or (left is not None and left <= 2 * barred)):
+                    words += deck.ask_in_order(max(1, _PAGE // self._price))
+                else:
+                    words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
+            if any(counts) or shard not in self._inside:
+                wants[shard] = words
+        return wants
+
+    def _ask(self, shard: int, ends: Ends, words: Sequence[Any]) -> Query[None]:
+        """Ask a shard for cards."""
+        draw, view, keys, me = self.draw, self.view, self.shards.keys[shard], self.me
+        is_own, is_alone = shard == self._own, len(self.shards.keys) == 1
+        reads_shown = is_own and self._shown is None
+        # Positions of several round trips can't be compared: those ranks are counted when they are used.
+        ranks = is_alone and self._trips == 1 and not self._tests and view.ranking is not None
+        ranks = ranks and not (view.searches_ties and draw.wanted > _RANKED_AT_ONCE)
+        width, memberships, reverse, method = view.order
+        barred = 0 if shard in self._inside else -(-self._barred // len(self.shards.keys))
+        arguments = (
+            *(keys.generation, width, memberships, reverse, method if ranks else ""),
+            *(draw.member, self._standing if is_own else "other"),
+            *(("", "") if me is None else (repr(me[0]), me[1])),
+            *(
+                *ends,
+                str(view.scope) if self._tests else "",
+                int(reads_shown),
+                _SMALL_TESTED if self._tests else _SMALL,
+            ),
+            barred,
+            *words,
+        )
+        cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
+        each = self._price * (4 if words[3] or words[7] else 1) + (60 if ranks and view.searches_ties else 0)
+        cost = 60 + each * cards + (words[2] + words[6]) // 2
+        seen = keys.seen(draw.member)
+        if self._tests:
+            where = (keys.root, keys.root, keys.meta, seen, view.intersection(keys), *view.tested(keys))
+            reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)
+        else:
+            light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
+            how = {"light": light, "writes": reads_shown}  # replicas may not have seen them
+            reply = yield from view.read(keys, scripts.DEAL, arguments, cost, (seen,), **how)
+        if reply[0] == b"not ranked":
+            return
+        if reply[0] == b"moved":
+            raise Moved
+        if is_own:
+            self._standing = "own"  # the member was there at one moment of the draw
+        _, stored, score, self._inside[shard], made, shown, *sides = reply
+        if reads_shown:
+            self._shown = {who: at for at, who in enumerate(shown)}
+        self._made = bool(made)
+        self.me = me or (float(score), stored)
+        for decks, side in zip(self._hand.decks, sides, strict=True):
+            decks[shard].add(side, 3 if ranks else 2, self._rng)
+
+    def _take(self, more: int) -> Query[bool]:
+        """Take the cards that may be offered. Return False if no more may be tested."""
+        hand, where, split = self._hand, self.draw.where, self._split
+        while any(lacks := hand.lacks()):
+            dealt = [hand.take(side, lack * (more if where else 1)) for side, lack in enumerate(lacks)]
+            if not any(dealt):
+                break
+            cards = [self._offered(side, some) for side, some in enumerate(dealt)]
+            if where:
+                members = [split(stored)[1] for side in cards for _, stored, _ in side]
+                self._tried += len(members)
+                good = yield Blocking(partial(where.passing, members))  # type: ignore[misc]
+                cards = [[card for card in side if split(card[1])[1] in good] for side in cards]
+            for taken, side in zip(hand.taken, cards, strict=True):
+                taken += side
+            if self._tried >= _MOST_TRIED:
+                return False
+        return True
+
+    def _offered(self, side: int, cards: Iterable[Card]) -> list[Card]:
+        """Return the cards that may be offered: not those of the other side, of members that are excluded or were shown
+        before, or that were dealt before: one that moves between two round trips may be dealt twice."""
+        found: list[Card] = []
+        split, key_of, known, shown, me = self._split, self._key, self._known, self._shown, self.me
+        excluded, member = self.draw.excluded, self._member
+        for card in cards:
+            who = split(card[1])[1]
+            key = key_of(who)
+            if key in excluded or key == member or who in known or (card > me) != bool(side):  # type: ignore[operator]
+                continue
+            known.add(who)
+            if shown and who in shown:
+                self._passed_over.append((shown[who], card))
+            else:
+                found.append(card)
+        return found
+
+
+@lru_cache(maxsize=1024)
+def packed_bands(bands: tuple[tuple[Number, Number], ...], measure: str) -> bytes:
+    """Pack distances below and above as the scripts read them for this measure."""
+    if measure == "exact":
+        halves = (half for band in bands for end in band for half in _halves(end))
+        return struct.pack(f">{4 * len(bands)}I", *halves)
+    return struct.pack(f"<{2 * len(bands)}d", *chain.from_iterable(bands))
+
+
+def _halves(number: Number) -> tuple[int, int]:
+    """Split a distance of up to 64 bits into two halves of 32."""
+    return divmod(min(int(number), 2**64 - 1), 2**32)
