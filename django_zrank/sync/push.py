@@ -136,9 +136,9 @@ class _Push:
 
     def begin(self, part: RankIndex) -> Epoch:
         began = monotonic()
-        epoch = begin(part, self.stores[part])
+        epoch = self.stores[part].begin_write()
         self.waited[part] += monotonic() - began
-        return epoch
+        return known(part, epoch)
 
     def attempt(
         self, todo: dict[RankIndex, list[Any]], refusals: dict[RankIndex, int]
@@ -179,13 +179,12 @@ class _Push:
         return again
 
 
-def begin(index: RankIndex, store: Store) -> Epoch:
-    """Return the epoch of a write whose rows are about to be read.
+def known(index: RankIndex, epoch: Epoch) -> Epoch:
+    """Return the epoch of a write whose rows are about to be read, if the database knows it.
 
     The database must know the build in Redis, and have accepted its server: otherwise a test, or a staging system with
     a copy of the settings, would write into the index of another database.
     """
-    epoch = store.begin_write()
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
     if not notes.is_noted(index, epoch.generation, epoch.building, epoch.term):

@@ -6,10 +6,11 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from time import sleep
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
@@ -287,3 +288,17 @@ def test_a_redis_that_answers_slowly_is_spared_too(
         assert breaker.is_any_open
         clock.advance(60)
         assert not breaker.is_any_open
+
+
+def test_a_database_that_answers_slowly_suspends_no_pushes(own_server: RedisServer) -> None:
+    """The push takes as long as one to a slow Redis, and its row is in Redis."""
+
+    def slow(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("SELECT"):
+            sleep(1.7)
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(slow):
+        Nickname.objects.create(nick="a", score=1)
+    assert not breaker.is_any_open
+    assert_mirrors(NicknameRank)
