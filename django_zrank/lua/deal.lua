@@ -42,10 +42,11 @@
 --       above_skipped
 --       above_numbers
 -- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, 1 if the intersection
---         exists, the primary keys of members that were shown before, then for either side {its members, 'whole' or 'some' as it is dealt, then of each that is dealt the stored
---         member, its score and, if there is a method, its rank less 1: nil for one that fails the tests, which a whole side
---         leaves out}}. What one side has too few of is added to what is wanted of the other. {'not ranked'} if a member
---         that is looked up is not in live; {'moved'} if one is 'checked' and has another score; the errors of lib/built.lua.
+--         exists, the primary keys of the newest 1,000 members that were shown (the last one first), then for either side
+--         {its members, 'whole' or 'some' as it is dealt, then of each that is dealt the stored member, its score and, if
+--         there is a method, its rank less 1: nil for one that fails the tests, which a whole side leaves out}}. What one
+--         side has too few of is added to what is wanted of the other. {'not ranked'} if a member that is looked up is not
+--         in live; {'moved'} if one is 'checked' and has another score; the errors of lib/built.lua.
 -- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
 
 local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -164,5 +165,5 @@ local function dealt(side)
   return reply
 end
 
-shown = shown == '1' and call('ZRANGEBYSCORE', seen, '(' .. integer(clock()), '+inf') or {}
+shown = shown == '1' and call('ZREVRANGEBYSCORE', seen, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
 return {'dealt', stored, score, math.max(0, high - low + 1) - among, made or 0, shown, dealt(below), dealt(above)}

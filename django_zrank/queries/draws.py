@@ -38,6 +38,9 @@ _PAGE: Final = 1000
 _LOOK_UPS: Final = 200
 """Look-ups of a round trip for either side, in each shard."""
 
+_REMEMBERED: Final = 700
+"""Microseconds that it takes to read up to 1,000 members that were shown before."""
+
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for among ties in the round trip that draws them."""
 
@@ -290,7 +293,7 @@ class Drawing:
             for side, count in enumerate(counts):
                 deck, left = hand.decks[side][shard], hand.left(side)
                 if count and (deck.is_read or self._in_order or (left is not None and left <= 2 * barred)):
-                    words += deck.ask_in_order(max(1, _PAGE // self._price))
+                    words += deck.ask_in_order(max(1, _PAGE // (2 * self._price)) if self._tests else _PAGE)
                 else:
                     words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
             if any(counts) or shard not in self._inside:
@@ -322,7 +325,7 @@ class Drawing:
         )
         cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
         each = self._price * (4 if words[3] or words[7] else 1) + (60 if ranks and view.searches_ties else 0)
-        cost = 60 + each * cards + (words[2] + words[6]) // 2
+        cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
         seen = keys.seen(draw.member)
         if self._tests:
             where = (keys.root, keys.root, keys.meta, seen, view.intersection(keys), *view.tested(keys))
@@ -339,7 +342,7 @@ class Drawing:
             self._standing = "own"  # the member was there at one moment of the draw
         _, stored, score, self._inside[shard], made, shown, *sides = reply
         if reads_shown:
-            self._shown = {who: at for at, who in enumerate(shown)}
+            self._shown = {who: at for at, who in enumerate(reversed(shown))}
         self._made = bool(made)
         self.me = me or (float(score), stored)
         for decks, side in zip(self._hand.decks, sides, strict=True):
