@@ -324,7 +324,8 @@ class Drawing:
             *words,
         )
         cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
-        each = self._price * (4 if words[3] or words[7] else 1) + (60 if ranks and view.searches_ties else 0)
+        each = self._price * (4 if words[3] or words[7] or self._tests else 1)
+        each += 60 if ranks and view.searches_ties else 0
         cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
         seen = keys.seen(draw.member)
         if self._tests:

@@ -24,7 +24,7 @@ from .reach import Reach, is_suspended, resume, suspend, suspend_server
 from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
-__all__ = ["Pushed", "Written", "begin", "forget", "push", "read", "try_push", "write"]
+__all__ = ["Pushed", "Written", "forget", "known", "push", "read", "try_push", "write"]
 
 logger = logging.getLogger("django_zrank.sync")
 
