@@ -24,7 +24,7 @@ class ZRankConfig(AppConfig):
 
         remember()
         if apps.is_installed("drf_spectacular"):
-            from .rest_framework import extensions  # noqa: F401 - registers them
+            from .rest_framework import openapi  # noqa: F401 - registers them
 
         autodiscover_modules("zrank")
         connect_all()

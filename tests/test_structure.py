@@ -33,7 +33,7 @@ DEFERRED = {
     ("django_zrank.redis", "django_zrank.redis.reader"),
     ("django_zrank.redis", "django_zrank.redis.sharded"),
     # drf-spectacular is optional.
-    ("django_zrank.apps", "django_zrank.rest_framework.extensions"),
+    ("django_zrank.apps", "django_zrank.rest_framework.openapi"),
 }
 """Imports within functions: (module, what it imports)."""
 

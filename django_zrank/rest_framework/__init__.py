@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .permissions import IsOwner
-    from .scores import ScoreViewSet
     from .serializers import EntrySerializer
-    from .viewsets import LeaderboardViewSet, RecommendationViewSet
+    from .viewsets import LeaderboardViewSet, RecommendationViewSet, ScoreViewSet
 
 __all__ = ["EntrySerializer", "IsOwner", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
@@ -23,7 +22,7 @@ _MODULES: Final = {
     "IsOwner": "permissions",
     "LeaderboardViewSet": "viewsets",
     "RecommendationViewSet": "viewsets",
-    "ScoreViewSet": "scores",
+    "ScoreViewSet": "viewsets",
 }
 
 

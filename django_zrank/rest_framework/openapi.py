@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from functools import partial
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uritemplate
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.drainage import error
+from drf_spectacular.extensions import (
+    OpenApiSerializerExtension,
+    OpenApiSerializerFieldExtension,
+    OpenApiViewExtension,
+)
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework.exceptions import NotFound
+from rest_framework.serializers import DecimalField
 
 from ..index import RankIndex
 from ..registry import registry
-from .examples import example_of
-from .parameters import Parameter
+from .fields import PageField
 from .query import RecommendationQuery
 from .schemas import (
     Schema,
@@ -36,8 +41,14 @@ from .schemas import (
     one_of,
     score_schema,
 )
-from .scores import IDEMPOTENCY_KEY, LONGEST_KEY, get_change_serializer
-from .serializers import EntrySerializer, UnrankedSerializer, shows_rank
+from .serializers import (
+    IDEMPOTENCY_KEY,
+    LONGEST_KEY,
+    EntrySerializer,
+    UnrankedSerializer,
+    get_change_serializer,
+    shows_rank,
+)
 
 if TYPE_CHECKING:
     from rest_framework.serializers import Serializer
@@ -113,30 +124,33 @@ class IndexAutoSchema(AutoSchema):
         if self.viewset.action not in _ACTIONS:
             return
         indexes = self.get_indexes()
-        found: dict[str, dict[str, Parameter]] = {}
+        found: dict[str, dict[str, tuple[Any, Schema]]] = {}
         for view in map(self._view_of, indexes):
             try:
                 query = view.get_query()
             except ImproperlyConfigured as problem:
                 error(str(problem))
                 continue
-            for name, parameter in query.parameters.items():
-                if not parameter.hidden:
-                    found.setdefault(name, {})[view.get_index().name] = parameter
+            properties = self._map_serializer(query, "request").get("properties", {})
+            for name, field in query.fields.items():
+                if not isinstance(field, PageField):
+                    found.setdefault(name, {})[view.get_index().name] = field, properties[name]
         for name, by_index in found.items():
-            parameters = list(by_index.values())
+            field = next(iter(by_index.values()))[0]
             everywhere = len(by_index) == len(indexes)
-            description = str(parameters[0].help_text)
+            description = str(field.help_text or "")
             if not everywhere:
                 description = f"{description} ({', '.join(by_index)})".strip()
+            for _field, schema in by_index.values():
+                schema.pop("description", None)
             yield OpenApiParameter(
                 name,
-                one_of(parameter.get_schema() for parameter in parameters),
+                one_of(schema for _field, schema in by_index.values()),
                 OpenApiParameter.QUERY,
-                required=everywhere and all(parameter.required for parameter in parameters),
+                required=everywhere and field.required,
                 description=description,
-                style=None if parameters[0].explode is None else "form",
-                explode=parameters[0].explode,
+                style=None if field.explode is None else "form",
+                explode=field.explode,
             )
 
     def _view_of(self, index: RankIndex) -> IndexViewSet:
@@ -287,3 +301,132 @@ _OF_CHANGES: Final = (
     ("415", _("The body is not JSON."), 'Unsupported media type "text/plain" in request.'),
     ("422", _("The key was used for another change."), "This idempotency key was used for another change."),
 )
+
+
+# Extensions of drf-spectacular, which finds them once this is imported: by ready(), if it is installed.
+
+
+class IndexViewExtension(OpenApiViewExtension):
+    """The views of this app and their subclasses, described by :class:`IndexAutoSchema`."""
+
+    target_class = "django_zrank.rest_framework.viewsets.IndexViewSet"
+    match_subclasses = True
+
+    def view_replacement(self) -> Any:
+        """A subclass of the view whose schema, and its annotated actions' schemas, extend :class:`IndexAutoSchema`."""
+        found: Any = type(self.target.schema)
+        if not issubclass(found, AutoSchema):
+            return self.target
+        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
+        for name in set(self.target_callback.actions.values()):
+            method = getattr(self.target, name)
+            annotated = getattr(method, "kwargs", {}).get("schema")
+            if annotated is not None:
+                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
+        return type(self.target.__name__, (self.target,), attributes)
+
+
+def _copy(method: Any, **attributes: Any) -> Any:
+    """The same method with other ``attributes``."""
+
+    @wraps(method)
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    vars(copied).update(attributes)
+    return copied
+
+
+@cache
+def _informed(found: Any) -> type[AutoSchema]:
+    """The schema class of a project, or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
+    if issubclass(IndexAutoSchema, found):
+        return IndexAutoSchema
+    return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
+
+
+class KeyExtension(OpenApiSerializerFieldExtension):
+    """``pk`` of a result."""
+
+    target_class = "django_zrank.rest_framework.serializers.KeyField"
+    schema_of = staticmethod(key_schema)
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
+        return one_of(map(self.schema_of, auto_schema.get_indexes()))
+
+
+class ScoreExtension(KeyExtension):
+    """``score`` of a result."""
+
+    target_class = "django_zrank.rest_framework.serializers.ScoreField"
+    schema_of = staticmethod(score_schema)
+
+
+class ChangeExtension(OpenApiSerializerExtension):
+    """The body of a change of scores, which has no other fields."""
+
+    target_class = "django_zrank.rest_framework.serializers.ChangeSerializer"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Schema:
+        schema: Schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        for name, field in self.target.fields.items():
+            if isinstance(field, DecimalField) and field.decimal_places is not None:
+                schema["properties"][name]["multipleOf"] = 10.0**-field.decimal_places
+        return {**schema, "additionalProperties": False}
+
+
+class QueryFieldExtension(OpenApiSerializerFieldExtension):
+    """Parameters of a query string that describe themselves."""
+
+    target_class = "django_zrank.rest_framework.fields.QueryField"
+    match_subclasses = True
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
+        mapped = partial(auto_schema._map_serializer_field, self.target, direction, bypass_extensions=True)
+        schema: Schema = self.target.get_schema() or mapped()
+        return schema
+
+
+# Examples
+
+_BY_FORMAT: Final[Mapping[str | None, Any]] = {
+    "integer": 42,
+    "number": 12.5,
+    "boolean": True,
+    "date": "2026-03-01",
+    "date-time": "2026-03-01T12:00:00Z",
+    "uuid": "6f1c2d3e-4b5a-4c7d-8e9f-0a1b2c3d4e5f",
+    "email": "ada@example.org",
+    "uri": "https://example.org/",
+}
+
+_BY_NAME: Final = {"pk": 4711, "score": 230, "rank": 1702, "candidates": 8312, "count": 12}
+
+
+def example_of(schema: Mapping[str, Any], resolve: Callable[[str], Schema], name: str = "") -> Any:
+    """A value that ``schema`` allows. ``resolve`` looks up a component; ``name``: of the property."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return example_of(resolve(name), resolve, name)
+    if "allOf" in schema:
+        parts = [example_of(part, resolve, name) for part in schema["allOf"]]
+        return parts[0] if len(parts) == 1 else {key: value for part in parts for key, value in part.items()}
+    for choice in ("oneOf", "anyOf"):
+        if choice in schema:
+            return example_of(schema[choice][0], resolve, name)
+    if "example" in schema:
+        return schema["example"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "object":
+            properties = schema.get("properties", {})
+            return {key: example_of(part, resolve, key) for key, part in properties.items()}
+        case "array":
+            return [example_of(schema["items"], resolve, name)] * schema.get("minItems", 1)
+        case "integer" if name in _BY_NAME:
+            return _BY_NAME[name]
+        case kind:
+            formatted = _BY_FORMAT.get(schema.get("format"))
+            return _BY_FORMAT.get(kind, "example") if formatted is None else formatted

@@ -1,225 +1,240 @@
-"""Parsers of query strings.
+"""Serializers of query strings.
 
-A parser is made once for what a view allows, and serves all requests. What it refuses is a 400 whose body names the
-parameter. Unknown parameters are refused, too: if a misspelt filter were ignored, the response would show everybody.
+Unknown parameters are refused: if a misspelt filter were ignored, the response would show everybody.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
-from rest_framework.serializers import ValidationError
+from rest_framework import serializers
+from rest_framework.settings import api_settings
 
-from ..index import Band, RankIndex
-from .bands import BandParameter, RanksParameter, StepsParameter
-from .filters import FacetParameter, ParsedFilter, filter_parameters
-from .parameters import (
-    MemberParameter,
-    MembersParameter,
-    NumberParameter,
-    PageParameter,
-    Parameter,
-    RefusedParameter,
+from ..codec.filters import GROUP
+from ..ranking import Ranking
+from .fields import (
+    BandField,
+    FacetField,
+    GroupsField,
+    IntegerField,
+    MemberField,
+    MembersField,
+    NullField,
+    PageField,
+    ParsedFilter,
+    QueryField,
+    RanksField,
+    StepsField,
+    ValueField,
+    ValuesField,
 )
 
-__all__ = [
-    "AroundQuery",
-    "CountsQuery",
-    "Limits",
-    "ListQuery",
-    "Query",
-    "RecommendationQuery",
-]
+__all__ = ["AroundQuery", "CountsQuery", "ListQuery", "QuerySerializer", "RecommendationQuery", "narrow"]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The parameters that a view allows. Hashable, so that a parser is made once for each."""
+class QuerySerializer(serializers.Serializer[Any]):
+    """The query string of an action: filters, and in subclasses further parameters.
 
-    index: RankIndex
-    max_n: int
-    filters: tuple[tuple[str, str], ...] = ()
-    allow_groups: bool = False
-    others: frozenset[str] = frozenset()
-    """Parameters that something else parses: pages, filter backends, renderers."""
+    Its context is what the view allows. One instance serves all requests of the same context.
+    """
 
-    allow_unknown: bool = False
-    pages: tuple[tuple[str, int | None], ...] = ()
-    """Parameters of the paginator, with the lowest number of each; None for one that it parses itself."""
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def of(cls, **context: Any) -> Self:
+        """Return the serializer for what a view allows."""
+        return cls(context=context)
 
-    max_excluded: int = 1000
-    allow_seed: bool = False
-    allow_band: bool = True
-    max_band: Band | None = None
-    max_ranks: int | tuple[int, int] | None = None
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.refused = self.get_refused()
+        self.needed: list[tuple[str, ...]] = [
+            (name,) for name, field in self.fields.items() if field.required
+        ]
+        """Groups of parameters: a request must have one of each."""
 
-
-class Query:
-    """The query string of an action: filters, and in subclasses further parameters."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        own = self.get_parameters()
-        filters = dict(filter_parameters(limits.index, dict(limits.filters), groups=limits.allow_groups))
-        if clash := filters.keys() & (own.keys() | limits.others):
+    def get_fields(self) -> dict[str, Any]:
+        own, filters = self.get_parameters(), self.get_filters()
+        if clash := filters.keys() & {*own, *self.get_refused(), *self.context["others"]} - {*_GROUPS}:
             raise ImproperlyConfigured(
                 f"The filter {min(clash)!r} has the name of another parameter: get_filters() of the view must "
                 "give it another one."
             )
-        self.parameters: dict[str, Parameter] = {**own, **filters}
-        self.required: list[tuple[str, ...]] = [
-            (name,) for name, parameter in own.items() if parameter.required
-        ]
-        """Groups of parameters: a request must have one of each."""
+        return {**own, **filters}
 
-    @classmethod
-    @lru_cache(maxsize=1024)
-    def of(cls, limits: Limits) -> Self:
-        """Return the parser for what a view allows."""
-        return cls(limits)
-
-    def get_parameters(self) -> dict[str, Parameter]:
-        """Return the parameters other than filters, by name."""
+    def get_parameters(self) -> dict[str, QueryField]:
+        """Return the fields other than filters, by name."""
         return {}
 
-    def read(self, data: QueryDict) -> tuple[dict[str, Any], dict[str, ParsedFilter]]:
-        """Parse a query string. Returns the values given, by name, and the filters.
+    def get_filters(self) -> dict[str, QueryField]:
+        """Return the fields of filters, by name."""
+        found: dict[str, QueryField] = {}
+        for name, path in self.context["filters"]:
+            value = ValueField(self.context["index"], path)
+            found[name] = ValuesField(value, path)
+            found[f"{name}__not"] = ValuesField(value, path, negated=True)
+            found[f"{name}__isnull"] = NullField(path)
+        if self.context["allow_groups"]:
+            found.update({name: GroupsField(negated=name != GROUP) for name in _GROUPS})
+        return found
 
-        Raises ``ValidationError`` with all that is wrong.
+    def get_refused(self) -> dict[str, Any]:
+        """Return the parameters that this view doesn't allow, with the message of their 400."""
+        return (
+            {} if self.context["allow_groups"] else dict.fromkeys(_GROUPS, _("No group can be given here."))
+        )
+
+    def run_validation(self, data: Any = serializers.empty) -> dict[str, Any]:
+        """Return the values given, by name, and all filters as ``filters``.
+
+        REST framework's own goes through all fields; here only the parameters given are read, as a view may have
+        hundreds of filters.
         """
-        arguments: dict[str, Any] = {}
-        conditions: dict[str, ParsedFilter] = {}
-        wrong: dict[str, Any] = {}
-        for name in data:
-            parameter = self.get_parameter(name, data)
+        filters: dict[str, ParsedFilter] = {}
+        values: dict[str, Any] = {"filters": filters}
+        errors: dict[str, Any] = {}
+        for name, texts in data.lists():
             try:
-                if parameter is None:
-                    self.check_other(name, data)
+                field = self.get_field(name, data)
+                if field is None:
                     continue
-                texts = data.getlist(name)
-                if len(texts) > 1 and not parameter.repeatable:
+                if len(texts) > 1 and not field.repeatable:
                     # Proxies and frameworks differ in which of them counts.
-                    raise ValidationError([_("Give this parameter once.")], code="repeated")
-                value = parameter.read(texts)
-                if isinstance(value, ParsedFilter):
-                    conditions[name] = value
-                else:
-                    arguments[name] = value
-            except ValidationError as error:
-                wrong[name] = error.detail
-        for names in self.required:
+                    raise serializers.ValidationError([_("Give this parameter once.")], code="repeated")
+                value = field.run_validation(texts if field.repeatable else texts[0])
+                (filters if isinstance(value, ParsedFilter) else values)[name] = value
+            except serializers.ValidationError as error:
+                errors[name] = error.detail
+        for names in self.needed:
             if not any(name in data for name in names):
-                wrong[names[0]] = [_("This field is required.")]
-        if wrong:
-            raise ValidationError(wrong, code="invalid")
-        return arguments, conditions
+                errors[names[0]] = [_("This field is required.")]
+        if errors:
+            raise serializers.ValidationError(errors, code="invalid")
+        return values
 
-    def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
-        """Return the parameter ``name``."""
-        return self.parameters.get(name)
+    def get_field(self, name: str, data: QueryDict) -> Any:
+        """Return the field of a parameter; None if something else reads it.
 
-    def check_other(self, name: str, data: QueryDict) -> None:
-        """Raise ``ValidationError`` for an unknown parameter, naming those with similar names."""
-        if name in self.limits.others or self.limits.allow_unknown:
-            return
-        known = {
-            one for one, parameter in self.parameters.items() if not parameter.hidden
-        } | self.limits.others
-        by_lower = {one.lower(): one for one in known}
+        Raises ``ValidationError`` for an unknown parameter, naming those with similar names.
+        """
+        if name in self.refused:
+            raise serializers.ValidationError([self.refused[name]], code="not_allowed")
+        others = self.context["others"]
+        if name in self.fields or name in others or self.context["allow_unknown"]:
+            return self.fields.get(name)
+        known = {one for one, field in self.fields.items() if not isinstance(field, PageField)}
+        by_lower = {one.lower(): one for one in {*known, *others}}
         # Comparing long names would cost time.
-        close = get_close_matches(name.lower(), by_lower) if len(name) <= _LONGEST and len(data) <= 20 else []
+        close = get_close_matches(name.lower(), by_lower) if len(name) <= 50 and len(data) <= 20 else []
         message: Any = _("There is no such parameter.")
         if close:
             similar = ", ".join(by_lower[one] for one in close)
             message = _("There is no such parameter. Did you mean {names}?").format(names=similar)
-        raise ValidationError([message], code="unknown")
+        raise serializers.ValidationError([message], code="unknown")
 
 
-_LONGEST: Final = 50
+_GROUPS: Final = (GROUP, f"{GROUP}__not")
 
 
-_PAGES: Final = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
-
-
-class ListQuery(Query):
+class ListQuery(QuerySerializer):
     """The query string of a leaderboard. Pages are parsed by the paginator; here they only have to be numbers."""
 
-    def get_parameters(self) -> dict[str, Parameter]:
+    def get_parameters(self) -> dict[str, QueryField]:
+        texts = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
         return {
-            name: PageParameter() if lowest is None else NumberParameter(lowest, help_text=_PAGES[lowest])
-            for name, lowest in self.limits.pages
+            name: PageField() if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
+            for name, lowest in self.context["pages"]
         }
 
 
-class AroundQuery(Query):
+class AroundQuery(QuerySerializer):
     """The query string of ``GET /leaderboard/<pk>/around/``."""
 
-    def get_parameters(self) -> dict[str, Parameter]:
-        return {"n": NumberParameter(1, self.limits.max_n, _("The number of members."))}
+    def get_parameters(self) -> dict[str, QueryField]:
+        return {"n": self.get_n(_("The number of members."))}
+
+    def get_n(self, help_text: Any) -> IntegerField:
+        return IntegerField(min_value=1, max_value=self.context["max_n"], help_text=help_text)
 
 
-class CountsQuery(Query):
+class CountsQuery(AroundQuery):
     """The query string of ``GET /leaderboard/counts/``."""
 
-    def get_parameters(self) -> dict[str, Parameter]:
+    def get_parameters(self) -> dict[str, QueryField]:
+        help_text = _("What to count by: a facet, or the parts of one, separated by commas.")
+        filters = dict(self.context["filters"])
         return {
-            "n": NumberParameter(1, self.limits.max_n, _("The number of values.")),
-            "facet": FacetParameter(
-                self.limits.index,
-                dict(self.limits.filters),
-                _("What to count by: a facet, or the parts of one, separated by commas."),
-            ),
+            "n": self.get_n(_("The number of values.")),
+            "facet": FacetField(self.context["index"], filters, help_text=help_text, required=True),
         }
 
 
-class RecommendationQuery(Query):
+class RecommendationQuery(AroundQuery):
     """The query string of ``GET /recommendations/``."""
 
-    no_band: ClassVar[Any] = _("No band can be given here.")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.context["index"].get_band() is None:
+            self.needed.append(("band", "ranks"))
 
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
-        if limits.index.get_band() is None:
-            self.required.append(("band", "ranks"))
+    def get_parameters(self) -> dict[str, QueryField]:
+        context, index = self.context, self.context["index"]
+        fields: dict[str, QueryField] = super().get_parameters()
+        if context["allow_band"]:
+            distance = _("How far a score may lie from mine: one distance, or two as “below,above”.")
+            window = _("How far a rank may lie from mine, instead of a band: “below,above”.")
+            fields["band"] = BandField(index, context["max_band"], help_text=distance)
+            fields["ranks"] = RanksField(context["max_ranks"], help_text=window)
+            steps = _(
+                "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
+            )
+            fields["widen"] = StepsField(fields["band"], max_length=10, help_text=steps)
+            self.widen_ranks = StepsField(fields["ranks"], max_length=10)
+        ids = _("Ids of members to leave out, separated by commas.")
+        fields["exclude"] = MembersField(MemberField(index), context["max_excluded"], help_text=ids)
+        if context["allow_seed"]:
+            fields["seed"] = IntegerField(help_text=_("The same seed draws the same members."))
+        fields["member"] = MemberField(index, help_text=_("The id of the member to ask as. Default: mine."))
+        return fields
 
-    def get_parameters(self) -> dict[str, Parameter]:
-        limits = self.limits
-        band = BandParameter(
-            limits.index,
-            limits.max_band,
-            _("How far a score may lie from mine: one distance, or two as “below,above”."),
-        )
-        ranks = RanksParameter(
-            limits.max_ranks,
-            _("How far a rank may lie from mine, instead of a band: “below,above”."),
-        )
-        steps = _(
-            "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
-        )
-        self._ranks_steps = StepsParameter(ranks, steps)
-        bands: dict[str, Parameter] = {"band": band, "ranks": ranks, "widen": StepsParameter(band, steps)}
-        if not limits.allow_band:
-            bands = dict.fromkeys(bands, RefusedParameter(self.no_band))
-        seed: Parameter = RefusedParameter(_("No seed can be given here."))
-        if limits.allow_seed:
-            seed = NumberParameter(help_text=_("The same seed draws the same members."))
-        return {
-            "n": NumberParameter(1, limits.max_n, _("The number of members.")),
-            **bands,
-            "exclude": MembersParameter(
-                limits.index, limits.max_excluded, _("Ids of members to leave out, separated by commas.")
-            ),
-            "seed": seed,
-            "member": MemberParameter(limits.index, _("The id of the member to ask as. Default: mine.")),
-        }
+    def get_refused(self) -> dict[str, Any]:
+        refused = super().get_refused()
+        if not self.context["allow_band"]:
+            refused.update(dict.fromkeys(("band", "ranks", "widen"), _("No band can be given here.")))
+        if not self.context["allow_seed"]:
+            refused["seed"] = _("No seed can be given here.")
+        return refused
 
-    def get_parameter(self, name: str, data: QueryDict) -> Parameter | None:
-        if name == "widen" and "ranks" in data and self.limits.allow_band:
-            return self._ranks_steps
-        return super().get_parameter(name, data)
+    def get_field(self, name: str, data: QueryDict) -> Any:
+        if name == "widen" and "ranks" in data and self.context["allow_band"]:
+            return self.widen_ranks
+        return super().get_field(name, data)
+
+
+def narrow(ranking: Ranking, filters: Mapping[str, ParsedFilter]) -> Ranking:
+    """Return the members of ``ranking`` that meet all ``filters``, each by the name of its parameter.
+
+    Raises ``ValidationError`` if no declared facets can answer that.
+    """
+    wanted: dict[str, list[Any]] = {}
+    names = {path: name for name, (path, _values, _negated) in filters.items()}
+    for path, values, negated in filters.values():
+        if not negated:
+            wanted[path] = [value for value in values if value in wanted.get(path, values)]
+    try:
+        # Filters in one call, so that a composite facet is found. Exclusions one by one: together they mean "not all".
+        if wanted:
+            ranking = ranking.filter(**{f"{path}__in": values for path, values in wanted.items()})
+        for path, values, negated in filters.values():
+            if negated:
+                ranking = ranking.exclude(**{f"{path}__in": values})
+    except ValueError as error:
+        path, _separator, message = str(error).partition(": ")
+        name = names.get(path, api_settings.NON_FIELD_ERRORS_KEY)
+        raise serializers.ValidationError({name: [message or str(error)]}, code="invalid") from error
+    return ranking

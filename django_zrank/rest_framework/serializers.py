@@ -1,19 +1,37 @@
-"""The serializers of responses."""
+"""The serializers of results and of changes of scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
+from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry
 from ..index import RankIndex
+from .schemas import component_name
 
-__all__ = ["EntrySerializer", "KeyField", "ScoreField", "UnrankedSerializer", "combine", "shows_rank"]
+__all__ = [
+    "IDEMPOTENCY_KEY",
+    "LONGEST_KEY",
+    "ChangeSerializer",
+    "EntrySerializer",
+    "KeyField",
+    "ScoreField",
+    "UnrankedSerializer",
+    "combine",
+    "get_change_serializer",
+    "shows_rank",
+]
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+LONGEST_KEY: Final = 255
 
 
 class KeyField(serializers.ReadOnlyField):
@@ -85,3 +103,39 @@ def _refuse_clash(
                 f"{type(serializer).__name__}: a result has the ranking's own {name!r} already, "
                 f"so a field that shows something else needs another name."
             )
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """The body of a request. A misspelt field is refused, as it would be taken for the default."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = [name for name in data if name not in self.fields] if isinstance(data, Mapping) else []
+        if unknown:
+            # As text that can be sent: a name may have half of a surrogate pair, or thousands of characters.
+            names = (str(name)[:100].encode(errors="replace").decode() for name in unknown[:10])
+            raise serializers.ValidationError({name: [_("There is no such field.")] for name in names})
+        return super().to_internal_value(data)
+
+
+@lru_cache(maxsize=1024)
+def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]:
+    """The serializer of a request: ``by`` if scores are incremented, else ``value``."""
+    own: Any = index.column.field  # type: ignore[union-attr]
+    options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
+    kind: Any = serializers.IntegerField
+    if isinstance(own, models.DecimalField):
+        kind = serializers.DecimalField
+        options = {
+            "max_digits": own.max_digits,
+            "decimal_places": own.decimal_places,
+            "coerce_to_string": False,
+        }
+    name, help_text = "value", _("The score submitted.")
+    if index.rule == "sum":
+        name, help_text = "by", _("What to add to the score.")
+        options["default"] = 1
+    return type(
+        f"{component_name(index.name)}Change",
+        (ChangeSerializer,),
+        {name: kind(help_text=help_text, **options)},
+    )

@@ -2,30 +2,278 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
-from django.db import models
+from django.core.exceptions import TooManyFieldsSent
+from django.db import DataError, connections, models, transaction
+from django.http import Http404
 from django.utils.duration import duration_string
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
 from rest_framework.decorators import action
-from rest_framework.permissions import BasePermission
+from rest_framework.exceptions import NotFound, ParseError, ValidationError
+from rest_framework.generics import get_object_or_404
+from rest_framework.parsers import JSONParser
+from rest_framework.permissions import BasePermission, IsAdminUser
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.settings import api_settings
+from rest_framework.versioning import QueryParameterVersioning
+from rest_framework.viewsets import GenericViewSet
 
 from ..conf import get_settings
 from ..entries import Entry
-from ..index import Band
-from .base import IndexViewSet
-from .exceptions import MemberNotRanked
+from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
+from ..index import Band, RankIndex
+from ..ranking import Ranking
+from ..registry import registry
+from .checks import RESERVED, filter_name
+from .exceptions import KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
+from .fields import ParsedFilter
 from .pagination import RankingList, get_page_parameters, get_pagination_class
-from .permissions import IsOwner
-from .query import AroundQuery, CountsQuery, Limits, ListQuery, RecommendationQuery
+from .permissions import IsOwner, get_permission_classes
+from .query import AroundQuery, CountsQuery, ListQuery, QuerySerializer, RecommendationQuery, narrow
+from .serializers import (
+    IDEMPOTENCY_KEY,
+    LONGEST_KEY,
+    ChangeSerializer,
+    EntrySerializer,
+    combine,
+    get_change_serializer,
+)
 
-__all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet"]
+__all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def _common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
+    """Return the parameters of every action of a view: ``URL_FORMAT_OVERRIDE``, and that of its versioning class."""
+    names = [format_parameter]
+    if versioning_class is not None and issubclass(versioning_class, QueryParameterVersioning):
+        names.append(versioning_class.version_param)
+    return frozenset(filter(None, names))
+
+
+class IndexViewSet(GenericViewSet[Any]):
+    """Base of the views of an index: finds the index and the member, and handles the index's errors.
+
+    The docstring of a view with a path is written for its clients: REST framework shows it to them.
+    """
+
+    index: type[RankIndex] | RankIndex | None = None
+    """The index. Default: the one that the path names, else the project's default index."""
+
+    permission_classes = get_permission_classes()
+    """The permissions. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
+
+    serializer_class: type[BaseSerializer[Any]] = EntrySerializer
+    """A serializer of the index's model, for results to show its fields beside ``pk``, ``score`` and ``rank``. Its rows
+    come from ``get_queryset()`` and the filter backends, by one query; members without a row are left out.
+    With the default, or a subclass of it, no row is fetched."""
+
+    query_classes: ClassVar[Mapping[str, type[QuerySerializer]]] = {}
+    """The serializer of the query string of each action. Default: of the filters alone."""
+
+    filtered_actions: ClassVar[Collection[str]] = ("list",)
+    """The actions that the filter backends apply to, if the serializer shows rows."""
+
+    max_scan: int | None = 100_000
+    """The most members that a combination of filters that no facet covers is computed from, and the most values that
+    are counted; more are a 400. ``ZRANK["MAX_SCAN"]`` holds in any case; None for that alone."""
+
+    max_wait: float | None = 2.0
+    """Seconds that a request waits for such a combination; after that, it is a 503 with ``Retry-After``.
+    ``ZRANK["FILTER_TIMEOUT"]`` holds in any case; None for that alone."""
+
+    allow_groups = False
+    """True to allow ``group``. A client that may name any group learns its members."""
+
+    allow_unknown = False
+    """True to ignore unknown parameters. By default they are a 400."""
+
+    extra_parameters: Collection[str] = ()
+    """Further parameters that requests may have, such as ``utm_source``, or those that your own code reads."""
+
+    _own_rows: Sequence[Any] | None = None
+
+    def get_index(self) -> RankIndex:
+        """Return the index. 404 if there is none of that name, or no default index."""
+        if self.index is not None:
+            return self.index.instance() if isinstance(self.index, type) else self.index
+        name = self.kwargs.get("index")
+        try:
+            return registry.default() if name is None else registry.get(name)
+        except LookupError as error:
+            if name is not None:
+                raise NotFound(_("There is no index called “{name}”.").format(name=name)) from error
+            logger.warning("%s", error)  # It names a setting, which is not for clients
+            raise NotFound(_("No ranking is served here. Name an index in the path.")) from error
+
+    @cached_property
+    def served(self) -> RankIndex:
+        """The index, looked up once a request."""
+        return self.get_index()
+
+    def get_ranking(self) -> Ranking:
+        """Return the ranking, before the filters of the query string. Override it to restrict every request."""
+        return self.served.ranking
+
+    def get_filtered(self, conditions: Mapping[str, ParsedFilter]) -> Ranking:
+        """Return the ranking, with the filters of the query string, bounded by ``max_scan`` and ``max_wait``."""
+        ranking = self.get_ranking()
+        if conditions:
+            ranking = narrow(ranking, conditions)
+        return ranking.within(seconds=self.max_wait, scan=self.max_scan)
+
+    def get_filters(self) -> Mapping[str, str]:
+        """Return the path of the facet that each parameter filters by. Default: all paths, each by its own name, or by
+        ``facet_band`` if ``band`` is another parameter."""
+        paths = self.served.faceting.paths
+        if not paths:
+            return {}
+        taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
+        taken.update(_common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class))  # type: ignore[arg-type]
+        taken.update(self._get_backend_parameters())
+        return {filter_name(path, taken, paths): path for path in paths}
+
+    def get_query_context(self) -> dict[str, Any]:
+        """Return what this action allows in the query string, the context of its serializer. Values are hashable."""
+        others = _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
+        if self.extra_parameters:
+            others = others.union(self.extra_parameters)
+        if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
+            others = others.union(self._get_backend_parameters())
+        return {
+            "index": self.served,
+            "max_n": get_settings().max_n,
+            "filters": tuple(self.get_filters().items()),
+            "allow_groups": self.allow_groups,
+            "allow_unknown": self.allow_unknown,
+            "others": others,
+        }
+
+    def get_query(self) -> QuerySerializer:
+        """Return the serializer of this action's query string."""
+        query_class = self.query_classes.get(self.action or "", QuerySerializer)
+        return query_class.of(**self.get_query_context())
+
+    def read_query(self) -> tuple[dict[str, Any], dict[str, ParsedFilter]]:
+        """Return the parameters of the request by name, and the filters. 400 if they are invalid."""
+        arguments = self.get_query().run_validation(self.request.query_params)
+        return arguments, arguments.pop("filters")
+
+    def _get_backend_parameters(self) -> Iterator[str]:
+        """Yield the parameters of the filter backends, by their OpenAPI names; of django-filter, by its own."""
+        for backend_class in self.filter_backends:
+            backend: Any = backend_class()
+            if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular
+                filterset = backend.get_filterset_class(self, self.get_queryset())
+                for name, one in getattr(filterset, "base_filters", {}).items():
+                    suffixes = getattr(
+                        one.field_class.widget, "suffixes", ()
+                    )  # of a range: level_min, level_max
+                    yield from [f"{name}_{suffix}" for suffix in suffixes] or [name]
+            elif hasattr(backend, "get_schema_operation_parameters"):
+                yield from (parameter["name"] for parameter in backend.get_schema_operation_parameters(self))
+
+    def shows_rows(self) -> bool:
+        """Return True if results show rows of the model, not only the ranking's own values."""
+        return not issubclass(self.get_serializer_class(), EntrySerializer)
+
+    def get_queryset(self) -> models.QuerySet[Any]:
+        """Return the rows that results, and the member of ``?member=``, are taken from. Default: those that the index
+        ranks."""
+        if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
+            return super().get_queryset()
+        return self.served.get_queryset().all()
+
+    def get_own_member(self, conditions: Mapping[str, ParsedFilter] | None = None) -> Any:
+        """Return the row of the user. 401 or 403 if nobody has signed in, 404 if the user has no ranked row.
+
+        It is the user's own by the index's ``owner``, so object permissions aren't checked. Of several, such as one for
+        each week, it is the first that passes the filters.
+        """
+        user = self.request.user
+        if not (user and user.is_authenticated):
+            self.permission_denied(self.request)
+        index = self.served
+        rows = self.get_own_rows() if index.has_several else ()
+        if len(rows) > 1:
+            ranked = self.get_filtered(conditions or {}).members(rows)
+            pks = {entry.pk for entry in ranked}
+            return next((row for row in rows if row.pk in pks), rows[0])
+        try:
+            return rows[0] if rows else index.get_member(user)
+        except NotRanked:
+            by_owner = type(index).get_member is RankIndex.get_member
+            if by_owner and index.get_owner() is None and not isinstance(user, index.model):
+                raise NoOwner(index.name) from None
+            raise
+
+    def get_own_rows(self) -> Sequence[Any]:
+        """Return the ranked rows of the user by primary key, ``MAX_N`` at most, if a user may own several."""
+        index, user = self.served, self.request.user
+        by_owner = type(index).get_member is RankIndex.get_member
+        if not (index.has_several and by_owner and index.get_owner() and user and user.pk):
+            return ()
+        if self._own_rows is None:
+            self._own_rows = list(index.owned_by(user).order_by("pk").distinct()[: get_settings().max_n])
+        return self._own_rows
+
+    def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
+        """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it.
+
+        The 404 is that of a row that isn't ranked: a client can't tell rows that are hidden from those that aren't
+        there.
+        """
+        try:
+            if lookup_field == "pk":  # int() takes more spellings of a number
+                pk = self.served.parse_pk(pk)
+            member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
+        except (
+            ValueError,
+            OverflowError,
+            DataError,
+            Http404,
+        ) as error:  # or an id beyond what the column holds
+            raise MemberNotRanked from error
+        self.check_object_permissions(self.request, member)
+        return member
+
+    def get_results(
+        self, entries: Sequence[Entry], rows: Mapping[Any, models.Model] | None = None
+    ) -> list[dict[str, Any]]:
+        """Serialize ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
+        if not self.shows_rows():
+            return list(self.get_serializer(entries, many=True).data)
+        if rows is None:
+            rows = self.filter_queryset(self.get_queryset()).in_bulk([entry.pk for entry in entries])
+        entries = [entry for entry in entries if entry.pk in rows]
+        shown = self.get_serializer([rows[entry.pk] for entry in entries], many=True)
+        return combine(self.served, entries, shown)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, NotRanked):
+            exc = MemberNotRanked()
+        elif isinstance(exc, FilterTooLarge):
+            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [str(exc)]}, code="filter_too_large")
+        elif isinstance(
+            exc, TooManyFieldsSent
+        ):  # Django's own 400 is a page, and REST framework's debugging a 500
+            message = _("There are too many parameters.")
+            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [message]}, code="too_many")
+        elif isinstance(exc, (FilterNotReady, IndexUnavailable)):
+            logger.warning("%s", exc)
+            exc = RankingUnavailable()
+        return super().handle_exception(exc)
 
 
 class RecommendationViewSet(IndexViewSet):
@@ -86,16 +334,16 @@ class RecommendationViewSet(IndexViewSet):
         below, above = band if isinstance(band, (tuple, list)) else (band, band)
         return _tenfold(below), _tenfold(above)
 
-    def get_limits(self, **own: Any) -> Limits:
+    def get_query_context(self) -> dict[str, Any]:
         band, ranks = self.get_max_band(), self.max_ranks
-        return super().get_limits(
-            max_excluded=self.max_excluded,
-            allow_seed=self.allow_seed,
-            allow_band=self.allow_band,
-            max_band=tuple(band) if isinstance(band, list) else band,
-            max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
-            **own,
-        )
+        return {
+            **super().get_query_context(),
+            "max_excluded": self.max_excluded,
+            "allow_seed": self.allow_seed,
+            "allow_band": self.allow_band,
+            "max_band": tuple(band) if isinstance(band, list) else band,
+            "max_ranks": tuple(ranks) if isinstance(ranks, list) else ranks,
+        }
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().get_member(pk, lookup_field=lookup_field)
@@ -113,7 +361,7 @@ class RecommendationViewSet(IndexViewSet):
                 self.permission_denied(self.request, message=getattr(permission, "message", None))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        arguments, conditions = self.get_query().read(request.query_params)
+        arguments, conditions = self.read_query()
         arguments.setdefault("n", min(self.default_n, get_settings().max_n))
         if "ranks" in arguments:
             arguments.pop("band", None)
@@ -157,15 +405,15 @@ class LeaderboardViewSet(IndexViewSet):
     default_n = 10
     """Members around one where the request doesn't say how many."""
 
-    def get_limits(self, **own: Any) -> Limits:
-        limits = super().get_limits(**own)
-        if self.action != "list":
-            return limits
-        pages = get_page_parameters(self.paginator)
-        return replace(limits, others=limits.others.union(pages), pages=tuple(pages.items()))
+    def get_query_context(self) -> dict[str, Any]:
+        context = super().get_query_context()
+        if self.action == "list":
+            pages = get_page_parameters(self.paginator)
+            context.update(others=context["others"].union(pages), pages=tuple(pages.items()))
+        return context
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        _, conditions = self.get_query().read(request.query_params)
+        _, conditions = self.read_query()
         ranking = self.get_filtered(conditions)
         page: list[Entry] | None = self.paginate_queryset(RankingList(ranking, self.paginator))  # type: ignore[arg-type]
         if page is None:
@@ -174,7 +422,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """One member: rank and score. With a filter, the rank among those that pass it."""
-        _, conditions = self.get_query().read(request.query_params)
+        _, conditions = self.read_query()
         member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
         entry = self.get_filtered(conditions).entry(member)
         return self._get_location(entry, {entry.pk: member})
@@ -182,7 +430,7 @@ class LeaderboardViewSet(IndexViewSet):
     @action(detail=False, name="My rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """My own rank and score. With a filter, my rank among those that pass it."""
-        _, conditions = self.get_query().read(request.query_params)
+        _, conditions = self.read_query()
         member = self.get_own_member(conditions)
         return self._get_location(self.get_filtered(conditions).entry(member))
 
@@ -192,7 +440,7 @@ class LeaderboardViewSet(IndexViewSet):
 
         `n` is how many in all; near an end of the ranking, there are more of them on the other side.
         """
-        arguments, conditions = self.get_query().read(request.query_params)
+        arguments, conditions = self.read_query()
         key = self._get_key()
         member = (
             self.get_own_member(conditions)
@@ -210,7 +458,7 @@ class LeaderboardViewSet(IndexViewSet):
         `facet` names it, or the columns of one of several, separated by commas. `n` limits the values
         shown; `count` says how many there are.
         """
-        arguments, conditions = self.get_query().read(request.query_params)
+        arguments, conditions = self.read_query()
         facet, n = arguments["facet"], arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
         counts = self.get_filtered(conditions).counts(*facet.paths)
@@ -241,3 +489,83 @@ class LeaderboardViewSet(IndexViewSet):
         for result in self.get_results([entry], rows):
             return Response(result)
         raise MemberNotRanked  # The view's queryset doesn't show it
+
+
+class ScoreViewSet(IndexViewSet):
+    """Change the score of a member, which is ranked at once.
+
+    Give each change an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
+    lost answer or a 503, it counts once.
+    """
+
+    permission_classes = [IsAdminUser]
+    """The permissions, checked for the request and for the member. Users that pass them set scores: ``[IsOwner]`` lets
+    players report their own."""
+
+    parser_classes = [JSONParser]
+    pagination_class = None
+
+    @classmethod
+    def as_view(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return a view outside of transactions, also with ``ATOMIC_REQUESTS``: a change can't be rolled back, and no
+        member is woken inside a transaction."""
+        view = super().as_view(*args, **kwargs)
+        for using in connections:
+            view = transaction.non_atomic_requests(using)(view)
+        return view
+
+    def get_filters(self) -> Mapping[str, str]:
+        return {}
+
+    def get_serializer_class(self) -> Any:
+        try:
+            return get_change_serializer(self._get_changed_index())
+        except NotFound:  # REST framework shows a form on the page that says so
+            return ChangeSerializer
+
+    def get_idempotency_key(self) -> str:
+        """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis
+        holds only a digest of it."""
+        key = self.request.headers.get(IDEMPOTENCY_KEY, "")
+        if IDEMPOTENCY_KEY in self.request.headers and not key.strip():
+            raise ValidationError({IDEMPOTENCY_KEY: [_("This field may not be blank.")]}, code="blank")
+        if len(key) > LONGEST_KEY:
+            message = _("Ensure this field has no more than {max_length} characters.")
+            raise ValidationError(
+                {IDEMPOTENCY_KEY: [message.format(max_length=LONGEST_KEY)]}, code="max_length"
+            )
+        user = str(getattr(self.request.user, "pk", None) or "")  # UNAUTHENTICATED_USER may be None
+        # The length first: an id may be text with a colon.
+        return f"{len(user)}:{user}:{key}" if key else ""
+
+    def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Change the score of one member."""
+        self.read_query()
+        index, key = self._get_changed_index(), self.get_idempotency_key()
+        try:
+            given = request.data
+        except (ParseError, RecursionError) as error:
+            detail = (
+                error.detail if isinstance(error, ParseError) else _("JSON parse error: nested too deeply")
+            )
+            raise ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [detail]}, code="parse_error") from None
+        serializer = self.get_serializer(data=given)
+        serializer.is_valid(raise_exception=True)
+        ((_name, change),) = serializer.validated_data.items()
+        member = self.get_member(
+            kwargs[self.lookup_url_kwarg or self.lookup_field], lookup_field=self.lookup_field
+        )
+        make = index.scores.increment if index.rule == "sum" else index.scores.submit
+        try:
+            score = make(member, change, key=key)
+        except ValueError as error:
+            parameter, _colon, message = str(error).partition(": ")
+            if parameter == "key":
+                raise KeyReused from error
+            raise ValidationError({parameter: [message]}, code="invalid") from error
+        return Response({"pk": member.pk, "score": score})
+
+    def _get_changed_index(self) -> RankIndex:
+        if not self.served.rule:
+            raise NotFound(_("The scores of this index can't be changed here."))
+        return self.served

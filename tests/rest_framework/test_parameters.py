@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
 from django.utils.http import urlencode
 from rest_framework.test import APIClient
 
-from django_zrank.rest_framework import query
-from django_zrank.rest_framework.names import RESERVED
+from django_zrank.rest_framework import RecommendationViewSet, query
+from django_zrank.rest_framework.checks import RESERVED
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Bandless
 from tests.testapp.models import Nickname, Player, Ticket
@@ -303,7 +304,19 @@ def test_a_band_that_came_back_can_be_asked_again(staff: APIClient, zrank: Any) 
 
 def test_no_filter_is_called_like_a_parameter() -> None:
     """By default: ``RESERVED`` is what ``get_filters()`` avoids."""
-    queries = [one for one in vars(query).values() if isinstance(one, type) and issubclass(one, query.Query)]
-    limits = query.Limits(PlayerRank.instance(), 500)
-    own = {name for one in queries for name in one(limits).get_parameters()}
-    assert {"n", "facet"} <= own <= RESERVED
+    queries = [
+        one
+        for one in vars(query).values()
+        if isinstance(one, type) and issubclass(one, query.QuerySerializer)
+    ]
+    view = AllowsAll()
+    view.setup(RequestFactory().get("/"))
+    context = {**view.get_query_context(), "pages": (), "filters": (), "allow_groups": False}
+    own = {name for one in queries for name in one.of(**context).fields}
+    assert {"n", "facet", "seed", "band"} <= own <= RESERVED
+
+
+class AllowsAll(RecommendationViewSet):
+    index = PlayerRank
+    action = "list"
+    allow_seed = True

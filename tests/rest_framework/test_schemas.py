@@ -7,18 +7,25 @@ from typing import Any
 
 import jsonschema
 import pytest
+from drf_spectacular.openapi import AutoSchema
 from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from django_zrank import RankIndex
-from django_zrank.rest_framework.bands import BandParameter, RanksParameter, StepsParameter
-from django_zrank.rest_framework.filters import GroupParameter, NullParameter, ValuesParameter
-from django_zrank.rest_framework.parameters import (
-    MemberParameter,
-    MembersParameter,
-    NumberParameter,
-    Parameter,
+from django_zrank.rest_framework import openapi  # noqa: F401 - registers the extensions
+from django_zrank.rest_framework.fields import (
+    BandField,
+    GroupsField,
+    IntegerField,
+    MemberField,
+    MembersField,
+    NullField,
+    QueryField,
+    RanksField,
+    StepsField,
+    ValueField,
+    ValuesField,
 )
 from tests.rest_framework.urls import Regional
 from tests.testapp.models import Host
@@ -33,32 +40,38 @@ class ByAddress(RankIndex):
 
 NICKNAMES, REGIONAL = NicknameRank.instance(), Regional.instance()
 
-TEXTS: dict[str, tuple[Parameter, str]] = {
-    "band": (BandParameter(REGIONAL), "exact"),
-    "band with a ceiling": (BandParameter(REGIONAL, (5, 10)), "exact"),
-    "band of days": (BandParameter(ByDay.instance()), "takes more"),
-    "band of moments": (BandParameter(ByMoment.instance()), "takes more"),
-    "band of spans": (BandParameter(BySpan.instance()), "takes more"),
-    "ranks": (RanksParameter(), "exact"),
-    "steps": (StepsParameter(BandParameter(REGIONAL)), "exact"),
-    "member": (MemberParameter(NICKNAMES), "exact"),
-    "members": (MembersParameter(NICKNAMES, 1000), "takes more"),  # Several in one text
-    "values": (ValuesParameter(REGIONAL, "bio"), "exact"),
-    "group": (GroupParameter(), "takes more"),  # Several in one text
+TEXTS: dict[str, tuple[QueryField, str]] = {
+    "band": (BandField(REGIONAL), "exact"),
+    "band with a ceiling": (BandField(REGIONAL, (5, 10)), "exact"),
+    "band of days": (BandField(ByDay.instance()), "takes more"),
+    "band of moments": (BandField(ByMoment.instance()), "takes more"),
+    "band of spans": (BandField(BySpan.instance()), "takes more"),
+    "ranks": (RanksField(), "exact"),
+    "steps": (StepsField(BandField(REGIONAL), 10), "exact"),
+    "member": (MemberField(NICKNAMES), "exact"),
+    "members": (MembersField(MemberField(NICKNAMES), 1000), "takes more"),  # Several in one text
+    "values": (ValuesField(ValueField(REGIONAL, "bio"), "bio"), "exact"),
+    "group": (GroupsField(), "takes more"),  # Several in one text
 }
-"""Parameters whose texts a pattern describes."""
+"""QueryFields whose texts a pattern describes."""
 
 
-def takes(parameter: Parameter, texts: list[str]) -> bool:
+def takes(parameter: QueryField, texts: list[str]) -> bool:
     try:
-        parameter.read(texts)
+        parameter.run_validation(texts if parameter.repeatable else texts[0])
     except ValidationError:
         return False
     return True
 
 
-def pattern(parameter: Parameter) -> str:
-    schema = parameter.get_schema()
+def schema_of(parameter: QueryField) -> Any:
+    schema: Any = AutoSchema()._map_serializer_field(parameter, "request")  # type: ignore[no-untyped-call]
+    AutoSchema()._insert_field_validators(parameter, schema)  # type: ignore[no-untyped-call]
+    return schema
+
+
+def pattern(parameter: QueryField) -> str:
+    schema = schema_of(parameter)
     return str(schema.get("items", schema)["pattern"])
 
 
@@ -79,16 +92,16 @@ def test_what_is_taken_is_what_the_pattern_allows(name: str, text: str) -> None:
 
 @given(text=st.ip_addresses().map(str) | st.text("0123456789abcdef:./ ", max_size=12))
 def test_addresses(text: str) -> None:
-    parameter = ValuesParameter(ByAddress.instance(), "address")
+    parameter = ValuesField(ValueField(ByAddress.instance(), "address"), "address")
     schema = jsonschema.Draft202012Validator(
-        parameter.get_schema()["items"], format_checker=jsonschema.FormatChecker()
+        schema_of(parameter)["items"], format_checker=jsonschema.FormatChecker()
     )
     assert takes(parameter, [text]) is schema.is_valid(text.strip())
 
 
 @given(text=st.text("0123456789+-. _e\u0663", max_size=6))
 def test_numbers(text: str) -> None:
-    parameter = NumberParameter(1, 500)
+    parameter = IntegerField(min_value=1, max_value=500)
     value: Any = int(text) if re.fullmatch("-?[0-9]+", text) else text
     assert takes(parameter, [text]) is _is_valid(value, parameter)
 
@@ -96,18 +109,22 @@ def test_numbers(text: str) -> None:
 @given(text=st.sampled_from(["true", "false", "True", "1", "0", "", "yes", "null", "on"]))
 def test_flags(text: str) -> None:
     value: Any = {"true": True, "false": False}.get(text.lower(), text)
-    assert takes(NullParameter("bio"), [text]) is _is_valid(value, NullParameter("bio"))
+    assert takes(NullField("bio"), [text]) is _is_valid(value, NullField("bio"))
 
 
 @pytest.mark.parametrize(
     "parameter",
-    [MembersParameter(NICKNAMES, 7), StepsParameter(RanksParameter()), ValuesParameter(REGIONAL, "user")],
+    [
+        MembersField(MemberField(NICKNAMES), 7),
+        StepsField(RanksField(), 10),
+        ValuesField(ValueField(REGIONAL, "user"), "user"),
+    ],
 )
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_how_many(parameter: Parameter, more: int) -> None:
-    texts = ["1"] * (parameter.get_schema()["maxItems"] + more)
+def test_how_many(parameter: QueryField, more: int) -> None:
+    texts = ["1"] * (schema_of(parameter)["maxItems"] + more)
     assert takes(parameter, texts) is (more <= 0)
 
 
-def _is_valid(value: Any, parameter: Parameter) -> bool:
-    return bool(jsonschema.Draft202012Validator(parameter.get_schema()).is_valid(value))
+def _is_valid(value: Any, parameter: QueryField) -> bool:
+    return bool(jsonschema.Draft202012Validator(schema_of(parameter)).is_valid(value))

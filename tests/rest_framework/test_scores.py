@@ -19,7 +19,7 @@ from rest_framework.test import APIClient
 from rest_framework.throttling import UserRateThrottle
 
 from django_zrank.registry import registry
-from django_zrank.rest_framework import IsOwner, ScoreViewSet, extensions
+from django_zrank.rest_framework import IsOwner, ScoreViewSet, openapi
 from django_zrank.sync.flush import flush
 from django_zrank.testing import sync_now
 from tests.servers import free_port
@@ -255,7 +255,7 @@ def test_nobody_may_be_no_user_at_all(anonymous: APIClient, video: Video, settin
 
 
 def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any) -> None:
-    assert extensions.IndexViewExtension
+    assert openapi.IndexViewExtension
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
     written = tmp_path / "schema.json"
     json_format = ("--format", "openapi-json")

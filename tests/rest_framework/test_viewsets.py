@@ -375,7 +375,7 @@ class TestIndexes:
     def test_the_only_one(self, client: APIClient, me: Player, settings: Any, monkeypatch: Any) -> None:
         only = Registry()
         only.register(PlayerRank)
-        monkeypatch.setattr("django_zrank.rest_framework.base.registry", only)
+        monkeypatch.setattr("django_zrank.rest_framework.viewsets.registry", only)
         settings.ZRANK = {}
         assert client.get(URL).json()["candidates"] == 20
 
