@@ -8,7 +8,7 @@ project gives it a path.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .permissions import IsOwner
@@ -17,18 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EntrySerializer", "IsOwner", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
-_MODULES: Final = {
-    "EntrySerializer": "serializers",
-    "IsOwner": "permissions",
-    "LeaderboardViewSet": "viewsets",
-    "RecommendationViewSet": "viewsets",
-    "ScoreViewSet": "viewsets",
-}
-
 
 def __getattr__(name: str) -> Any:
     # Imported lazily: views can't be imported while REST framework reads its default permissions from the settings,
     # which may name this package's.
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{'permissions' if name == 'IsOwner' else 'viewsets'}"), name)

@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 
+_WHOLE: Final = re.compile("-?[0-9]{1,1000}")
+
+
 class QueryField(serializers.Field[Any, Any, Any, Any]):
     """A parameter of a query string, which is optional by default."""
 
@@ -54,6 +58,16 @@ class QueryField(serializers.Field[Any, Any, Any, Any]):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"required": False, **options})
 
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            return self.parse(data)
+        except (ArithmeticError, ValueError) as error:
+            self.fail("invalid", value=data, reason=error)
+
+    def parse(self, text: str) -> Any:
+        """Return the value of ``text``. Raises ``ValueError`` if it has none."""
+        raise NotImplementedError
+
     def get_schema(self) -> Schema | None:
         """Return the JSON schema of what may be given; None if it is that of REST framework's own field."""
         return None
@@ -62,11 +76,10 @@ class QueryField(serializers.Field[Any, Any, Any, Any]):
 class IntegerField(QueryField, serializers.IntegerField):
     """A whole number."""
 
-    def to_internal_value(self, data: str) -> int:
-        if not re.fullmatch("-?[0-9]{1,1000}", data):
-            self.fail("invalid")
-        number: int = super().to_internal_value(data)
-        return number
+    def parse(self, text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(text)
+        return int(text)
 
 
 class PageField(QueryField):
@@ -74,10 +87,10 @@ class PageField(QueryField):
 
     default_error_messages = {"invalid": _("A valid integer is required.")}
 
-    def to_internal_value(self, data: str) -> str:
-        if not data:  # REST framework would serve the first page
-            self.fail("invalid")
-        return data
+    def parse(self, text: str) -> str:
+        if not text:
+            raise ValueError("empty")  # REST framework would serve the first page
+        return text
 
     def get_schema(self) -> Schema:
         return {"type": "string"}
@@ -126,13 +139,10 @@ class MemberField(QueryField):
         super().__init__(**options)
         self.index = index
 
-    def to_internal_value(self, data: str) -> Any:
-        try:
-            if not data:
-                raise ValueError("empty")
-            return self.index.parse_pk(data)
-        except (ArithmeticError, ValueError):
-            self.fail("invalid", value=data)
+    def parse(self, text: str) -> Any:
+        if not text:
+            raise ValueError("empty")
+        return self.index.parse_pk(text)
 
     def get_schema(self) -> Schema:
         schema = key_schema(self.index)
@@ -175,11 +185,8 @@ class BandField(QueryField):
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"max_band of {index!r} is {ceiling!r}: {error}") from error
 
-    def to_internal_value(self, data: str) -> Band:
-        try:
-            band = [self._distance(one) for one in _two(data)]
-        except (ArithmeticError, ValueError) as error:
-            self.fail("invalid", value=data, reason=error)
+    def parse(self, text: str) -> Band:
+        band = [self._distance(one) for one in _two(text)]
         for at, (highest, units) in enumerate(self.ceiling):
             if self.units(band[at]) > units:
                 band[at] = highest
@@ -206,10 +213,10 @@ class RanksField(QueryField):
         super().__init__(**options)
         self.ceiling = sides(10**9 if ceiling is None else ceiling)  # More than any ranking has
 
-    def to_internal_value(self, data: str) -> tuple[int, ...]:
-        if not re.fullmatch(f"{NUMBER}(?:,{NUMBER})?", data):
-            self.fail("invalid", value=data)
-        return tuple(min(int(Decimal(one)), most) for one, most in zip(_two(data), self.ceiling, strict=True))
+    def parse(self, text: str) -> tuple[int, ...]:
+        if not re.fullmatch(f"{NUMBER}(?:,{NUMBER})?", text):
+            raise ValueError(text)
+        return tuple(min(int(Decimal(one)), most) for one, most in zip(_two(text), self.ceiling, strict=True))
 
     def get_schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{NUMBER}(?:,{NUMBER})?$", "example": "50"}
@@ -247,32 +254,26 @@ class ParsedFilter(NamedTuple):
 class ValueField(QueryField):
     """A value of a facet."""
 
-    default_error_messages = {"invalid": _("“{value}” is not a value of {name}.")}
-
     def __init__(self, index: RankIndex, path: str) -> None:
-        super().__init__()
         self.index, self.path = index, path
         self.facet = index.faceting.reading(path)
         self.model_field = value_field(self.facet.field(path))
         self.choices = choices_of(self.model_field)
+        message = _("“{value}” is not a value of {name}.")
+        named = format_lazy(message, value="{value}", name=self.model_field.verbose_name)
+        super().__init__(error_messages={"invalid": named})
 
-    def to_internal_value(self, data: str) -> Any:
-        try:
-            value = self._parse(data)
-        except ValueError:
-            self.fail("invalid", value=data, name=self.model_field.verbose_name)
-        if self.choices and value not in self.choices:
-            self.fail("invalid", value=data, name=self.model_field.verbose_name)
-        return value
-
-    def _parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         if isinstance(self.model_field, models.BooleanField):
             text = {"true": "True", "false": "False"}.get(text.lower(), "")
-        elif isinstance(self.model_field, models.IntegerField) and not re.fullmatch("-?[0-9]{1,1000}", text):
+        elif isinstance(self.model_field, models.IntegerField) and not _WHOLE.fullmatch(text):
             raise ValueError(text)  # int() reads more: " 7", "1_000", "٣"
         if "\0" in text:
             raise ValueError(text)  # No database holds it
-        return self.facet.parse_value(self.path, text)
+        value = self.facet.parse_value(self.path, text)
+        if self.choices and value not in self.choices:
+            raise ValueError(text)
+        return value
 
     def get_schema(self) -> Schema:
         schema = facet_schema(self.index, self.path)
@@ -302,10 +303,10 @@ class GroupField(QueryField):
 
     default_error_messages = {"invalid": _("Give the name of a group: 1 to 200 characters.")}
 
-    def to_internal_value(self, data: str) -> str:
-        if not 0 < len(data) <= 200 or "\0" in data:
-            self.fail("invalid")
-        return data
+    def parse(self, text: str) -> str:
+        if not 0 < len(text) <= 200 or "\0" in text:
+            raise ValueError(text)
+        return text
 
     def get_schema(self) -> Schema:
         return {"type": "string", "pattern": r"^(?:\\,|[^,\u0000]){1,200}$"}
@@ -326,34 +327,33 @@ class GroupsField(ValuesField):
 class NullField(QueryField, serializers.BooleanField):
     """Members that have no value, or those that have one."""
 
-    TRUE_VALUES = {"true"}
-    FALSE_VALUES = {"false"}
-
     def __init__(self, path: str) -> None:
         super().__init__(help_text=_("Only members without a value (true), or with one (false)."))
         self.path = path
 
-    def to_internal_value(self, data: str) -> ParsedFilter:
-        return ParsedFilter(self.path, [None], not super().to_internal_value(data.lower()))
+    def parse(self, text: str) -> ParsedFilter:
+        if text.lower() not in {"true", "false"}:
+            raise ValueError(text)
+        return ParsedFilter(self.path, [None], negated=text.lower() == "false")
 
 
 class FacetField(QueryField):
     """A declared facet: ``region``, or ``region,platform`` for one of several columns."""
 
-    default_error_messages = {"invalid": _("“{value}” is not a facet. There are: {facets}.")}
-
     def __init__(self, index: RankIndex, filters: Mapping[str, str], **options: Any) -> None:
-        super().__init__(**options)
         names = {path: name for name, path in filters.items()}
         facets = (facet for facet in index.faceting.all if names.keys() >= set(facet.paths))
         self.choices = {",".join(names[path] for path in facet.paths): facet for facet in facets}
+        message = _("“{value}” is not a facet. There are: {facets}.")
+        named = format_lazy(message, value="{value}", facets="; ".join(self.choices) or _("none"))
+        super().__init__(error_messages={"invalid": named}, **options)
 
-    def to_internal_value(self, data: str) -> Facet:
-        wanted = sorted(data.split(","))
-        found = [facet for name, facet in self.choices.items() if sorted(name.split(",")) == wanted]
-        if not found:
-            self.fail("invalid", value=data, facets="; ".join(self.choices) or _("none"))
-        return found[0]
+    def parse(self, text: str) -> Facet:
+        wanted = sorted(text.split(","))
+        for name, facet in self.choices.items():
+            if sorted(name.split(",")) == wanted:
+                return facet
+        raise ValueError(text)
 
     def get_schema(self) -> Schema:
         return enumeration(self.choices)

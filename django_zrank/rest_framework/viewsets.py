@@ -22,7 +22,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.permissions import BasePermission, IsAdminUser
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import BaseSerializer, CharField
 from rest_framework.settings import api_settings
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
@@ -144,26 +144,24 @@ class IndexViewSet(GenericViewSet[Any]):
         taken.update(self._get_backend_parameters())
         return {filter_name(path, taken, paths): path for path in paths}
 
-    def get_query_context(self) -> dict[str, Any]:
-        """Return what this action allows in the query string, the context of its serializer. Values are hashable."""
+    def get_query(self, **context: Any) -> QuerySerializer:
+        """Return the serializer of this action's query string. Its ``context``, of hashable values, is what the view
+        allows."""
+        query_class = self.query_classes.get(self.action or "", QuerySerializer)
         others = _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
         if self.extra_parameters:
             others = others.union(self.extra_parameters)
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
             others = others.union(self._get_backend_parameters())
-        return {
-            "index": self.served,
-            "max_n": get_settings().max_n,
-            "filters": tuple(self.get_filters().items()),
-            "allow_groups": self.allow_groups,
-            "allow_unknown": self.allow_unknown,
-            "others": others,
-        }
-
-    def get_query(self) -> QuerySerializer:
-        """Return the serializer of this action's query string."""
-        query_class = self.query_classes.get(self.action or "", QuerySerializer)
-        return query_class.of(**self.get_query_context())
+        return query_class.of(
+            index=self.served,
+            max_n=get_settings().max_n,
+            filters=tuple(self.get_filters().items()),
+            allow_groups=self.allow_groups,
+            allow_unknown=self.allow_unknown,
+            others=others.union(name for name, _lowest in context.get("pages", ())),
+            **context,
+        )
 
     def read_query(self) -> tuple[dict[str, Any], dict[str, ParsedFilter]]:
         """Return the parameters of the request by name, and the filters. 400 if they are invalid."""
@@ -334,16 +332,16 @@ class RecommendationViewSet(IndexViewSet):
         below, above = band if isinstance(band, (tuple, list)) else (band, band)
         return _tenfold(below), _tenfold(above)
 
-    def get_query_context(self) -> dict[str, Any]:
+    def get_query(self, **context: Any) -> QuerySerializer:
         band, ranks = self.get_max_band(), self.max_ranks
-        return {
-            **super().get_query_context(),
-            "max_excluded": self.max_excluded,
-            "allow_seed": self.allow_seed,
-            "allow_band": self.allow_band,
-            "max_band": tuple(band) if isinstance(band, list) else band,
-            "max_ranks": tuple(ranks) if isinstance(ranks, list) else ranks,
-        }
+        return super().get_query(
+            max_excluded=self.max_excluded,
+            allow_seed=self.allow_seed,
+            allow_band=self.allow_band,
+            max_band=tuple(band) if isinstance(band, list) else band,
+            max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
+            **context,
+        )
 
     def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().get_member(pk, lookup_field=lookup_field)
@@ -405,12 +403,10 @@ class LeaderboardViewSet(IndexViewSet):
     default_n = 10
     """Members around one where the request doesn't say how many."""
 
-    def get_query_context(self) -> dict[str, Any]:
-        context = super().get_query_context()
+    def get_query(self, **context: Any) -> QuerySerializer:
         if self.action == "list":
-            pages = get_page_parameters(self.paginator)
-            context.update(others=context["others"].union(pages), pages=tuple(pages.items()))
-        return context
+            context["pages"] = tuple(get_page_parameters(self.paginator).items())
+        return super().get_query(**context)
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         _, conditions = self.read_query()
@@ -463,24 +459,12 @@ class LeaderboardViewSet(IndexViewSet):
         names = {path: name for name, path in self.get_filters().items()}
         counts = self.get_filtered(conditions).counts(*facet.paths)
         largest = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:n]
-        return Response(
-            {
-                "count": len(counts),
-                "results": [
-                    {
-                        "values": dict(
-                            zip(
-                                (names[path] for path in facet.paths),
-                                value if len(facet.paths) > 1 else (value,),
-                                strict=True,
-                            )
-                        ),
-                        "count": count,
-                    }
-                    for value, count in largest
-                ],
-            }
-        )
+        parts = [names[path] for path in facet.paths]
+        results = [
+            {"values": dict(zip(parts, value if len(parts) > 1 else (value,), strict=True)), "count": count}
+            for value, count in largest
+        ]
+        return Response({"count": len(counts), "results": results})
 
     def _get_key(self) -> str:
         return str(self.kwargs[self.lookup_url_kwarg or self.lookup_field])
@@ -526,17 +510,15 @@ class ScoreViewSet(IndexViewSet):
     def get_idempotency_key(self) -> str:
         """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis
         holds only a digest of it."""
-        key = self.request.headers.get(IDEMPOTENCY_KEY, "")
-        if IDEMPOTENCY_KEY in self.request.headers and not key.strip():
-            raise ValidationError({IDEMPOTENCY_KEY: [_("This field may not be blank.")]}, code="blank")
-        if len(key) > LONGEST_KEY:
-            message = _("Ensure this field has no more than {max_length} characters.")
-            raise ValidationError(
-                {IDEMPOTENCY_KEY: [message.format(max_length=LONGEST_KEY)]}, code="max_length"
-            )
+        if IDEMPOTENCY_KEY not in self.request.headers:
+            return ""
+        try:
+            key = CharField(max_length=LONGEST_KEY).run_validation(self.request.headers[IDEMPOTENCY_KEY])
+        except ValidationError as error:
+            raise ValidationError({IDEMPOTENCY_KEY: error.detail}) from None
         user = str(getattr(self.request.user, "pk", None) or "")  # UNAUTHENTICATED_USER may be None
         # The length first: an id may be text with a colon.
-        return f"{len(user)}:{user}:{key}" if key else ""
+        return f"{len(user)}:{user}:{key}"
 
     def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change the score of one member."""

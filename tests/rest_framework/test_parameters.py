@@ -8,11 +8,10 @@ from uuid import uuid4
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import RequestFactory
 from django.utils.http import urlencode
 from rest_framework.test import APIClient
 
-from django_zrank.rest_framework import RecommendationViewSet, query
+from django_zrank.rest_framework import query
 from django_zrank.rest_framework.checks import RESERVED
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Bandless
@@ -309,14 +308,14 @@ def test_no_filter_is_called_like_a_parameter() -> None:
         for one in vars(query).values()
         if isinstance(one, type) and issubclass(one, query.QuerySerializer)
     ]
-    view = AllowsAll()
-    view.setup(RequestFactory().get("/"))
-    context = {**view.get_query_context(), "pages": (), "filters": (), "allow_groups": False}
-    own = {name for one in queries for name in one.of(**context).fields}
+    context: Any = {
+        "index": PlayerRank.instance(),
+        "max_n": 500,
+        "filters": (),
+        "others": frozenset(),
+        "pages": (),
+    }
+    allowed: Any = {"allow_band": True, "allow_seed": True, "allow_groups": False, "allow_unknown": False}
+    bounds: Any = {"max_excluded": 1000, "max_band": None, "max_ranks": None}
+    own = {name for one in queries for name in one.of(**context, **allowed, **bounds).fields}
     assert {"n", "facet", "seed", "band"} <= own <= RESERVED
-
-
-class AllowsAll(RecommendationViewSet):
-    index = PlayerRank
-    action = "list"
-    allow_seed = True
