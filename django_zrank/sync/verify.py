@@ -111,6 +111,7 @@ def verify(
     """
     refuse_transaction(index.get_using(), "A verification")
     found, gauges = examine(index), read_gauges(index)
+    former = {store: store.learn().generation for store in map(Store.of, index.parts)} if repair else {}
     if repair:
         sync(index)
     for _ in range(_ATTEMPTS):
@@ -138,6 +139,9 @@ def verify(
         if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
             sync(index)
         report.verdict = examine(index)
+    for store, generation in former.items():
+        if generation and store.learn().generation != generation:
+            store.unlink_all(generation)  # keys that nothing names
     if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
         report.verdict_before = found
     if report.drift:
@@ -612,9 +616,6 @@ class _Comparison:
                 self.report.repaired = self.report.drift
                 return
         rebuild(self.index, polite=True)
-        for shard in self.shards.values():
-            if shard.store.learn().generation != shard.generation:
-                shard.store.unlink_all(shard.generation)  # keys that nothing names
         self.report.repaired = self.report.drift
 
 

@@ -91,3 +91,14 @@ def test_any_corruption_is_found_and_repaired(zrank: Redis, index: RankIndex) ->
         assert roots <= {Store(index.name).learn().generation}
 
     run()
+
+
+def test_what_nothing_names_goes_with_a_build_that_was_evicted(zrank: Redis) -> None:
+    index = CompetitorRank.instance()
+    populate()
+    rebuild(index)
+    root = Store(index.name).learn().root
+    zrank.zadd(f"{root}:nobody", {"1": 1})
+    zrank.delete(f"{root}:memberships")
+    assert verify(index, repair=True).ok
+    assert not list(zrank.scan_iter(f"{root}*"))
