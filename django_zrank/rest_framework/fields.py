@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
-from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
@@ -62,7 +61,7 @@ class QueryField(serializers.Field[Any, Any, Any, Any]):
         try:
             return self.parse(data)
         except (ArithmeticError, ValueError) as error:
-            self.fail("invalid", value=data, reason=error)
+            self.fail("invalid", value=data, reason=error, field=self)
 
     def parse(self, text: str) -> Any:
         """Return the value of ``text``. Raises ``ValueError`` if it has none."""
@@ -254,14 +253,14 @@ class ParsedFilter(NamedTuple):
 class ValueField(QueryField):
     """A value of a facet."""
 
+    default_error_messages = {"invalid": _("“{value}” is not a value of {field.model_field.verbose_name}.")}
+
     def __init__(self, index: RankIndex, path: str) -> None:
+        super().__init__()
         self.index, self.path = index, path
         self.facet = index.faceting.reading(path)
         self.model_field = value_field(self.facet.field(path))
         self.choices = choices_of(self.model_field)
-        message = _("“{value}” is not a value of {name}.")
-        named = format_lazy(message, value="{value}", name=self.model_field.verbose_name)
-        super().__init__(error_messages={"invalid": named})
 
     def parse(self, text: str) -> Any:
         if isinstance(self.model_field, models.BooleanField):
@@ -340,13 +339,14 @@ class NullField(QueryField, serializers.BooleanField):
 class FacetField(QueryField):
     """A declared facet: ``region``, or ``region,platform`` for one of several columns."""
 
+    default_error_messages = {"invalid": _("“{value}” is not a facet. There are: {field.listed}.")}
+
     def __init__(self, index: RankIndex, filters: Mapping[str, str], **options: Any) -> None:
+        super().__init__(**options)
         names = {path: name for name, path in filters.items()}
         facets = (facet for facet in index.faceting.all if names.keys() >= set(facet.paths))
         self.choices = {",".join(names[path] for path in facet.paths): facet for facet in facets}
-        message = _("“{value}” is not a facet. There are: {facets}.")
-        named = format_lazy(message, value="{value}", facets="; ".join(self.choices) or _("none"))
-        super().__init__(error_messages={"invalid": named}, **options)
+        self.listed = "; ".join(self.choices) or _("none")
 
     def parse(self, text: str) -> Facet:
         wanted = sorted(text.split(","))

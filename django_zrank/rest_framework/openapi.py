@@ -28,7 +28,7 @@ from rest_framework.serializers import DecimalField
 
 from ..index import RankIndex
 from ..registry import registry
-from .fields import PageField
+from .fields import PageField, QueryField
 from .query import RecommendationQuery
 from .schemas import (
     Schema,
@@ -124,28 +124,28 @@ class IndexAutoSchema(AutoSchema):
         if self.viewset.action not in _ACTIONS:
             return
         indexes = self.get_indexes()
-        found: dict[str, dict[str, tuple[Any, Schema]]] = {}
-        for view in map(self._view_of, indexes):
+        fields: dict[str, QueryField] = {}
+        schemas: dict[str, dict[str, Schema]] = {}
+        for index in indexes:
             try:
-                query = view.get_query()
+                query = self._view_of(index).get_query()
             except ImproperlyConfigured as problem:
                 error(str(problem))
                 continue
             properties = self._map_serializer(query, "request").get("properties", {})
             for name, field in query.fields.items():
                 if not isinstance(field, PageField):
-                    found.setdefault(name, {})[view.get_index().name] = field, properties[name]
-        for name, by_index in found.items():
-            field = next(iter(by_index.values()))[0]
-            everywhere = len(by_index) == len(indexes)
+                    fields.setdefault(name, cast("QueryField", field))
+                    properties[name].pop("description", None)
+                    schemas.setdefault(name, {})[index.name] = properties[name]
+        for name, field in fields.items():
+            everywhere = len(schemas[name]) == len(indexes)
             description = str(field.help_text or "")
             if not everywhere:
-                description = f"{description} ({', '.join(by_index)})".strip()
-            for _field, schema in by_index.values():
-                schema.pop("description", None)
+                description = f"{description} ({', '.join(schemas[name])})".strip()
             yield OpenApiParameter(
                 name,
-                one_of(schema for _field, schema in by_index.values()),
+                one_of(schemas[name].values()),
                 OpenApiParameter.QUERY,
                 required=everywhere and field.required,
                 description=description,
@@ -167,11 +167,9 @@ class IndexAutoSchema(AutoSchema):
     # Requests and responses
 
     def get_request_serializer(self) -> Any:
-        if self.viewset.action != "change":
+        if self.viewset.action != "change" or len(self.get_indexes()) == 1:
             return super().get_request_serializer()
-        changes = [get_change_serializer(index) for index in self.get_indexes()]
-        if len(changes) == 1:
-            return changes[0]
+        changes = map(get_change_serializer, self.get_indexes())
         return {"application/json": one_of(self.resolve_serializer(one(), "request").ref for one in changes)}
 
     def get_response_serializers(self) -> Any:

@@ -175,9 +175,8 @@ class IndexViewSet(GenericViewSet[Any]):
             if hasattr(backend, "get_filterset_class"):  # django-filter leaves the naming to drf-spectacular
                 filterset = backend.get_filterset_class(self, self.get_queryset())
                 for name, one in getattr(filterset, "base_filters", {}).items():
-                    suffixes = getattr(
-                        one.field_class.widget, "suffixes", ()
-                    )  # of a range: level_min, level_max
+                    # Of a range: level_min, level_max
+                    suffixes = getattr(one.field_class.widget, "suffixes", ())
                     yield from [f"{name}_{suffix}" for suffix in suffixes] or [name]
             elif hasattr(backend, "get_schema_operation_parameters"):
                 yield from (parameter["name"] for parameter in backend.get_schema_operation_parameters(self))

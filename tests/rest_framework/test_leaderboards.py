@@ -331,6 +331,10 @@ class TestCounts:
         (message,) = client.get(f"{BOARD}counts/", {"facet": "level"}).json()["facet"]
         assert message == "“level” is not a facet. There are: bio; is_active; user; bio,is_active."
 
+    def test_a_name_with_braces(self, client: APIClient, regions: Any) -> None:
+        (message,) = client.get("/braces/board/counts/", {"facet": "{level}"}).json()["facet"]
+        assert message == "“{level}” is not a facet. There are: {name}."
+
     def test_without_facets(self, client: APIClient, me: Player) -> None:
         assert client.get(f"{URL}counts/", {"facet": "bio"}).status_code == 400
 

@@ -329,6 +329,7 @@ urlpatterns = [
     path("whole/board/", board(pagination_class=None)),
     path("kwarg/board/", board(lookup_url_kwarg="player")),
     path("name/board/", board(lookup_field="name", lookup_value_regex="[^/]+")),
+    path("braces/board/", board(get_filters=lambda view: {"{name}": "bio"})),
     path("clash/board/", board(get_filters=lambda view: {"n": "bio"})),
     path("values/board/", board(index=Tied, serializer_class=AllValues)),
     path("kansai/board/", board(get_ranking=lambda view: Regional.ranking.filter(bio="kansai"))),
