@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from django.db.models import Q
 from redis.connection import AbstractConnection
 from redis.exceptions import TimeoutError
 
@@ -29,7 +30,7 @@ from tests.sentinels import NAME, Sentinels, client_options
 from tests.servers import RedisServer, wait_for
 from tests.sharded import sharded
 from tests.sync.conftest import use_redis
-from tests.testapp.models import Competitor
+from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending
 
 
@@ -262,6 +263,20 @@ def test_the_setting_says_who_is_asked(pair: Pair, settings: Any) -> None:
     settings.ZRANK = {**settings.ZRANK, "READS": "replica"}
     assert pair.answers(lambda: Replicated.ranking.top(3))[1]
     assert not pair.answers(lambda: Replicated.ranking.using("primary").top(3))[1]
+
+
+@pytest.mark.django_db
+@on_a_pair
+def test_conditions_that_only_the_database_tests(pair: Pair) -> None:
+    """The replica deals, the database tests, and the replica deals again."""
+    Player.objects.bulk_create(
+        Player(pk=pk, level=pk, name="yes" if pk == 5 else "no") for pk in range(1, 41)
+    )
+    drawn, from_replica = pair.answers(
+        lambda: PlayerAscending.ranking.using("replica").recommend(3, 1, band=99, where=Q(name="yes"))
+    )
+    assert from_replica
+    assert [entry.pk for entry in drawn] == [5]
 
 
 @on_a_pair

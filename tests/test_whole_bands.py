@@ -72,6 +72,22 @@ def test_they_are_read_in_few_round_trips(crowd: Any, monkeypatch: pytest.Monkey
     assert len(sent) <= 5
 
 
+def test_a_large_band_of_which_many_are_excluded_is_not_read(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(Uniform, {pk: pk for pk in range(1, 20_001)})
+    sent: list[Request] = []
+    send = Executor.send
+    monkeypatch.setattr(Executor, "send", lambda self, request: sent.append(request) or send(self, request))
+    excluded = [pk for pk in range(1, 20_001) if pk % 4]
+    found = [
+        entry.pk for entry in Uniform.ranking.recommend(10_000, 10, band=10**5, exclude=excluded, seed=1)
+    ]
+    assert len(set(found)) == 10
+    assert not {*found} & {*excluded}
+    assert len(sent) <= 4
+
+
 def test_one_side_makes_up_for_the_other(crowd: Any) -> None:
     found = drawn(crowd, 10, exclude=[*EXCLUDED, *ABOVE[1:]])
     assert found[0] == ABOVE[0]

@@ -35,6 +35,9 @@ _SMALL_TESTED: Final = 4
 _PAGE: Final = 1000
 """Members that are read in one round trip from a side of which most can't be offered."""
 
+_LONG: Final = 8
+"""The multiple of what a side lacks that is dealt before a large one is read."""
+
 _LOOK_UPS: Final = 200
 """Look-ups of a round trip for either side, in each shard."""
 
@@ -292,7 +295,9 @@ class Drawing:
             words: list[Any] = []
             for side, count in enumerate(counts):
                 deck, left = hand.decks[side][shard], hand.left(side)
-                if count and (deck.is_read or self._in_order or (left is not None and left <= 2 * barred)):
+                # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
+                is_barred = left is not None and left <= 2 * barred and (left <= 2 * _PAGE or more > _LONG)
+                if count and (deck.is_read or self._in_order or is_barred):
                     words += deck.ask_in_order(max(1, _PAGE // (2 * self._price)) if self._tests else _PAGE)
                 else:
                     words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
