@@ -42,16 +42,16 @@ TASKS: Final = {"change": 6, "save": 2, "flush": 2, "watch": 2, "rebuild": 1}
 LIMIT: Final = 900_000
 """The highest price that a trigger lets stand; one in ten of those submitted is higher."""
 
-_CAPPED: Final = f"BEGIN SET NEW.price = LEAST(NEW.price, {LIMIT});"
-_CORRECTED: Final = f"BEGIN UPDATE testapp_video SET price = min(price, {LIMIT}) WHERE id = NEW.id;"
+_CAPPED: Final = f"NEW.price = LEAST(NEW.price, {LIMIT});"
+_CORRECTED: Final = f"UPDATE testapp_video SET price = min(price, {LIMIT}) WHERE id = NEW.id;"
 
 TRIGGERS: Final = {
     "postgresql": (
-        f"CREATE FUNCTION a_limit() RETURNS trigger LANGUAGE plpgsql AS $${_CAPPED.replace('SET ', '')} RETURN NEW; END$$",
+        f"CREATE FUNCTION a_limit() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {_CAPPED} RETURN NEW; END$$",
         "CREATE TRIGGER a_limit BEFORE UPDATE ON testapp_video FOR EACH ROW EXECUTE FUNCTION a_limit()",
     ),
-    "mysql": (f"CREATE TRIGGER a_limit BEFORE UPDATE ON testapp_video FOR EACH ROW {_CAPPED} END",),
-    "sqlite": (f"CREATE TRIGGER a_limit AFTER UPDATE OF price ON testapp_video {_CORRECTED} END",),
+    "mysql": (f"CREATE TRIGGER a_limit BEFORE UPDATE ON testapp_video FOR EACH ROW BEGIN SET {_CAPPED} END",),
+    "sqlite": (f"CREATE TRIGGER a_limit AFTER UPDATE OF price ON testapp_video BEGIN {_CORRECTED} END",),
 }
 
 STRIKES: Final = {
