@@ -305,3 +305,31 @@ def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
     members = [split(stored)[1] for _, stored in answer.drawn]
     assert both.rounds > 2
     assert len({*members}) == len(members) > 20
+
+
+def test_most_of_a_side_leave_between_two_rounds() -> None:
+    """The other side makes up for them, and those that stay are found."""
+    both, view = divide(Bare, 1, levels(3000, 1)), Bare.ranking.view.by("competition")
+    excluded = {str(pk) for pk in range(1, 3001) if pk % 30}
+    question = Draw("1500", 90, [(3000, 3000)], excluded=excluded, seed=3)
+    keys = both.whole.live
+
+    def leave(rounds: int) -> None:
+        if rounds == 2:
+            both.whole.client.zremrangebyscore(keys.root, 1501, 2900)
+
+    sample = both.run(question.query(view, keys), leave)
+    assert both.rounds > 2
+    found = {*drawn(sample)}
+    assert {str(pk) for pk in range(30, 1500, 30)} | {str(pk) for pk in range(2910, 3001, 30)} <= found
+    assert not found & excluded
+
+
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_the_best_member_takes_one_round_trip(wanted: int) -> None:
+    """The other side makes up for the one that is empty."""
+    both, view = divide(Bare, 1, levels(300, 1)), Bare.ranking.view.by("competition")
+    for reverse in (True, False):
+        sample = both.of_whole(Draw("300", wanted, [(99, 99)], seed=1), replace(view, reverse=reverse))
+        assert len(sample.drawn) == wanted
+        assert both.rounds == 1

@@ -120,8 +120,10 @@ end
 below = side(low, last - low + 1, below, below_most, below_skipped, below_numbers)
 above = side(first, high - first + 1, above, above_most, above_skipped, above_numbers)
 if below_numbers ~= '' and above_numbers ~= '' then
-  local below_lacks = math.max(0, below.wanted - below.full + below.skipped)
-  local above_lacks = math.max(0, above.wanted - above.full + above.skipped)
+  local function lacks(side)
+    return math.max(0, side.wanted - math.max(0, side.full - side.skipped))
+  end
+  local below_lacks, above_lacks = lacks(below), lacks(above)
   below.wanted, below.most = below.wanted + above_lacks, below.most + above_lacks
   above.wanted, above.most = above.wanted + below_lacks, above.most + below_lacks
 end

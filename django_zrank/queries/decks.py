@@ -13,9 +13,9 @@ from math import ceil, sqrt
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Card", "Deck", "Hand"]
+__all__ = ["SPARE", "Card", "Deck", "Hand"]
 
-_SPARE: Final = 8
+SPARE: Final = 8
 """Random numbers beyond one per card, in place of the few that are rejected so that every card is equally likely."""
 
 
@@ -42,11 +42,12 @@ class Deck:
     def ask(self, count: int, most: int, room: int, rng: Random) -> tuple[int, int, int, bytes]:
         """Return the arguments that deal cards until ``count`` pass the tests, ``most`` at most. Random numbers are for
         ``room`` cards: what the other side is too short for is dealt, too."""
-        self._asked = count > 0
-        if count:
-            needed = 6 * (self._dealt + room + _SPARE)
+        # At first, a side that needn't give anything may have to make up for the other.
+        self._asked = count > 0 or self.left is None
+        if self._asked:
+            needed = 6 * (self._dealt + room + SPARE)
             self._numbers += rng.randbytes(max(0, needed - len(self._numbers)))
-        return count, most, self._dealt, self._numbers if count else b""
+        return count, most, self._dealt, self._numbers if self._asked else b""
 
     def ask_in_order(self, most: int) -> tuple[int, int, int, bytes]:
         """Return the arguments that read up to ``most`` further members in order, for a deck of which most can't be
@@ -66,6 +67,10 @@ class Deck:
             for stored, score, before in zip(flat[::step], flat[1::step], ranks)  # noqa: B905
         ]
         is_whole = extent == b"whole"
+        if not is_whole and full < max(self._dealt, len(self._in_order or ())):
+            # So many have left that those who were not seen yet may stand anywhere: they are read.
+            self.cards, self.left, self._dealt, self._in_order = [], full, 0, []
+            return
         if self._in_order is not None and not is_whole:
             self._in_order += found
             if found and len(self._in_order) < full:

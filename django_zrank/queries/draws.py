@@ -14,7 +14,7 @@ from ..codec.units import Number
 from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
-from .decks import Card, Hand
+from .decks import SPARE, Card, Hand
 from .groups import remember_shown
 from .query import Query, one, together
 from .request import FEW, Blocking, Call, Request
@@ -22,9 +22,6 @@ from .shards import Shards
 from .view import View
 
 __all__ = ["Draw", "Drawing", "Ends", "Moved", "Sample"]
-
-_SPARE_NUMBERS: Final = 8
-"""Extra random numbers, in place of the few that are rejected so that every member is equally likely."""
 
 _SMALL: Final = 16
 """The most members of a side that is dealt whole, so that small bands take one round trip."""
@@ -38,7 +35,7 @@ _PAGE: Final = 1000
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""
 
-_LOOK_UPS: Final = 200
+_LOOK_UPS: Final = 400
 """Look-ups of a round trip for either side, in each shard."""
 
 _REMEMBERED: Final = 700
@@ -47,7 +44,7 @@ _REMEMBERED: Final = 700
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for among ties in the round trip that draws them."""
 
-_PATIENCE: Final = 200, 10_000
+_PATIENCE: Final = 200, 5_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
 end, or the filters are intersected."""
 
@@ -141,7 +138,7 @@ class Draw(NamedTuple):
             wanted,
             "1" if view.reverse else "0",
             packed_bands(tuple(self.bands), self.measure),
-            self.numbers()(6 * ((3 if excluded else 1) * wanted + 2 * _SPARE_NUMBERS)),
+            self.numbers()(6 * ((3 if excluded else 1) * wanted + 2 * SPARE)),
             len(excluded),
             keys.generation,
         )
@@ -234,7 +231,7 @@ class Drawing:
         self._hand = Hand(draw.wanted, len(self.shards.keys), self._rng, reverse=view.reverse)
         self._known: set[bytes] = set()
         self._inside: dict[int, int] = {}
-        self._made = self._in_order = False
+        self._made = self._reads = False
         self._passed_over.clear()
         if self._find_ends:
             ends = yield from self._find_ends(band)
@@ -255,11 +252,11 @@ class Drawing:
             if not (yield from self._take(more)):
                 break
             if self._tests and self._is_sparse():
-                if self._made or sum(self._inside.values()) > _READ:
+                if self._uses_made or sum(self._inside.values()) > _READ:
                     self._tests = False
                     return (yield from self._from_band(band))
-                self._in_order = True
-            more *= 2
+                self._reads = True
+            more = min(2 * more, _MOST_TRIED)
         return True
 
     def _is_sparse(self) -> bool:
@@ -269,7 +266,12 @@ class Drawing:
             return False
         least, most = _PATIENCE
         patience = max(least, min(sum(self._inside.values()) // 2, most)) // max(1, self._price // 2)
-        return self._hand.failed > patience or (self._made and self.draw.seed is None)
+        return self._hand.failed > patience or self._uses_made
+
+    @property
+    def _uses_made(self) -> bool:
+        """True if the filters have been intersected before; a seed draws the same members in any case."""
+        return self._made and self.draw.seed is None
 
     @property
     def _price(self) -> int:
@@ -297,7 +299,7 @@ class Drawing:
                 deck, left = hand.decks[side][shard], hand.left(side)
                 # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
                 is_barred = left is not None and left <= 2 * barred and (left <= 2 * _PAGE or more > _LONG)
-                if count and (deck.is_read or self._in_order or is_barred):
+                if count and (deck.is_read or self._reads or is_barred):
                     words += deck.ask_in_order(max(1, _PAGE // (2 * self._price)) if self._tests else _PAGE)
                 else:
                     words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
