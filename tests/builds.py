@@ -22,7 +22,7 @@ def start(store: Store, building: str, **how: Any) -> bool:
 
 def load_rows(store: Store, building: str, rows: Collection[tuple[str, Any, bytes]]) -> bool:
     """Add members to a generation that is being built, in pieces. False: it was superseded."""
-    return all(store.load_rows(building, piece) for piece in store.pack(rows))
+    return store.load_rows(building, rows)
 
 
 def shadow(store: Store, building: str) -> str:

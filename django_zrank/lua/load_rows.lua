@@ -33,8 +33,8 @@ end
 
 local groups = {cmsgpack.unpack(rows)}
 if not is_guarded and not memberships and not dense then
-  for i = 2, #groups, 3 do
-    redis.call('ZADD', shadow, cmsgpack.unpack(groups[i]))
+  if #groups > 0 then -- one group; none if this is a heartbeat
+    redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
   end
   redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
   return 'done'

@@ -9,7 +9,7 @@ from .health import Health, Serving
 from .pending import Flight, Pending
 from .touches import Swept, Touches
 from .verifying import Replaced, Verifying
-from .writing import LOAD_LIMIT, Applied, Change, Epoch, Packed, Writing
+from .writing import LOAD_LIMIT, Applied, BuiltRow, Change, Epoch, Writing
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LOAD_LIMIT",
     "Applied",
+    "BuiltRow",
     "Change",
     "Epoch",
     "Flight",
     "Health",
     "Number",
-    "Packed",
     "Replaced",
     "Store",
     "Swept",

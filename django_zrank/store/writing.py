@@ -8,12 +8,13 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..codec.units import Number
+from ..queries.request import Call, Request
 from ..redis import scripts
 from ..redis.replicas import wrote
 from ..redis.scripts import Script
 from .base import Base
 
-__all__ = ["LOAD_LIMIT", "Applied", "Change", "Epoch", "Packed", "Writing"]
+__all__ = ["LOAD_LIMIT", "Applied", "BuiltRow", "Change", "Epoch", "Writing"]
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
@@ -73,13 +74,6 @@ class Change(NamedTuple):
 
 BuiltRow = tuple[str, Number, bytes]
 """A :class:`Change` of a rebuild, its member as text."""
-
-
-class Packed(NamedTuple):
-    """Rows as ``load_rows.lua`` takes them."""
-
-    rows: int
-    packed: bytes
 
 
 class _Heads(dict[int, bytes]):
@@ -193,11 +187,6 @@ class Writing(Base):
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
         return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
 
-    def pack(self, rows: Collection[BuiltRow]) -> Iterator[Packed]:
-        """Yield rows in pieces, for :meth:`load_rows`."""
-        for piece in self._pieces(rows, LOADED):
-            yield Packed(sum(map(len, piece)), b"".join(map(self._pack, piece)))
-
     def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
         """MessagePack of rows that stand in the same facet rankings."""
         first = rows[0][2]
@@ -213,8 +202,8 @@ class Writing(Base):
                 noted += _HEADS[len(member)], member, _HEADS[len(membership)], membership
         return _pack_all([first[tied:], b"".join(scored), b"".join(noted)])
 
-    def load_rows(self, building: str, piece: Packed) -> bool:
-        """Add the members of a piece to what is being built. False: it was superseded."""
+    def load_rows(self, building: str, rows: Collection[BuiltRow]) -> bool:
+        """Add members to what is being built, in pieces of one round trip. False: it was superseded."""
         keys = self.keys
         script = scripts.LOAD_ROWS
         touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
@@ -222,8 +211,11 @@ class Writing(Base):
         if self.rule:
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
-        arguments = (building, *self._layout, piece.packed, *ends)
-        return self._is_done(script, touched, arguments)
+        calls = [
+            Call(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
+            for piece in self._pieces(rows, LOADED)
+        ]
+        return all(reply == b"done" for reply in self.send(Request(calls)))
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""

@@ -23,7 +23,7 @@ from ..index import RankIndex
 from ..models import Generation
 from ..notes import TESTS, is_accepted, noted
 from ..signals import rebuilt
-from ..store import LOAD_LIMIT, Number, Packed, Store
+from ..store import LOAD_LIMIT, BuiltRow, Store
 from .flush import are_lost, reconcile
 from .idle import asleep_since
 from .marks import retire, waiting_ids
@@ -41,7 +41,7 @@ _MOST: Final = 24_000
 """The most rows of a batch over shards. Batches grow with the number of shards, as each takes a call of its own."""
 
 _READY: Final = 4
-"""The most calls that wait for Redis, while the next rows are read."""
+"""The most batches that wait for Redis, while the next rows are read."""
 
 _RETIRED: Final = 1_000_000
 """The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
@@ -91,13 +91,12 @@ def rebuild(
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
             _kept_alive(builds),
-            closing(_calls(index, builds, batch_size)) as calls,
-            closing(_loads(partial(_load, reach, builds), calls)) as loads,
+            closing(_batches(index, builds, batch_size)) as batches,
+            closing(_loads(partial(_load, reach, builds), batches)) as loads,
         ):
-            for _, _, complete in loads:
-                if complete:
-                    members += complete
-                    progress(complete)
+            for loaded in loads:
+                members += loaded
+                progress(loaded)
         swapped = reach.each(builds, lambda part: builds[part].swap(asleep))
         reach.require(parts)
         if all(part in swapped for part in index.parts):
@@ -117,8 +116,8 @@ def rebuild(
     return members
 
 
-_Call = tuple[RankIndex, Packed, int]
-"""A part, some of its rows, and the size of the batch if these complete it, else 0."""
+_Batch = Mapping[RankIndex, Sequence[BuiltRow]]
+"""The rows of each part."""
 
 
 class _Build:
@@ -140,8 +139,8 @@ class _Build:
         self.has_begun = True
         self.require(update_briefly(self.rows, building=self.name))
 
-    def load(self, piece: Packed) -> None:
-        self.require(self.store.load_rows(self.name, piece))
+    def load(self, rows: Sequence[BuiltRow]) -> None:
+        self.require(self.store.load_rows(self.name, rows))
 
     def swap(self, asleep: int | None) -> tuple[str, int]:
         """Make it the live generation. Return its name, and the term."""
@@ -181,29 +180,29 @@ def _kept_alive(builds: Mapping[RankIndex, _Build]) -> Iterator[None]:
         thread.join()
 
 
-def _load(reach: Reach, builds: Mapping[RankIndex, _Build], call: _Call) -> None:
-    part, piece, _ = call
-    reach.each([part], lambda part: builds[part].load(piece))
+def _load(reach: Reach, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
+    reach.each(batch, lambda part: builds[part].load(batch[part]))
     reach.require(builds)
 
 
-def _loads(load: Callable[[_Call], None], calls: Iterable[_Call]) -> Generator[_Call]:
-    """Yield each call once it is made, in another thread: Redis works while this one reads and packs the next rows.
+def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generator[int]:
+    """Yield the number of rows of each batch once it is loaded, in another thread: Redis works while this one reads the
+    next one.
 
     The other thread uses no database, as Django's connections belong to the thread that opened them.
     """
-    made: deque[tuple[_Call, Future[None]]] = deque()
+    made: deque[tuple[_Batch, Future[None]]] = deque()
     thread = ThreadPoolExecutor(max_workers=1)
     try:
-        for call in chain(calls, repeat(None)):
-            if call:
-                made.append((call, thread.submit(load, call)))
+        for batch in chain(batches, repeat(None)):
+            if batch:
+                made.append((batch, thread.submit(load, batch)))
             elif not made:
                 return
-            if not call or len(made) > _READY:
+            if not batch or len(made) > _READY:
                 done, future = made.popleft()
                 future.result()
-                yield done
+                yield sum(map(len, done.values()))
     finally:
         thread.shutdown(cancel_futures=True)
 
@@ -238,20 +237,14 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _calls(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Call]:
-    """Yield the calls that load the rows, in batches of about ``size`` rows for each part."""
+def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Batch]:
+    """Yield the rows, about ``size`` of them for each part."""
     with closing(_rows(index, builds, size)) as rows:
         while batch := list(islice(rows, min(size * len(builds), _MOST))):
-            left = len(batch)
-            for part, own in index.split(batch, itemgetter(0)).items():
-                for piece in builds[part].store.pack(own):
-                    left -= piece.rows
-                    yield part, piece, 0 if left else len(batch)
+            yield index.split(batch, itemgetter(0))
 
 
-def _rows(
-    index: RankIndex, builds: Mapping[RankIndex, _Build], size: int
-) -> Generator[tuple[str, Number, bytes]]:
+def _rows(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[BuiltRow]:
     """Yield the rows of the parts that are built."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text

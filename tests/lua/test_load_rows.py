@@ -4,7 +4,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.store import LOAD_LIMIT, Change, Packed, Store
+from django_zrank.store import LOAD_LIMIT, Change, Store
 from tests.builds import load_rows, shadow, start
 
 
@@ -12,13 +12,6 @@ def test_takes_as_many_rows_as_it_says(zrank: Redis, store: Store) -> None:
     start(store, "next")
     assert load_rows(store, "next", [Change(str(n), n) for n in range(LOAD_LIMIT)])
     assert zrank.zcard(shadow(store, "next")) == LOAD_LIMIT
-
-
-def test_takes_rows_in_several_groups_without_memberships_too(zrank: Redis, store: Store) -> None:
-    start(store, "next")
-    pieces = [piece for n in range(3) for piece in store.pack([(str(n), n, b"")])]
-    assert store.load_rows("next", Packed(3, b"".join(piece.packed for piece in pieces)))
-    assert zrank.zrange(shadow(store, "next"), 0, -1) == [b"0", b"1", b"2"]
 
 
 def test_a_member_written_since_the_start_stays_as_written(zrank: Redis, store: Store) -> None:

@@ -79,13 +79,13 @@ def stale(zrank: Redis) -> dict[str, float]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     """The rows that are loaded from now on."""
     loaded: list[list[Any]] = []
-    pack = Store.pack
+    load_rows = Store.load_rows
 
-    def record(store: Store, rows: Any) -> Iterator[Any]:
+    def record(store: Store, building: str, rows: Any) -> bool:
         loaded.append(list(rows))
-        return pack(store, loaded[-1])
+        return load_rows(store, building, rows)
 
-    monkeypatch.setattr(Store, "pack", record)
+    monkeypatch.setattr(Store, "load_rows", record)
     return loaded
 
 
