@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..codec.units import Number
-from ..queries.request import Call, Request
 from ..redis import scripts
 from ..redis.replicas import wrote
 from ..redis.scripts import Script
@@ -203,7 +202,9 @@ class Writing(Base):
         return _pack_all([first[tied:], b"".join(scored), b"".join(noted)])
 
     def load_rows(self, building: str, rows: Collection[BuiltRow]) -> bool:
-        """Add members to what is being built, in pieces of one round trip. False: it was superseded."""
+        """Add members to what is being built, in pieces. False: it was superseded.
+
+        Not in one pipeline: the server would answer all of it before it turns to another client."""
         keys = self.keys
         script = scripts.LOAD_ROWS
         touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
@@ -211,11 +212,10 @@ class Writing(Base):
         if self.rule:
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
-        calls = [
-            Call(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
+        return all(
+            self._is_done(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
             for piece in self._pieces(rows, LOADED)
-        ]
-        return all(reply == b"done" for reply in self.send(Request(calls)))
+        )
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""

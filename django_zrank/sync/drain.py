@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache, partial
+from itertools import chain, islice
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
@@ -13,16 +15,26 @@ from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
 from ..index import RankIndex
 from ..models import Mark
-from ..notes import noted
 from ..recent import Recent
 from ..signals import drained
 from ..store import Health, Store
-from .leads import Lead, TooMany, follow
-from .marks import Seen, Worked, forget_batches, newest_mark, next_marks, replayed_marks, unmark
-from .push import Pushed, Written, write
+from .marks import (
+    Seen,
+    Worked,
+    discard,
+    forget_batches,
+    leave,
+    newest_mark,
+    next_marks,
+    replayed_marks,
+    require_declared,
+    unmark,
+)
+from .push import Written, write
 from .reach import Reach
 from .rebuild import rebuild
 from .transactions import PATIENCE, refuse_transaction, without_waiting
+from .watched_tables import watched_tables
 
 __all__ = ["drain", "drain_soon"]
 
@@ -42,8 +54,9 @@ def drain(
 ) -> int:
     """Work off the marks of ``index`` that wait now, at most ``limit``. Return their number.
 
-    The members of marks are pushed (see :func:`~django_zrank.sync.push.push`), and then the marks are deleted. If it is
-    killed in between, the marks still wait. Any number of drains may run at once. A mark for all members (of a table
+    Marks of related rows are replaced by marks of the members that they lead to. The members of marks are pushed (see
+    :func:`~django_zrank.sync.push.push`), and then the marks are deleted. If it is killed in between, the marks still
+    wait. Any number of drains may run at once. A mark for all members (of a table
     that was truncated) takes a rebuild. A mark that can't be worked off doesn't keep others waiting.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the row of the generation
@@ -56,7 +69,7 @@ def drain(
 
 class _Drain:
     """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
-    more members than this."""
+    so many members."""
 
     def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
@@ -65,17 +78,24 @@ class _Drain:
         self.left: dict[int, Collection[RankIndex]] = {}
         """Marks that wait on, with the parts that they wait for; none if they can't be worked off."""
 
+        self.has_expanded = False
+        """True if marks were left for the members of related rows."""
+
     def run(self, limit: int | None) -> int:
         """Work off all marks, at most ``limit``. Return their number."""
         healths = self.begin()
-        done, last, until = 0, 0, newest_mark(self.index)
-        while limit is None or done < limit:
-            size = self.batch_size if limit is None else min(self.batch_size, limit - done)
-            marks = next_marks(self.index, last, until, size)
-            if not marks:
+        done = last = 0
+        for _ in range(2):  # the second time for the members that marks of related rows lead to
+            until = newest_mark(self.index)
+            while limit is None or done < limit:
+                size = self.batch_size if limit is None else min(self.batch_size, limit - done)
+                marks = next_marks(self.index, last, until, size)
+                if not marks:
+                    break
+                last = marks[-1][0]
+                done += self.work_off_kinds(marks)
+            if not self.has_expanded:
                 break
-            last = marks[-1][0]
-            done += self.work_off(marks)
         self.end(healths)
         return done
 
@@ -83,11 +103,17 @@ class _Drain:
         """Work off this process's share of the marks beyond the id ``last``. Return the id to go on from: 0 if none of
         them waits on, and all parts can be reached."""
         healths = self.begin()
-        marks = next_marks(self.index, last, newest_mark(self.index), _SHARE, everybody=False)
-        done = self.work_off(marks) if marks else 0
+        marks = self.share_of(last)
+        done = self.work_off_kinds(marks)
+        if self.has_expanded:
+            more = self.share_of(marks[-1][0])
+            done, marks = done + self.work_off_kinds(more), marks + more
         self.end(healths)
         last = marks[-1][0] if marks else last
         return last if self.reach.failed or done < len(marks) else 0
+
+    def share_of(self, last: int) -> list[Seen]:
+        return next_marks(self.index, last, newest_mark(self.index), _SHARE, everybody=False)
 
     def begin(self) -> dict[RankIndex, Health]:
         """Return the state of each part that can be reached."""
@@ -109,8 +135,15 @@ class _Drain:
                 store.finish_replay(behind)
         _purge(part, store)
 
+    def work_off_kinds(self, marks: list[Seen]) -> int:
+        """Work off one batch: marks of related rows, then those of members. Return their number."""
+        kinds: dict[bool, list[Seen]] = {True: [], False: []}
+        for mark in marks:
+            kinds[mark[1] is not None].append(mark)
+        return sum(self.work_off(own) for own in kinds.values() if own)
+
     def work_off(self, marks: list[Seen]) -> int:
-        """Work off one batch. If one of its marks is at fault, the batch is halved until that one is alone."""
+        """Work off marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone."""
         try:
             return self.apply(marks)
         except DataError as error:
@@ -128,8 +161,6 @@ class _Drain:
         """Work off a batch that failed by halves. A mark that fails alone is logged and left."""
         if len(marks) > 1:
             return self.work_off_halves(marks)
-        if isinstance(error, TooMany):
-            return 0
         pk, via, member = marks[0]
         mark = Mark(index=self.index.name, via=via, member=member)
         logger.error("Index %r: mark %d (%s) can't be worked off", self.index.name, pk, mark, exc_info=error)
@@ -137,35 +168,61 @@ class _Drain:
         return 0
 
     def apply(self, marks: list[Seen]) -> int:
-        """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on that lead to a part
-        that can't be reached, or that fail the fence (see ``unmark()``)."""
+        """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on whose part can't be
+        reached, or that fail the fence (see ``unmark()``)."""
         index, away = self.index, self.reach.failed
+        if marks[0][1] is not None:
+            return self.expand(marks)
         if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        leads = list(follow(index, marks, self.share))
-        pks = {pk for lead in leads for part, own in lead.members.items() if part not in away for pk in own}
-        also = [part for lead in leads if not lead.members for part in lead.parts if part not in away]
-        pushed = write(self.reach, pks, also) if pks or also else Pushed({}, set())
+        named: list[tuple[Seen, Any]] = []
+        nobody: list[Seen] = []
+        parse = cache(partial(_parse, index))  # marks repeat members
+        for mark in marks:
+            pk = parse(mark[2])
+            if pk is None:
+                nobody.append(mark)
+            else:
+                named.append((mark, pk))
+        done = discard(index, nobody, patience=self.patience) if nobody else 0
+        parts = index.split(named, lambda pair: index.to_text(pair[1]))
+        pks = {pk for part, own in parts.items() if part not in away for _, pk in own}
+        pushed = write(self.reach, pks)
         self.reach.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
-            return self.work_off_halves(marks)
-        worked = [one for lead in leads if (one := self.settle(lead, pushed))]
-        return self.unmark(worked, pushed.written, len(pks)) if worked else 0
+            return done + self.work_off_halves([mark for mark, _ in named])
+        worked: list[Worked] = []
+        for part, own in parts.items():
+            one = Worked([mark for mark, _ in own], {part, *pushed.astray})
+            missing = one.parts - pushed.written.keys()
+            if missing:
+                self.left |= {pk: missing for pk, _, _ in one.marks}
+            else:
+                worked.append(one)
+        return done + (self.unmark(worked, pushed.written, len(pks)) if worked else 0)
 
-    def settle(self, lead: Lead, pushed: Pushed) -> Worked | None:
-        """Return what can be unmarked of a lead."""
-        parts = {*lead.parts, *(pushed.astray if lead.is_direct else ())}
-        away = parts - pushed.written.keys()
-        if not away:
-            return Worked(lead.marks, parts)
-        first = min(pk for pk, _, _ in lead.marks)
-        is_replayed = any(noted(part).replayed_to >= first for part in away)
-        if lead.is_direct or away == parts or is_replayed:
-            self.left |= {pk: away for pk, _, _ in lead.marks}
-            return None
-        # Without marks of their own, members that can be reached would be written again and again.
-        others = [self.index.to_text(pk) for part in away for pk in lead.members[part]]
-        return Worked(lead.marks, parts - away, others)
+    def expand(self, marks: list[Seen]) -> int:
+        """Replace marks of related rows by marks of the members that they lead to. Return their number.
+
+        If it is killed in between, members have more marks than they need.
+        """
+        index, using = self.index, self.index.get_using()
+        require_declared(index)
+        sources = {source.via: source for source in reversed(watched_tables(index))}
+        owners: dict[str | None, set[str]] = {}
+        for _, via, member in marks:
+            owners.setdefault(via, set()).add(str(member))
+        found: Iterable[Any] = chain.from_iterable(
+            sources[via].members_at(own, using, limit=self.share)
+            for via, own in owners.items()
+            if via in sources
+        )
+        if self.share is not None:
+            found = list(islice(found, self.share))
+            if len(found) >= self.share:  # there may be more
+                return self.work_off_halves(marks) if len(marks) > 1 else 0
+        self.has_expanded = bool(leave(index, found, patience=self.patience)) or self.has_expanded
+        return discard(index, marks, patience=self.patience)
 
     def rebuild(self, marks: list[Seen]) -> int:
         """Rebuild the index for marks for all members. A part that can't be reached is rebuilt when it returns."""
@@ -182,6 +239,17 @@ class _Drain:
         if done := sum(len(one.marks) for one in settled):
             drained.send(self.index, marks=done, members=members)
         return done
+
+
+def _parse(index: RankIndex, text: Any) -> Any:
+    """Return the primary key that a mark names; None if no row can have it: a generic relation may hold any text."""
+    try:
+        pk = index.from_text(text)
+    except ValueError:
+        return None
+    # SQLite has no such rows, and rejects a query for them.
+    is_sqlite = connections[index.get_using()].vendor == "sqlite"
+    return None if is_sqlite and isinstance(pk, int) and not -(2**63) <= pk < 2**63 else pk
 
 
 _WALKED: Final = 60.0

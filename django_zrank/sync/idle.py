@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -11,11 +10,12 @@ from django.db.models import QuerySet
 from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
 from ..members import batched
-from ..models import Generation, Mark
+from ..models import Generation
 from ..store import Store
+from .marks import leave
 from .reach import Reach
 from .rows import fastest
-from .transactions import PATIENCE, briefly, refuse_transaction
+from .transactions import PATIENCE, refuse_transaction
 
 __all__ = ["asleep_since", "sweep", "unswept"]
 
@@ -56,7 +56,7 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
         size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
         end = _end_of_page(index, since, until, size)
         rows = _fallen_asleep(index, since, end)
-        done += briefly(index.get_using(), partial(_leave_marks, index, rows), patience=patience)
+        done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
         noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
         reach.require()
         if not all(noted.values()):
@@ -71,14 +71,6 @@ def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> 
     rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
     moment = next(iter(rows[size - 1 : size]), until)
     return moment if isinstance(moment, int) else MOMENT.whole(moment)
-
-
-def _leave_marks(index: RankIndex, rows: QuerySet[Any]) -> int:
-    done = 0
-    for chunk in batched(rows.values_list("pk", flat=True).iterator(), PAGE_SIZE):
-        marks = [Mark(index=index.whole.name, member=index.to_text(pk)) for pk in chunk]
-        done += len(Mark.objects.using(index.get_using()).bulk_create(marks))
-    return done
 
 
 def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
-from ..exceptions import Busy
+from ..exceptions import Busy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
@@ -24,11 +24,14 @@ from .transactions import PATIENCE, briefly
 __all__ = [
     "Seen",
     "Worked",
+    "discard",
     "forget_batches",
+    "leave",
     "newest_mark",
     "next_marks",
     "replay",
     "replayed_marks",
+    "require_declared",
     "retire",
     "unmark",
     "waiting_ids",
@@ -79,6 +82,33 @@ def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
     return array("q", ids.iterator())
 
 
+def leave(index: RankIndex, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
+    """Leave marks for members, in several transactions. Return their number."""
+    using, done = index.get_using(), 0
+    for chunk in batched(pks, _CHUNK):
+        marks = [Mark(index=index.whole.name, member=index.to_text(pk)) for pk in chunk]
+        done += len(briefly(using, partial(Mark.objects.using(using).bulk_create, marks), patience=patience))
+    return done
+
+
+def discard(index: RankIndex, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
+    """Delete marks for which no member has to be written. Return their number. Raises ``NotBuilt``."""
+
+    def work() -> int:
+        require_declared(index, _locked)
+        ids = [pk for pk, _, _ in marks]
+        return sum(_delete(index.get_using(), chunk) for chunk in batched(ids, _CHUNK))
+
+    return briefly(index.get_using(), work, patience=patience)
+
+
+def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | None] = noted) -> None:
+    """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
+    for part, row in ((part, read(part)) for part in index.parts):
+        if row and not (index.declares(row.generation) and index.declares(row.building)):
+            raise NotBuilt(f"Index {part.name!r} is built, or being built, from another declaration")
+
+
 class Worked(NamedTuple):
     """Marks that were worked off together."""
 
@@ -86,9 +116,6 @@ class Worked(NamedTuple):
 
     parts: Collection[RankIndex]
     """The parts that they led to, and to which the members were written."""
-
-    others: Sequence[str] = ()
-    """Members in parts that can't be reached: new marks are left for them."""
 
     outdated: Collection[RankIndex] = ()
     """Parts that can't be reached, and must be rebuilt."""
@@ -134,8 +161,6 @@ def unmark(
         )
         if outdated := {part.name for one in settled for part in one.outdated}:
             Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
-        others = (Mark(index=index.name, member=text) for one in settled for text in one.others)
-        Mark.objects.using(using).bulk_create(others, batch_size=_CHUNK)
         return settled
 
     return briefly(using, work, patience=patience)
@@ -228,14 +253,19 @@ def forget_batches(index: RankIndex, seconds: float) -> None:
 
 
 def _lock(index: RankIndex, generation: str, term: int) -> bool:
-    """Lock the row of the generation until the transaction ends, without waiting. Return True if it notes this build
-    under this term."""
+    """Lock the row of the generation. Return True if it notes this build under this term."""
+    row = _locked(index)
+    return row is not None and (row.generation, row.term) == (generation, term)
+
+
+def _locked(index: RankIndex) -> Generation | None:
+    """Return the row of the generation, locked until the transaction ends, without waiting."""
     using = index.get_using()
-    row = Generation.objects.using(using).filter(index=index.name)
-    if connections[using].vendor == "sqlite":
-        return bool(row.filter(generation=generation, term=term).update(term=term))
-    found = row.select_for_update(nowait=True).first()
-    return found is not None and (found.generation, found.term) == (generation, term)
+    rows = Generation.objects.using(using).filter(index=index.name)
+    if connections[using].vendor != "sqlite":
+        return rows.select_for_update(nowait=True).first()
+    rows.update(term=F("term"))
+    return rows.first()
 
 
 def _delete(using: str, ids: Collection[int]) -> int:

@@ -17,6 +17,7 @@ from django.utils import timezone
 from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
+from ..members import batched
 from ..signals import push_failed, unranked
 from ..store import Epoch, Number, Store
 from . import rows
@@ -80,15 +81,13 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     return pushed
 
 
-def write(reach: Reach, pks: Iterable[Any], also: Sequence[RankIndex] = (), *, saved: bool = False) -> Pushed:
-    """Push to the parts that can be reached. ``also``: parts to write to even without members, because ``unmark()``
-    needs a version; by default the first one, if there are no members at all. ``saved``: true if this connection has
-    just committed, so the database takes writes."""
-    index, pks = reach.index, list(pks)
-    push, also = _Push(reach, saved=saved), also or (() if pks else index.parts[:1])
+def write(reach: Reach, pks: Iterable[Any], *, saved: bool = False) -> Pushed:
+    """Push to the parts that can be reached. ``saved``: true if this connection has just committed, so the database
+    takes writes."""
+    index, push = reach.index, _Push(reach, saved=saved)
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
-    for start in range(0, max(len(pks), 1), size):
-        push.write(pks[start : start + size], () if start else also)
+    for chunk in batched(pks, size):
+        push.run(index.split(chunk, index.to_text))
     return Pushed(
         {part: written for part, written in push.written.items() if part not in reach.failed},
         push.astray,
@@ -110,13 +109,7 @@ class _Push:
         self.astray: set[RankIndex] = set()
         self.waited: defaultdict[RankIndex, float] = defaultdict(float)
 
-    def write(self, pks: Iterable[Any], also: Iterable[RankIndex]) -> None:
-        todo = self.index.split(pks, self.index.to_text)
-        for part in also:
-            todo.setdefault(part, [])
-        self.run(todo)
-
-    def run(self, todo: dict[RankIndex, list[Any]]) -> None:
+    def run(self, todo: Mapping[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
         refusals: dict[RankIndex, int] = defaultdict(int)
         reach = self.reach
@@ -141,7 +134,7 @@ class _Push:
         return known(part, epoch)
 
     def attempt(
-        self, todo: dict[RankIndex, list[Any]], refusals: dict[RankIndex, int]
+        self, todo: Mapping[RankIndex, list[Any]], refusals: dict[RankIndex, int]
     ) -> dict[RankIndex, list[Any]]:
         """Read and write members once. Return those to be read again."""
         index, stores = self.index, self.stores

@@ -115,7 +115,7 @@ class Measurement:
     """Every operation on an index of one size."""
 
     def __init__(self, model: Any, indexes: list[Any], size: int, redis: Redis, only: str) -> None:
-        from django_zrank import scripts
+        from django_zrank.redis import scripts
 
         self.model, self.size, self.redis, self.only = model, size, redis, only
         self.plain, self.facets = indexes

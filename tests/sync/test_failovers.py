@@ -285,7 +285,7 @@ class TestPlannedFailover:
     def test_writes_find_the_new_primary(self, front: Link, a: RedisServer, b: RedisServer) -> None:
         b.follow(a.port)
         sync()
-        push(INDEX, [])
+        push(INDEX, [0])
         assert a.ask("WAIT", 1, 5000) == 1
         b.promote()
         a.follow(b.port)

@@ -39,7 +39,7 @@ class TestIsolation:
     @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)
     def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
         change_all(50)
-        written = push(INDEX, []).written
+        written = push(INDEX, [0]).written
         marks = next_marks(INDEX, 0, 2**62, 10)
         _, term, version = written[INDEX]
         row, position = noted(INDEX), (term, version - 1)  # of a server that lacks that write

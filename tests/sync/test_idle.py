@@ -243,17 +243,17 @@ def test_a_sweep_goes_on_from_what_its_server_was_told(videos: type[RankIndex]) 
     make(20, 10)
     index, store = videos.instance(), store_of(videos)
     since = store.swept()
-    leave = idle_module._leave_marks
+    leave = idle_module.leave
 
-    def fail_over(*args: Any) -> Any:
+    def fail_over(*args: Any, **kwargs: Any) -> Any:
         """Another server is accepted, that lacks the last note."""
         store.client.hincrby(store.keys.meta, "term", 1)
         Generation.objects.update(term=F("term") + 1)
         forget_build(index)
-        return leave(*args)
+        return leave(*args, **kwargs)
 
     with later(videos, 15 * DAY):
-        with mock.patch.object(idle_module, "_leave_marks", fail_over):
+        with mock.patch.object(idle_module, "leave", fail_over):
             assert sweep(index) == 1
         assert store.swept().moment == since.moment
         assert sweep(index) == 1

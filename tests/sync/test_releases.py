@@ -19,6 +19,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Generation, Mark
 from django_zrank.sync import triggers
+from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -96,6 +97,26 @@ def test_what_one_release_has_built_the_other_neither_reads_nor_writes(players: 
     with pytest.raises(NotBuilt):
         push(Before.instance(), [players[0].pk])
     assert contents(After) == ranked(After)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [{"via": "club_id", "member": "1"}, {"member": "no number"}],
+    ids=["of a related row", "of a key of another type"],
+)
+@pytest.mark.parametrize("is_live", [True, False], ids=["built", "being built"])
+def test_an_older_drain_leaves_marks_that_only_the_newer_release_understands(
+    players: list[Player], mark: dict[str, Any], is_live: bool
+) -> None:
+    sync(Before.instance())
+    row = Generation.objects.filter(index="released")
+    newer = f"{After.instance().declaration}-1"
+    row.update(**({"generation": newer} if is_live else {"building": newer}))
+    Mark.objects.all().delete()
+    Mark.objects.create(index="released", **mark)
+    with pytest.raises(NotBuilt, match="another declaration"):
+        drain(Before.instance())
+    assert Mark.objects.filter(index="released").exists()
 
 
 def declared(fields: dict[str, models.Field[Any, Any]], conditions: Any = (), **attributes: Any) -> str:
