@@ -1,0 +1,16 @@
+"""Write the table of runs and the stories of ``docs/model.md``: ``python -m tests.model``. It takes ten minutes."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.model.cases import CASES, SHOWN_BY
+from tests.model.page import counterexample, line
+
+sys.stdout.write("| run | what may happen | states | where |\n| --- | --- | --- | --- |\n")
+for name, case in CASES.items():
+    if case.lane != "too large":
+        sys.stdout.write(f"{line(name, case.model().run())}\n")
+sys.stdout.write("\n")
+for guard in SHOWN_BY:
+    sys.stdout.write(f"{counterexample(guard)}\n")

@@ -1,0 +1,51 @@
+"""The model: nothing goes wrong in any order of steps, and without any of its guards something does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.model.cases import CASES, LOST, SHOWN_BY
+from tests.model.page import GUARDS, counterexample, line
+
+PAGE = Path(__file__).parents[2].joinpath("docs", "model.md").read_text()
+
+LONG = ("term", "history")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if case.lane == "slow" else [])
+        for name, case in CASES.items()
+        if case.lane in ("tests", "slow")
+    ],
+)
+def test_nothing_goes_wrong(name: str) -> None:
+    found = CASES[name].model().run()
+    assert found.story is None, f"{found.wrong}: {found.story}"
+    assert line(name, found) in PAGE, line(name, found)
+
+
+@pytest.mark.parametrize(
+    "guard", [pytest.param(guard, marks=[pytest.mark.slow] if guard in LONG else []) for guard in SHOWN_BY]
+)
+def test_without_a_guard_something_goes_wrong(guard: str) -> None:
+    story = counterexample(guard)
+    assert story in PAGE, story
+
+
+def test_every_guard_has_its_counterexample() -> None:
+    assert set(SHOWN_BY) == set(GUARDS)
+
+
+def test_every_run_has_its_line() -> None:
+    assert all(
+        f"| {name} | {case.about} |" in PAGE for name, case in CASES.items() if case.lane != "too large"
+    )
+
+
+def test_a_database_that_loses_commits_is_outside() -> None:
+    """What the documentation names as outside of the guarantee goes wrong: the search finds it, and nothing notices."""
+    assert LOST.model().run().story is not None
