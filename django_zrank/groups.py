@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .queries.groups import add_to_group, clear_group, count_group, remove_from_group
+from .exceptions import IndexUnavailable
+from .queries.groups import (
+    CLAIMED,
+    add_to_group,
+    claim_from_group,
+    clear_group,
+    count_group,
+    remove_from_group,
+)
 from .queries.query import Query
 from .redis import reader_of
 from .redis.steps import Steps
@@ -18,6 +28,8 @@ if TYPE_CHECKING:
     from .index import RankIndex
 
 __all__ = ["Group"]
+
+logger = logging.getLogger("django_zrank")
 
 
 class Group:
@@ -59,6 +71,34 @@ class Group:
         return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
 
     aremove = twin(remove)
+
+    @verb
+    def claim(self, *members: Any) -> Steps[list[Any]]:
+        """Remove members, up to 500, and return the primary keys of those that this call removed, in the order given. Of
+        several callers that claim a member, exactly one gets it.
+
+        One round trip for each shard that the members belong to. If one can't be reached, its members are not claimed;
+        the error is raised only if no member was claimed before. A claim is never sent twice: if its reply is lost, the
+        members may have left the group though nobody got them, and have to be added again.
+        """
+        index, claimed = self.index, set[str]()
+        texts = list(dict.fromkeys(self._texts(members)))
+        if len(texts) > CLAIMED:
+            raise ValueError(f"members: expected at most {CLAIMED}, not {len(texts):,}")
+        # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
+        for part, some in index.split(texts).items():
+            claim = partial(claim_from_group, group=self._key, members=some)
+            try:
+                found = yield from reader_of(part).running(claim)
+            except IndexUnavailable:
+                if not claimed:
+                    raise
+                logger.exception("Index %r: only some of the members could be claimed", index.name)
+                break
+            claimed.update(member.decode() for member in found)
+        return [index.from_bytes(text.encode()) for text in texts if text in claimed]
+
+    aclaim = twin(claim)
 
     @verb
     def count(self) -> Steps[int]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import isinf
+from random import Random
+from threading import Barrier
 from typing import Any
+from unittest import mock
 
 import pytest
 from redis import Redis
+from redis.connection import Connection
+from redis.exceptions import ConnectionError
 
 from django_zrank import IndexUnavailable, RankIndex
 from tests.populations import populate
@@ -137,6 +143,57 @@ def test_an_audience_by_region(zrank: Redis) -> None:
     audience = GroupRank.ranking.filter(group="show")
     assert audience.counts("region") == {"kantou": 3, "kansai": 2}
     assert audience.filter(region="kansai", platform="pc").count() == 2
+
+
+def test_a_member_is_claimed_once(index: type[RankIndex], zrank: Redis) -> None:
+    queue = index.group("queue")
+    queue.add(1, 2, 99)
+    queue.add(3, expires=timedelta(minutes=1))
+    queue.add(4, expires=timedelta(hours=1))
+    pass_a_minute(zrank, index, "queue")
+    assert queue.claim(4, 3, 1, 1, 5) == [4, 1]
+    assert queue.claim(4, 1) == []
+    assert queue.count() == 2
+    assert queue.claim() == []
+    with pytest.raises(ValueError, match="members: expected at most 500, not 501"):
+        queue.claim(*range(501))
+
+
+def test_callers_that_claim_at_once_share_no_member(index: type[RankIndex]) -> None:
+    queue = index.group("queue")
+    queue.add(*range(300))
+    barrier = Barrier(6)
+
+    def claim(seed: int) -> list[Any]:
+        chance, mine = Random(seed), []
+        barrier.wait()
+        for _ in range(200):
+            mine += queue.claim(*chance.sample(range(300), 4))
+        return mine
+
+    with ThreadPoolExecutor(6) as threads:
+        claimed = [member for found in threads.map(claim, range(6)) for member in found]
+    assert len(claimed) == len(set(claimed))
+    assert len(claimed) + queue.count() == 300
+
+
+def test_a_claim_whose_reply_is_lost_is_not_sent_again(zrank: Redis) -> None:
+    """The client would, and would find that nobody is there."""
+    populate(PlainGroupRank, {1: ROW | {"points": 1}})
+    queue = PlainGroupRank.group("queue")
+    queue.add(1)
+    queue.claim(2)
+    receive = Connection.read_response
+    lost = mock.Mock(side_effect=ConnectionError("lost"))
+    with (
+        mock.patch.object(
+            Connection, "read_response", lambda self, *a, **k: (receive(self, *a, **k), lost())
+        ),
+        pytest.raises(IndexUnavailable),
+    ):
+        queue.claim(1)
+    assert lost.call_count == 1
+    assert queue.count() == 0
 
 
 def test_names_are_kept_apart(index: type[RankIndex]) -> None:

@@ -61,6 +61,9 @@ class TestGroups:
         assert group.remove(*range(10)) == 10
         assert group.count() == 140
         assert [pk for pk in range(160) if pk in group] == list(range(10, 150))
+        assert group.claim(*range(20, 0, -1)) == list(range(20, 9, -1))
+        assert group.claim(*range(30)) == list(range(21, 30))
+        assert group.count() == 120
         group.clear()
         assert group.count() == 0
 

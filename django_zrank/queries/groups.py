@@ -11,7 +11,9 @@ from .query import Query, one
 from .request import Call
 
 __all__ = [
+    "CLAIMED",
     "add_to_group",
+    "claim_from_group",
     "clear_group",
     "count_group",
     "forget_seen",
@@ -21,6 +23,9 @@ __all__ = [
 
 _PART: Final = 500
 """Members that are added or removed in one round trip, and the most expired ones that it removes."""
+
+CLAIMED: Final = 500
+"""The most members of a claim, which is one round trip: what was claimed before a failure would be lost."""
 
 
 def add_to_group(keys: Keys, group: str, members: Sequence[str], lifetime: float) -> Query[int]:
@@ -41,6 +46,13 @@ def _change(keys: Keys, group: str, members: Sequence[str], lifetime: float | st
         call = Call(scripts.CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
         changed += yield from one(call, writes=True)
     return changed
+
+
+def claim_from_group(keys: Keys, group: str, members: Sequence[str]) -> Query[list[bytes]]:
+    """Remove primary keys. The answer: those that were in the group. The call is not sent again if its reply is lost."""
+    return one(
+        Call(scripts.CLAIM_MEMBERS, (keys.group(group),), members, 5 * len(members)), writes=True, once=True
+    )
 
 
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
