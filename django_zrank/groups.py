@@ -74,7 +74,7 @@ class Group:
 
     @verb
     def claim(self, *members: Any) -> Steps[list[Any]]:
-        """Remove members, up to 500, and return the primary keys of those that this call removed, in the order given. Of
+        """Remove up to 500 members. Returns the primary keys of those that this call removed, in the order given: of
         several callers that claim a member, exactly one gets it.
 
         One round trip for each shard that the members belong to. If one can't be reached, its members are not claimed;

@@ -13,7 +13,7 @@ from .codec.fields import follow
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["batched", "halves", "members_of", "sort_key_of"]
+__all__ = ["batched", "halves", "members_of", "sort_key_of", "values_of"]
 
 Item = TypeVar("Item")
 
@@ -50,17 +50,16 @@ def sort_key_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     """
     if len(index.parts) == 1 or index.rule or not isinstance(member, models.Model):
         return None
-    fields = [[*follow(index.model, path)] for path in index.ordering.paths]
-    encode = index.ordering.encode
     try:
-        values = [_loaded(member, *path) for path in fields]
-    except KeyError:
-        return None
-    try:
-        score, tie = encode(values)
-    except (ArithmeticError, AttributeError, TypeError, ValueError):  # an expression, or text
+        score, tie = index.ordering.encode(values_of(index, member))
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # an expression, or text
         return None
     return float(score), tie + index.to_text(member).encode()
+
+
+def values_of(index: RankIndex, row: models.Model) -> list[Any]:
+    """The values of all criteria of a row. Raises ``KeyError`` for one that isn't loaded."""
+    return [_loaded(row, *follow(index.model, path)) for path in index.ordering.paths]
 
 
 def _loaded(row: Any, *fields: Any) -> Any:

@@ -25,7 +25,7 @@ from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import Answer, Question, Several
 from .queries.view import METHODS, View
-from .recommendations import condition, excluded_by_index, excluding, parse_draw, recommended
+from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
 from .sql.reader import answer_by_sql
@@ -222,14 +222,55 @@ class Ranking(Generic[Member]):
             seed=seed,
             sort_key=sort_key_of(index, member),
         )
+        return (yield from self._draw(draw, member, exclude, where))
+
+    arecommend = twin(recommend)
+
+    @verb
+    def near(
+        self,
+        at: Any,
+        n: int = 10,
+        *,
+        band: Band | None = None,
+        ranks: int | tuple[int, int] | None = None,
+        exclude: Iterable[Any] = (),
+        widen: Sequence[Band] = (),
+        where: models.Q | None = None,
+        seed: int | str | bytes | None = None,
+    ) -> Steps[Recommendations[Member]]:
+        """``n`` random distinct members near a score, drawn as :meth:`recommend` draws them near a member: for a
+        signup, a bot, or a member that isn't ranked.
+
+        ``at``: a score in the field's own type, which ranks ahead of the members that have it, as in
+        :meth:`rank_of_score`; or an instance of the model with all criteria loaded, which need be neither ranked nor
+        saved. An instance is never drawn itself, and ``get_excluded()`` is called for one that is saved.
+
+        The other parameters are those of :meth:`recommend`. Raises ``ValueError``.
+        """
+        row = at if isinstance(at, models.Model) and at.pk is not None else None
+        text = "" if row is None else self.index.to_text(row, "at")
+        point = parse_point(self.index, self.view, at)
+        draw = parse_draw(self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed)
+        return (yield from self._draw(draw._replace(at=point), row, exclude, where))
+
+    anear = twin(near)
+
+    def _draw(
+        self, draw: Draw, member: Any, exclude: Iterable[Any], where: models.Q | None
+    ) -> Steps[Recommendations[Member]]:
+        """Draw for ``member``, or for nobody if it is None. Raises ``NotRanked``."""
+        index = self.index
         if where is not None:
             draw = draw._replace(where=condition(index, where))
-            if remember is not None:
+            if draw.remember is not None:
                 raise ValueError("remember: can't be combined with where")
         if not isinstance(exclude, (tuple, list)):
             exclude = yield from listed("exclude", exclude)
         if exclude or index.has_excluded:
-            (own,) = yield from excluded_by_index(index, [member])
+            own: list[Any] | None = []
+            if member is not None:
+                (own,) = yield from excluded_by_index(index, [member])
             if own is None:
                 raise self._not_ranked(member)
             draw = excluding(index, draw, {"exclude": exclude, "get_excluded()": own})
@@ -238,8 +279,6 @@ class Ranking(Generic[Member]):
             raise self._not_ranked(member)
         its_ranks = (yield from self._ranks_of([sample])) if sample.before is None else None
         return recommended(index, self.view, draw, sample, its_ranks)
-
-    arecommend = twin(recommend)
 
     @in_batches
     def recommend_many(

@@ -13,18 +13,19 @@ from asgiref.sync import sync_to_async
 from django.db import connections, models
 
 from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
-from .codec.units import EXACT, Number
+from .codec.units import EXACT, LAST, Number
 from .conf import get_settings
 from .entries import Recommendations
-from .members import batched, members_of
-from .queries.draws import Draw, Sample, Where
+from .exceptions import Unrankable
+from .members import batched, members_of, values_of
+from .queries.draws import Draw, Point, Sample, Where
 from .queries.view import View
 from .redis.steps import Blocking, Steps
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["condition", "excluded_by_index", "excluding", "parse_draw", "recommended", "sides"]
+__all__ = ["condition", "excluded_by_index", "excluding", "parse_draw", "parse_point", "recommended", "sides"]
 
 
 def parse_draw(
@@ -78,6 +79,23 @@ def parse_draw(
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
     return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key)
+
+
+def parse_point(index: RankIndex, view: View, at: Any) -> Point:
+    """The position of a score, or of an instance of the model: if unsaved, ahead of those that are equal to it. Raises
+    ``ValueError``."""
+    order = index.ordering
+    try:
+        if not isinstance(at, models.Model):
+            return Point(*order.ahead_of(at, reverse=view.reverse), (at,), is_score=True)
+        member = (LAST if view.reverse else b"") if at.pk is None else index.to_text(at).encode()
+        values = values_of(index, at)
+        score, tie = order.encode(values)
+    except KeyError as error:
+        raise ValueError(f"at: {error.args[0]} of {at!r} is not loaded") from None
+    except (AttributeError, TypeError, Unrankable, ValueError) as error:
+        raise ValueError(f"at: {error}") from None
+    return Point(float(score), tie + member, order.decode(float(score), tie), is_score=False)
 
 
 def recommended(

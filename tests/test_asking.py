@@ -655,6 +655,7 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
         (lambda ranking: ranking.rank_of_score(3), 1),
         (lambda ranking: ranking.recommend(4, 2), 1),
         (lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)), 2),
+        (lambda ranking: ranking.near(4, 2), 1),
     ],
 )
 @pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])

@@ -152,6 +152,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "recommend_many by a query": lambda ranking: dict(
         ranking.recommend_many(Competitor.objects.order_by("pk").iterator(), 40, band=9)
     ),
+    "near": lambda ranking: ranking.near(2, 5, band=3, seed=1),
+    "near a row": lambda ranking: ranking.near(Competitor(points=2, lost=1), 5, band=3, seed=1),
+    "near badly": lambda ranking: ranking.near(None),
     "forget": lambda ranking: ranking.forget(7),
     "ranks by a query": lambda ranking: ranking.ranks(Competitor.objects.order_by("pk")),
     "counts": lambda ranking: ranking.counts("region"),

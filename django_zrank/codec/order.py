@@ -17,7 +17,7 @@ from ..exceptions import Unrankable
 from .fields import follow, kind_of
 from .kinds import Kind
 from .ties import TieCode
-from .units import NUL, Number, unpack
+from .units import LAST, NUL, Number, unpack
 
 __all__ = ["Criterion", "Order"]
 
@@ -164,6 +164,17 @@ class Order:
             return score, exact if self.width or not exact else NUL + exact
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None
+
+    def ahead_of(self, value: Any, *, reverse: bool) -> tuple[float, bytes]:
+        """Return the sort key of a position ahead of all members with a value of the first criterion; ``reverse``: a
+        higher score ranks better. Raises ``ValueError``, as :meth:`bound_of`."""
+        kind = self.first.kind
+        try:
+            encode = kind.encoder_of_first() if self.width else kind.encoder()
+            score, tie = encode((kind.check(value),))
+        except (Unrankable, ValueError) as error:
+            raise ValueError(f"{self.first.path}: {error}") from None
+        return float(score), tie + (LAST * (self.width + 1) if reverse else b"")
 
     def ascending(self, expressions: Iterable[Any]) -> tuple[OrderBy, ...]:
         """Return the criteria as ``order_by()`` takes them, in the order of positions: lowest score first.

@@ -15,6 +15,7 @@ __all__ = [
     "EXACT",
     "EXACT_LOW",
     "HIGHEST",
+    "LAST",
     "LOWEST",
     "NUL",
     "SPAN",
@@ -51,6 +52,9 @@ Band = Distance | tuple[Distance, Distance]
 
 NUL: Final = b"\0"
 """Precedes the 8 tie bytes of a member in an index whose other members have none. No primary key begins with it."""
+
+LAST: Final = b"\xff"
+"""Follows all primary keys: as UTF-8, none has such a byte."""
 
 
 def pack(units: int) -> bytes:

@@ -12,6 +12,7 @@
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       barred    number of members that the client may have to pass over: some more are drawn
 --       generation that the client believes to be live
+--       at        a score to draw around, ahead of those that have it; '' for that of the member
 -- Returns {'drawn', size of the index, band used (from 1), members in it beside the asking one, number of those drawn that
 --         rank before it, number of others in the band that do, and that don't, then position, member and score of each
 --         drawn: first those before, each side in random order}. Positions count from 0 at the lowest score. {'not ranked'}
@@ -19,25 +20,33 @@
 -- Cost  O(wanted * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
-local member, wanted, reverse, bands, numbers, barred, generation = unpack(ARGV)
+local member, wanted, reverse, bands, numbers, barred, generation, at = unpack(ARGV)
 local call = redis.call
 wanted = tonumber(wanted)
 
-local score = call('ZSCORE', live, member)
-if not score then
+-- The member, if there is one, stands between both sides.
+local score, position, among = at, nil, 0
+if at == '' then
+  score, among = call('ZSCORE', live, member), 1
+  if not score then
+    require_live(meta, generation)
+    return {'not ranked'}
+  end
+  position = call('ZRANK', live, member)
+else
   require_live(meta, generation)
-  return {'not ranked'}
+  position = call('ZCOUNT', live, '-inf', reverse == '1' and at or '(' .. at)
 end
-local size, position = call('ZCARD', live), call('ZRANK', live, member)
+local size = call('ZCARD', live)
 
 local band, low, high = 0, nil, nil
 repeat
   band = band + 1
   low, high = ends_by_score(live, score, bands, band)
-until high - low >= wanted or band * 16 == #bands
+until high - low + 1 - among >= wanted or band * 16 == #bands
 
 -- Half from each side, the odd one from before; one side makes up for what the other lacks.
-local before, after = deck(low, position - 1), deck(position + 1, high)
+local before, after = deck(low, position - 1), deck(position + among, high)
 if reverse == '1' then
   before, after = after, before
 end
@@ -47,7 +56,7 @@ local function share(side, other, goal)
   return math.min(side.left, count + spare(count, barred, side.left))
 end
 local ahead, behind = share(before, after, half), share(after, before, wanted - half)
-local reply, used, card = {'drawn', size, band, high - low, ahead, before.left - ahead, after.left - behind}, 0, nil
+local reply, used, card = {'drawn', size, band, high - low + 1 - among, ahead, before.left - ahead, after.left - behind}, 0, nil
 for i = 1, ahead + behind do
   local side = i <= ahead and before or after
   card, used = deal(side, numbers, used)

@@ -21,7 +21,7 @@ from .request import FEW, Blocking, Call, Request
 from .shards import Shards
 from .view import View
 
-__all__ = ["Draw", "Drawing", "Ends", "Moved", "Sample"]
+__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample"]
 
 _SMALL: Final = 16
 """The most members of a side that is dealt whole, so that small bands take one round trip."""
@@ -84,10 +84,26 @@ class Where(NamedTuple):
     """The queryset of all rows that pass."""
 
 
+class Point(NamedTuple):
+    """A position that members are drawn around, whether or not a member stands there."""
+
+    score: float
+    stored: bytes
+    """What a member there would be stored as."""
+
+    values: tuple[Any, ...]
+    """The values of all criteria, or a score alone."""
+
+    is_score: bool
+    """True for the position ahead of all members with a score."""
+
+
 class Draw(NamedTuple):
     """Draw random distinct members near a member; None if that is not ranked."""
 
     member: str
+    """The asking member; '' for none."""
+
     wanted: int
 
     bands: Sequence[tuple[Number, Number]]
@@ -114,6 +130,9 @@ class Draw(NamedTuple):
     where: Where | None = None
     """A condition that only the database can test."""
 
+    at: Point | None = None
+    """The position to draw around, in place of that of the member."""
+
     def numbers(self) -> Callable[[int], bytes]:
         """Return a function from a count to random bytes."""
         return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
@@ -125,9 +144,10 @@ class Draw(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[Sample | None]:
         """One round trip; more if many members don't pass a combination of filters, or may not be offered."""
-        if view.is_plain and self.measure == "score" and not self.remember and not self.where:
+        is_found = not (self.at and self.member)  # by the short script
+        if view.is_plain and self.measure == "score" and is_found and not self.remember and not self.where:
             return self._plain(view, keys)
-        return Drawing(self, view, Shards((keys,))).run()
+        return Drawing(self, view, Shards((keys,)), self.at and self.at[:2]).run()
 
     def _plain(self, view: View, keys: Keys) -> Query[Sample | None]:
         """Draw by the short script, which doesn't know who is excluded. If too many of those drawn are, begin anew:
@@ -141,6 +161,7 @@ class Draw(NamedTuple):
             self.numbers()(6 * ((3 if excluded else 1) * wanted + 2 * SPARE)),
             len(excluded),
             keys.generation,
+            repr(self.at.score) if self.at else "",
         )
         call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, 60 + 6 * wanted)
         (reply,) = yield Request((call,), light=wanted <= FEW)
@@ -163,7 +184,7 @@ class Draw(NamedTuple):
         ):
             # The same random numbers would depend on what has failed.
             again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
-            return (yield from Drawing(again, view, Shards((keys,))).run())
+            return (yield from Drawing(again, view, Shards((keys,)), self.at and self.at[:2]).run())
         return Sample(band - 1, candidates, [card[:2] for card in chosen], [rank for *_, rank in chosen])
 
 
@@ -184,8 +205,9 @@ class Drawing:
         check: bool = False,
         ends: Callable[[int], Query[Ends]] | None = None,
     ) -> None:
-        """``me``: the asking member; None if it is looked up, in the one shard. ``check``: raise ``Moved`` if it has
-        another sort key. ``ends``: finds the ends of a band of ranks, by its number; one shard finds them itself."""
+        """``me``: the asking member, or what would stand there; None if it is looked up, in the one shard. ``check``:
+        raise ``Moved`` if it has another sort key. ``ends``: finds the ends of a band of ranks, by its number; one
+        shard finds them itself."""
         self.draw, self.view, self.shards, self.me = draw, view, shards, me
         self._standing, self._find_ends = "checked" if check else "own", ends
         self._rng = random.SystemRandom() if draw.seed is None else random.Random(draw.seed)  # noqa: S311
@@ -199,7 +221,7 @@ class Drawing:
         """Those who were shown before, and would have been taken."""
 
         self._split, self._key = view.layout.split, draw.key
-        self._member = self._key(draw.member.encode())
+        self._member = self._key(draw.member.encode()) if draw.member else None
 
     def run(self) -> Query[Sample | None]:
         """Draw; None if the member is not ranked."""

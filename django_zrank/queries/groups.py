@@ -49,7 +49,7 @@ def _change(keys: Keys, group: str, members: Sequence[str], lifetime: float | st
 
 
 def claim_from_group(keys: Keys, group: str, members: Sequence[str]) -> Query[list[bytes]]:
-    """Remove primary keys. The answer: those that were in the group. The call is not sent again if its reply is lost."""
+    """Remove primary keys. The answer: those that were in the group. Never sent twice."""
     return one(
         Call(scripts.CLAIM_MEMBERS, (keys.group(group),), members, 5 * len(members)), writes=True, once=True
     )

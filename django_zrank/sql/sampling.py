@@ -42,9 +42,10 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     One more for ranks, unless they are positions."""
     barred = {str(pk).encode() for pk in (*draw.excluded, draw.member)}
     chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
-    me = rows.find([draw.member], rows.ranked).get(draw.member)
-    if me is None:
+    placed = _placed(rows, view, draw)
+    if placed is None:
         return None
+    me, apart = placed
     by_ranks, passing = draw.measure == "ranks", rows.passing
     keep: Callable[[Iterable[bytes]], set[bytes]] = set
     if draw.where is not None and by_ranks:
@@ -52,7 +53,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     elif draw.where is not None:
         passing = passing.filter(pk__in=draw.where.rows.values("pk"))
     for band, (below, above) in enumerate(draw.bands):
-        size, candidates, sides = near(rows, passing, me, below, above, by_ranks=by_ranks)
+        size, candidates, sides = near(rows, passing, me, apart, below, above, by_ranks=by_ranks)
         chosen: list[Dealt] = []
         if candidates >= draw.wanted or band == len(draw.bands) - 1:
             before, after = reversed(sides) if view.reverse else sides
@@ -111,12 +112,34 @@ def _deal(
         yield from (card for card in rest if card[1].member in good)
 
 
+def _placed(rows: Rows, view: View, draw: Draw) -> tuple[Row, tuple[Q, Q]] | None:
+    """Return the asking row, and the rows below and above it; None if it is not ranked."""
+    at = draw.at
+    if at and at.is_score:
+        key = rows.kind.key(at.values[0])
+        lower, higher = ("lte", "gt") if view.reverse else ("lt", "gte")
+        return Row(None, at.values, at.score, b"", b""), (rows.than(key, lower), rows.than(key, higher))
+    me = rows.find([draw.member], rows.ranked).get(draw.member) if draw.member else None
+    if at and not (me and (me.score, me.stored) == at[:2]):
+        text: Any = me.text if me else draw.member or ("\U0010ffff" if view.reverse else "")
+        text = text.encode() if isinstance(text, str) and rows.connection.vendor == "mysql" else text
+        me = Row(None, at.values, at.score, b"", b"", text)
+    return me and (me, (rows.apart(me, higher=False), rows.apart(me, higher=True)))
+
+
 def near(
-    rows: Rows, passing: models.QuerySet[Any], me: Row, below: Number, above: Number, *, by_ranks: bool
+    rows: Rows,
+    passing: models.QuerySet[Any],
+    me: Row,
+    apart: tuple[Q, Q],
+    below: Number,
+    above: Number,
+    *,
+    by_ranks: bool,
 ) -> tuple[int, int, tuple[Side, Side]]:
     """Return the number of members that are ``passing``, of those in a band around a member, and the band's two
     sides."""
-    lower, higher = rows.apart(me, higher=False), rows.apart(me, higher=True)
+    lower, higher = apart
     counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
     counts["among"] = Count("pk", filter=Q(pk=me.pk))
     if not by_ranks:

@@ -24,7 +24,9 @@ def draw(question: Draw, view: View, shards: Shards) -> Query[Sample | None]:
     key, and that is still the member's. One more for a band of ranks; seldom more for a band of scores.
     """
     known = question.sort_key and SortKey(*question.sort_key)
-    for is_last in (False, True):
+    if question.at:
+        known = SortKey(*question.at[:2])
+    for is_last in (question.at is not None, True):
         me = known
         if me is None:
             member = question.member

@@ -1,0 +1,210 @@
+"""Draws around a score, or around an instance that isn't ranked: who may be drawn, against a sorted list."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db.models import Q
+
+from django_zrank import RankIndex, Recommendations
+from django_zrank.exceptions import NotBuilt
+from tests.populations import populate
+from tests.rankings import by_sql
+from tests.sharded import sharded
+from tests.test_ranking import FACETED, INDEXES, Oracle, Row
+from tests.test_twins import Both
+from tests.testapp.models import Competitor, Player
+from tests.testapp.zrank import PlayerRank
+
+pytestmark = pytest.mark.usefixtures("zrank")
+
+RANKS = [index for index in (*INDEXES, *FACETED) if "dense" not in index.name]
+
+
+def rows(count: int, seed: int = 1) -> dict[int, Row]:
+    rng = random.Random(seed)
+    totals = [*range(-4, 4), *(2**60 + n for n in range(4)), -(2**63), 2**63 - 1]
+    return {
+        pk: {
+            "points": rng.randrange(-8, 8),
+            "total": rng.choice(totals),
+            "lost": rng.randrange(3),
+            "joined": None,
+            "region": rng.choice(["kantou", "kansai"]),
+            "platform": rng.choice(["pc", "ps"]),
+            "tags": set(),
+        }
+        for pk in range(1, count + 1)
+    }
+
+
+def assert_drawn(
+    drawn: Recommendations[Any], oracle: Oracle, before: int, at: Any, n: int, band: int, out: set[int]
+) -> None:
+    """``before``: the number of members that rank before the position."""
+    first = oracle.paths[0]
+
+    def inside(pks: list[int]) -> set[int]:
+        return {pk for pk in pks if abs(oracle.rows[pk][first] - at) <= band} - out
+
+    better, worse = inside(oracle.pks[:before]), inside(oracle.pks[before:])
+    chosen = [entry.pk for entry in drawn]
+    assert len(chosen) == len({*chosen}) == min(n, len(better) + len(worse))
+    assert {*chosen} <= better | worse
+    half = (n + 1) // 2
+    assert len({*chosen} & better) == min(len(better), max(half, n - len(worse)))
+    assert list(drawn) == oracle.entries([pk for pk in oracle.pks if pk in chosen])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("index", RANKS, ids=lambda index: index.name)
+def test_members_near_a_score(index: type[RankIndex], shards: int) -> None:
+    index = sharded(index, shards)
+    population = rows(60)
+    populate(index, population)
+    oracle = Oracle(index, population, lambda row: True)
+    _compare(index.ranking, oracle, population)
+    _compare(index.ranking.reversed(), oracle.reversed(), population)
+    _compare(Both(index.ranking), oracle, population)
+
+
+def _before(oracle: Oracle, at: Any) -> int:
+    """The number of members that rank before a score, by which a new member would come first among equals."""
+    values = [oracle.values(pk)[0] for pk in oracle.pks]
+    return sum(value > at if oracle.descending else value < at for value in values)
+
+
+def _compare(ranking: Any, oracle: Oracle, population: dict[int, Row]) -> None:
+    rng, first = random.Random(7), oracle.paths[0]
+    values = [row[first] for row in population.values()]
+    for _ in range(15):
+        at = rng.choice(values)
+        at += rng.choice([0, 0, 1]) if abs(at) < 2**62 else 0
+        n, band = rng.choice([1, 4, 9]), rng.choice([0, 2, 5])
+        out = {*rng.sample([*population], rng.choice([0, 0, 3, len(population) // 2]))}
+        drawn = ranking.near(at, n, band=band, exclude=out)
+        assert_drawn(drawn, oracle, _before(oracle, at), at, n, band, out)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("index", RANKS, ids=lambda index: index.name)
+def test_members_near_a_score_by_sql(index: type[RankIndex], settings: Any) -> None:
+    settings.ZRANK = {"DATABASE_TIMEOUT": 60.0}  # of a busy machine
+    population = rows(40)
+    for pk, row in population.items():
+        Competitor.objects.create(pk=pk, **{path: value for path, value in row.items() if path != "tags"})
+    _compare(by_sql(index), Oracle(index, population, lambda row: True), population)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("by", "shards"), [("redis", 1), ("redis", 3), ("sql", 1)])
+@pytest.mark.parametrize("index", RANKS, ids=lambda index: index.name)
+def test_members_near_an_instance(index: type[RankIndex], by: str, shards: int, settings: Any) -> None:
+    """As near a member that stands where the instance would."""
+    settings.ZRANK = {"DATABASE_TIMEOUT": 60.0}
+    index, population = sharded(index, shards), rows(40)
+    for pk, row in population.items():
+        Competitor.objects.create(pk=pk, **{path: value for path, value in row.items() if path != "tags"})
+    populate(index, population)
+    ranking = by_sql(index) if by == "sql" else index.ranking
+    whole, rng, first = (
+        Oracle(index, population, lambda row: True),
+        random.Random(2),
+        index.order[0].strip("-"),
+    )
+    for pk in [None, 500, 7, 21]:
+        row = {path: value for path, value in rng.choice([*population.values()]).items() if path != "tags"}
+        instance = Competitor(pk=pk, **row)
+        # An unsaved instance ranks ahead of all that are equal to it.
+        unsaved = "\U0010ffff" if whole.descending else ""
+        text, others = (
+            unsaved if pk is None else str(pk),
+            {one: row for one, row in population.items() if one != pk},
+        )
+        oracle = Oracle(index, others, lambda row: True)
+        mine = Oracle(index, {**others, text: row}, lambda row: True)  # type: ignore[dict-item]
+        for n in (1, 4, 9):
+            drawn = ranking.near(instance, n, band=3, exclude=[11])
+            before = mine.pks.index(text)  # type: ignore[arg-type]
+            found = [entry.pk for entry in drawn]
+            assert pk not in found
+            chosen = [one for one in oracle.pks if one in found]
+            assert found == sorted(chosen, key=whole.pks.index)
+            near = [one for one in oracle.pks if abs(oracle.rows[one][first] - row[first]) <= 3 and one != 11]
+            better = [one for one in near if one in oracle.pks[:before]]
+            worse = [one for one in near if one not in better]
+            assert len(found) == min(n, len(better) + len(worse))
+            assert len({*found} & {*better}) == min(len(better), max((n + 1) // 2, n - len(worse)))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_further_parameters(shards: int) -> None:
+    index = sharded(FACETED[0], shards)
+    population = {pk: row | {"points": pk} for pk, row in rows(60).items()}
+    populate(index, population)
+    ranking = index.ranking
+    assert {entry.pk for entry in ranking.near(30, 50, ranks=(2, 3))} == {29, 30, 31, 32, 33}
+    drawn = ranking.near(30.0, 8, band=1, widen=[2, 5])
+    assert (drawn.band, drawn.candidates) == ((5, 5), 11)
+    assert ranking.near(30, 5, band=20, seed=3) == ranking.near(30, 5, band=20, seed=3)
+    kansai = {pk for pk, row in population.items() if row["region"] == "kansai" and abs(pk - 30) <= 5}
+    assert {entry.pk for entry in ranking.filter(region="kansai").near(30, 50, band=5)} == kansai
+    tested = ranking.filter(region="kansai").exclude(platform="pc").near(30, 50, band=9)
+    assert {entry.pk for entry in tested} == {
+        pk
+        for pk, row in population.items()
+        if (row["region"], row["platform"]) == ("kansai", "ps") and abs(pk - 30) <= 9
+    }
+    assert list(ranking.near(1000, 5, band=3)) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_hooks_and_conditions_of_the_database_hold(shards: int) -> None:
+    index = sharded(PlayerRank, shards)
+    players = [Player.objects.create(level=level) for level in range(10)]
+    players[4].friends.add(players[3])
+    populate(index, {player.pk: {"level": player.level} for player in players})
+    found = index.ranking.near(players[4], 20, band=2)
+    assert {entry.pk - players[0].pk for entry in found} == {2, 5, 6}
+    guest = index.ranking.near(Player(level=4), 20, band=2, where=Q(level__gt=3))
+    assert {entry.pk - players[0].pk for entry in guest} == {4, 5, 6}
+
+
+def test_every_set_is_equally_likely() -> None:
+    index = INDEXES[0]
+    populate(index, {pk: row | {"points": 5 + pk % 2} for pk, row in rows(8).items()})
+    drawn: Counter[Any] = Counter()
+    for _ in range(3000):
+        drawn.update([frozenset(entry.pk for entry in index.ranking.near(6, 2, band=3))])
+    # Those with a score of 6 rank after it, and nobody ranks before it.
+    assert len(drawn) == 28
+    expected = 3000 / 28
+    assert sum((count - expected) ** 2 / expected for count in drawn.values()) < 64  # p < 0.0001 for 27
+
+
+@pytest.mark.parametrize(
+    ("at", "arguments", "message"),
+    [
+        ("many", {}, "at: level"),
+        (None, {}, "at: level"),
+        (float("nan"), {}, "at: level"),
+        (2**70, {}, "at: level"),
+        (5, {"n": 0}, "n: "),
+        (5, {"band": -1}, "band: "),
+        (Player(level=None), {}, "at: "),
+        (Competitor(points=4), {}, "at: "),
+    ],
+)
+def test_invalid_parameters_are_named(at: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PlayerRank.ranking.near(at, **arguments)
+
+
+def test_an_index_that_is_not_built(zrank: Any) -> None:
+    zrank.flushdb()
+    with pytest.raises(NotBuilt):
+        PlayerRank.ranking.near(5)
