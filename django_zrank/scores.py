@@ -18,7 +18,7 @@ from .queries.scores import CHANGES, LIMIT, ChangeScores, Touch
 from .redis import reader_of
 from .redis.steps import Blocking, Steps
 from .signals import unranked
-from .verbs import twin, verb
+from .verbs import named_members, twin, verb
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -88,8 +88,9 @@ class Scores:
 
     @verb
     def touch(self, *members: Any) -> Steps[None]:
-        """Note that members were seen now: they stay ranked for the time that ``idle`` declares, and those that were
-        removed as idle are ranked again. Raises :exc:`~django_zrank.NotRanked` if a member has no row to rank.
+        """Note that members, given as arguments or as one iterable, were seen now: they stay ranked for the time that
+        ``idle`` declares, and those that were removed as idle are ranked again. Raises
+        :exc:`~django_zrank.NotRanked` if a member has no row to rank.
         """
         index = self.index
         if index.seen_field is None:
@@ -97,7 +98,8 @@ class Scores:
             raise TypeError(
                 f"touch(): the index {index.name!r} declares idle = {declared!r}, no column of its own"
             )
-        texts = list(dict.fromkeys(index.to_text(member, "member") for member in members))
+        given = yield from named_members(members)
+        texts = list(dict.fromkeys(index.to_text(member, "members") for member in given))
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:

@@ -287,7 +287,7 @@ def test_a_save_wakes(videos: type[RankIndex]) -> None:
 @pytest.mark.parametrize("videos", ["plain", "facets"], indirect=True)
 def test_a_touch_wakes_with_one_query(videos: type[RankIndex]) -> None:
     long_ago, never = make(31, None)
-    videos.scores.touch(long_ago, never)
+    videos.scores.touch([long_ago, never])
     assert ranked(videos) == {long_ago.pk, never.pk} == awake()
     assert clean(videos)
 
