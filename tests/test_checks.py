@@ -336,7 +336,7 @@ DECLARATIONS = [
         )
     ),
     *(
-        declaring("zrank.E016", f"band {band!r}", re.escape(f"Wrong.band is {band!r}"), band=band)
+        declaring("zrank.E016", f"band {band!r}", r"Wrong\.band: ", band=band)
         for band in (
             -1,
             float("inf"),

@@ -214,13 +214,13 @@ def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
         return
     try:
         if isinstance(band, (tuple, list)) and len(band) != 2:
-            raise ValueError(f"{len(band)} distances instead of one or two")
+            raise ValueError(f"expected one or two distances, not {band!r}")
         below, above = band if isinstance(band, (tuple, list)) else (band, band)
         index.ordering.first.kind.distance(below)
         index.ordering.first.kind.distance(above)
     except (ArithmeticError, AttributeError, TypeError, ValueError) as raised:
         hint = "Use a distance such as 10, or (below, above); for dates and durations, a timedelta."
-        yield error(type(index), f".band is {band!r}: {raised}.", hint, "zrank.E016")
+        yield error(type(index), f".band: {raised}.", hint, "zrank.E016")
 
 
 def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
