@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from django.db import Error
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Scores"]
 
 logger = logging.getLogger("django_zrank")
+
+Score: TypeAlias = int | Decimal
+"""A score that begins in Redis, as the column has it: an integer, or a decimal of fixed places."""
 
 _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""
@@ -53,7 +57,11 @@ class Scores:
         call writes both generations."""
         return _limit(self.index)
 
-    @verb
+    @overload
+    def increment(self, member: Mapping[Any, Score], *, key: str = "") -> dict[Any, Score]: ...
+    @overload
+    def increment(self, member: Any, by: Score = 1, *, key: str = "") -> Score: ...
+    @verb  # type: ignore[misc]  # to mypy, Concatenate's first parameter has no name
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change several
         scores, all or none, and return the new ones by member: at most :attr:`limit`; with ``shards``, they must belong
@@ -74,7 +82,7 @@ class Scores:
     aincrement = twin(increment)
 
     @verb
-    def submit(self, member: Any, value: Any, *, key: str = "") -> Steps[Any]:
+    def submit(self, member: Any, value: Score, *, key: str = "") -> Steps[Score]:
         """Submit a score of a member: ``write_behind = "best"`` keeps the better of this one and its own, ``"latest"``
         replaces its own. Return the member's score after that.
 
@@ -137,7 +145,7 @@ class Scores:
                 f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
             )
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Score]]:
         index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same

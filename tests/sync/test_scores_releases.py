@@ -90,7 +90,7 @@ def test_an_order_that_can_not_take_them_is_named(
     first, *_ = pks()
     counted.scores.increment(first, 5)
     flush(released(counted, order=("-total", "views")).instance())
-    assert "the scores of 1 members are pending" in caplog.text
+    assert "changes of 1 scores are pending" in caplog.text
     assert flush(counted.instance()) == 1
 
 
