@@ -32,11 +32,22 @@ need() {
     command -v "$command" >/dev/null || cannot_run "$* installed, but there is no $command"
 }
 
+# preparation: note the exit status of the script that calls this, one of .ci/prepare, for prepared().
+preparation() {
+    trap 'echo "$?" >"$LANE_DIR/prepared.tmp" && mv "$LANE_DIR/prepared.tmp" "$LANE_DIR/prepared"' EXIT
+}
+
 # prepared: go on if .ci/prepare/LANE has succeeded, which ran beside the other lanes; else end as it did.
 prepared() {
     [[ ! ${IN_NAMESPACES:-} ]] || return 0 # namespaces() begins the script anew
     cat "$LANE_DIR/prepare.log"
-    ((PREPARED == 0)) || exit "$PREPARED"
+    [[ -e $LANE_DIR/prepared ]] || {
+        echo "the preparation was killed"
+        exit 1
+    }
+    local status
+    status=$(<"$LANE_DIR/prepared")
+    ((status == 0)) || exit "$status"
 }
 
 # namespaces: run the script that calls this anew, in a mount and a process namespace of its own: however it ends, no process

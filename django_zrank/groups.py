@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
@@ -17,12 +17,13 @@ from .queries.groups import (
     claim_from_group,
     clear_group,
     count_group,
+    read_group,
     remove_from_group,
 )
 from .queries.query import Query
 from .redis import reader_of
 from .redis.steps import Steps
-from .verbs import twin, verb
+from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -51,7 +52,8 @@ class Group:
 
     @verb
     def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
-        """Add members, for the time ``expires``, or for good. Returns the number of new ones.
+        """Add members, given as arguments or as one iterable, for the time ``expires``, or for good. Returns the number
+        of new ones.
 
         A member that is in the group already stays until the new time, so that a viewer's browser may renew it every
         minute.
@@ -59,30 +61,30 @@ class Group:
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
         lifetime = inf if expires is None else expires // timedelta(microseconds=1)
-        texts = self._texts(members)
+        texts = self._texts((yield from named_members(members)))
         return (yield from self._sum(add_to_group, lifetime, members=texts)) if texts else 0
 
     aadd = twin(add)
 
     @verb
     def remove(self, *members: Any) -> Steps[int]:
-        """Remove members. Returns the number of those that were in the group."""
-        texts = self._texts(members)
+        """Remove members, given as arguments or as one iterable. Returns the number of those that were in the group."""
+        texts = self._texts((yield from named_members(members)))
         return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
 
     aremove = twin(remove)
 
     @verb
     def claim(self, *members: Any) -> Steps[list[Any]]:
-        """Remove up to 500 members. Returns the primary keys of those that this call removed, in the order given: of
-        several callers that claim a member, exactly one gets it.
+        """Remove up to 500 members, given as arguments or as one iterable. Returns the primary keys of those that this
+        call removed, in the order given: of several callers that claim a member, exactly one gets it.
 
         One round trip for each shard that the members belong to. If one can't be reached, its members are not claimed;
         the error is raised only if no member was claimed before. A claim is never sent twice: if its reply is lost, the
         members may have left the group though nobody got them, and have to be added again.
         """
         index, claimed = self.index, set[str]()
-        texts = list(dict.fromkeys(self._texts(members)))
+        texts = list(dict.fromkeys(self._texts((yield from named_members(members)))))
         if len(texts) > CLAIMED:
             raise ValueError(f"members: expected at most {CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
@@ -119,6 +121,33 @@ class Group:
 
     def __contains__(self, member: Any) -> bool:
         return self.contains(member)
+
+    def __len__(self) -> int:
+        """The number of members, as ``count()`` returns it. Coroutines await ``acount()``."""
+        return self.count()
+
+    @in_batches
+    def __iter__(self) -> Batches[Any]:
+        """Iterate over the primary keys of the members, in no order, about 500 a round trip. It is no snapshot: members
+        that join or leave meanwhile may be missed or returned. Coroutines use ``async for``."""
+        unread = [(part, b"0") for part in self.index.parts]
+        seen: set[bytes] = set()
+
+        def steps() -> Steps[Sequence[Any]]:
+            new: list[bytes] = []
+            while unread and not new:
+                part, cursor = unread.pop()
+                ask = partial(read_group, group=self._key, cursor=cursor)
+                cursor, *members = yield from reader_of(part).running(ask)
+                if cursor != b"0":
+                    unread.append((part, cursor))
+                new = [member for member in members if member not in seen]
+                seen.update(new)
+            return list(map(self.index.from_bytes, new))
+
+        return steps
+
+    __aiter__ = batch_twin(__iter__)
 
     @verb
     def clear(self) -> Steps[None]:

@@ -12,7 +12,6 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, models, router
 from django.db.models.expressions import OrderBy
-from django.utils.functional import classproperty
 
 from .codec.awake import Awake
 from .codec.column import Column
@@ -44,6 +43,13 @@ class _RankingAccessor:
         kept: dict[str, Ranking[Member]] = vars(owner.instance())  # Python looks there first
         ranking = kept.get("ranking")
         return kept.setdefault("ranking", Ranking(owner.instance())) if ranking is None else ranking
+
+
+class _ScoresAccessor:
+    """Return the scores of an index: ``PlayerRank.scores``. Django's ``classproperty`` has no types of its own."""
+
+    def __get__(self, instance: RankIndex | None, owner: type[RankIndex]) -> Scores:
+        return Scores(owner.instance())
 
 
 _instances: dict[type[RankIndex], Any] = {}
@@ -101,7 +107,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
     """The readable side: ``PlayerRank.ranking.recommend(player)``."""
 
-    scores: ClassVar[classproperty[Scores]] = classproperty(lambda cls: Scores(cls.instance()))
+    scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
     """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,7 @@ from .codec.fields import follow
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["batched", "halves", "members_of", "sort_key_of", "values_of"]
+__all__ = ["batched", "halves", "members_of", "named", "sort_key_of", "values_of"]
 
 Item = TypeVar("Item")
 
@@ -23,6 +23,23 @@ def members_of(parameter: str, given: Any) -> Iterable[Any]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise ValueError(f"{parameter}: expected members, not {given!r}")
     return given
+
+
+def named(parameter: str, given: Sequence[Any]) -> Iterable[Any]:
+    """The members that a call names, as several arguments or as one iterable. Raises ``ValueError`` for iterables among
+    several arguments."""
+    if len(given) == 1 and _is_several(given[0]):
+        return given[0]  # type: ignore[no-any-return]
+    for one in given:
+        if _is_several(one):
+            raise ValueError(
+                f"{parameter}: expected several members or one iterable of them, not {one!r} among others"
+            )
+    return given
+
+
+def _is_several(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, (str, bytes, models.Model))
 
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from django.db import Error
 
@@ -18,7 +19,7 @@ from .queries.scores import CHANGES, LIMIT, ChangeScores, Touch
 from .redis import reader_of
 from .redis.steps import Blocking, Steps
 from .signals import unranked
-from .verbs import twin, verb
+from .verbs import named_members, twin, verb
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Scores"]
 
 logger = logging.getLogger("django_zrank")
+
+Score: TypeAlias = int | Decimal
+"""A score that begins in Redis, as the column has it: an integer, or a decimal of fixed places."""
 
 _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""
@@ -53,7 +57,11 @@ class Scores:
         call writes both generations."""
         return _limit(self.index)
 
-    @verb
+    @overload
+    def increment(self, member: Mapping[Any, Score], *, key: str = "") -> dict[Any, Score]: ...
+    @overload
+    def increment(self, member: Any, by: Score = 1, *, key: str = "") -> Score: ...
+    @verb  # type: ignore[misc]  # to mypy, Concatenate's first parameter has no name
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change several
         scores, all or none, and return the new ones by member: at most :attr:`limit`; with ``shards``, they must belong
@@ -63,7 +71,7 @@ class Scores:
         added. Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or
         the key is that of another change.
         """
-        self._require("increment", "sum")
+        self._require("increment", "'increment'", "sum")
         if isinstance(member, Mapping):
             if by != 1:
                 raise ValueError("by: several members are given with their own numbers, {member: by, …}")
@@ -74,13 +82,13 @@ class Scores:
     aincrement = twin(increment)
 
     @verb
-    def submit(self, member: Any, value: Any, *, key: str = "") -> Steps[Any]:
+    def submit(self, member: Any, value: Score, *, key: str = "") -> Steps[Score]:
         """Submit a score of a member: ``write_behind = "best"`` keeps the better of this one and its own, ``"latest"``
         replaces its own. Return the member's score after that.
 
         ``key`` and errors: as ``increment()``.
         """
-        self._require("submit", "max", "min", "last")
+        self._require("submit", "'best' or 'latest'", "max", "min", "last")
         (score,) = yield from self._change([(member, value)], "value", key)
         return score
 
@@ -88,16 +96,18 @@ class Scores:
 
     @verb
     def touch(self, *members: Any) -> Steps[None]:
-        """Note that members were seen now: they stay ranked for the time that ``idle`` declares, and those that were
-        removed as idle are ranked again. Raises :exc:`~django_zrank.NotRanked` if a member has no row to rank.
+        """Note that members, given as arguments or as one iterable, were seen now: they stay ranked for the time that
+        ``idle`` declares, and those that were removed as idle are ranked again. Raises
+        :exc:`~django_zrank.NotRanked` if a member has no row to rank.
         """
         index = self.index
         if index.seen_field is None:
-            declared = index.get_idle()
+            declared = index.awake and index.awake.path
             raise TypeError(
-                f"touch(): the index {index.name!r} declares idle = {declared!r}, no column of its own"
+                f"touch() needs idle with a column of the model itself; the index {index.name!r} declares {declared!r}"
             )
-        texts = list(dict.fromkeys(index.to_text(member, "member") for member in members))
+        given = yield from named_members(members)
+        texts = list(dict.fromkeys(index.to_text(member, "members") for member in given))
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
@@ -128,12 +138,14 @@ class Scores:
         members, touched = (list(map(self.index.from_text, texts)) for texts in (missing, due))
         return Blocking(partial(unranked.send, self.index, members=members, touched=touched))
 
-    def _require(self, method: str, *rules: str) -> None:
+    def _require(self, method: str, needed: str, *rules: str) -> None:
         if self.index.rule not in rules:
-            declared = self.index.get_write_behind()
-            raise TypeError(f"{method}(): the index {self.index.name!r} declares write_behind = {declared!r}")
+            declared = repr(self.index.get_write_behind() or None)
+            raise TypeError(
+                f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
+            )
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Any]]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Score]]:
         index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same

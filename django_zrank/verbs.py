@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.db import models
 
-from .members import members_of
+from .members import members_of, named
 from .redis import reader_of
 from .redis.steps import Blocking, Steps, drive
 
 if TYPE_CHECKING:
     from .index import RankIndex
 
-__all__ = ["Batches", "batch_twin", "in_batches", "listed", "twin", "verb"]
+__all__ = ["Batches", "batch_twin", "in_batches", "listed", "named_members", "twin", "verb"]
 
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
@@ -102,6 +102,11 @@ def listed(parameter: str, given: Any) -> Steps[list[Any]]:
         return list(members)
     found: list[Any] = yield Blocking(partial(list, members))
     return found
+
+
+def named_members(given: Sequence[Any]) -> Steps[list[Any]]:
+    """The steps to the list of the members that a call names, as several arguments or as one iterable."""
+    return listed("members", named("members", given))
 
 
 def _signed(ask: Method, begin: Any, was: str, now: str) -> Method:

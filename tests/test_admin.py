@@ -341,7 +341,7 @@ def test_rows_are_shown_to_those_who_may_see_them(
     [
         ({"n": 0}, "greater than or equal to 1"),
         ({"n": 51}, "less than or equal to 50"),
-        ({"n": 1, "member": "x"}, "is not a primary key"),
+        ({"n": 1, "member": "x"}, "expected a primary key of testapp.Player"),
         ({"n": 1, "member": "999999"}, "not in the index"),
         ({"n": 1, "band": "-1"}, "negative"),
         ({"n": 1, "band": "1,2,3"}, "or two with a comma"),

@@ -336,7 +336,7 @@ DECLARATIONS = [
         )
     ),
     *(
-        declaring("zrank.E016", f"band {band!r}", re.escape(f"Wrong.band is {band!r}"), band=band)
+        declaring("zrank.E016", f"band {band!r}", r"Wrong\.band: ", band=band)
         for band in (
             -1,
             float("inf"),
@@ -703,6 +703,40 @@ def test_what_is_wrong_is_found(case: Case, settings: Any, monkeypatch: pytest.M
     messages = list(check(case, settings, monkeypatch))
     assert {message.id for message in messages} == {case.code}
     assert re.search(case.says, messages[0].msg)
+
+
+WRONG: dict[str, Any] = {
+    "name": "a b",
+    "ranking_method": "medal",
+    "shards": 0,
+    "order": ("-lvl",),
+    "facets": ("nothing",),
+    "idle": ("name", timedelta(days=1)),
+    "write_behind": "increment",
+    "band": (1, 2, 3),
+    "owner": "name",
+    "using": "nowhere",
+    "get_queryset": lambda self: [],
+    "get_excluded": lambda self: (),
+}
+
+
+@pytest.mark.parametrize(
+    ("right", "codes"),
+    [
+        ({}, "E013 E015 E018 E019 E021 E024 E025 E028 E038 E039"),  # write_behind and band need an order
+        ({"order": ("-level", "pk")}, "E013 E016 E018 E019 E021 E024 E025 E028 E035 E038 E039"),
+        ({"order": ("-level",), "name": "wrong"}, "E016 E018 E019 E021 E024 E025 E028 E038 E039"),
+        ({"model": None}, "E010 E013 E024 E028 E039"),
+        ({"get_name": lambda self, more: "", "model": None}, "E028 E028"),
+    ],
+)
+def test_all_that_is_wrong_is_found_at_once(
+    right: dict[str, Any], codes: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = declaring(None, "", **WRONG | right).values
+    found = [message.id for message in check(case, settings, monkeypatch)]
+    assert sorted(map(str, found)) == [f"zrank.{code}" for code in codes.split()]
 
 
 @pytest.mark.parametrize(

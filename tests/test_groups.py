@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from asgiref.sync import async_to_sync
 from redis import Redis
 from redis.connection import Connection
 from redis.exceptions import ConnectionError
@@ -18,6 +19,7 @@ from redis.exceptions import ConnectionError
 from django_zrank import IndexUnavailable, RankIndex
 from tests.populations import populate
 from tests.test_ranking import CompetitorRank
+from tests.testapp.models import Competitor
 
 
 class GroupRank(CompetitorRank):
@@ -201,6 +203,57 @@ def test_names_are_kept_apart(index: type[RankIndex]) -> None:
     index.group("a%20b").add(2)
     assert index.group("a b").count() == 1
     assert [entry.pk for entry in index.ranking.filter(group="a%20b").top()] == [2]
+
+
+@pytest.mark.parametrize("kind", [list, set, iter, tuple, dict.fromkeys])
+def test_members_are_given_as_one_iterable(index: type[RankIndex], kind: Any) -> None:
+    show = index.group("live:46")
+    assert show.add(kind([1, 2, 99])) == 3
+    assert show.remove(kind([2, 3])) == 1
+    assert show.add(kind([])) == 0
+    assert set(show) == {1, 99}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_members_are_given_as_a_query(index: type[RankIndex], django_assert_num_queries: Any) -> None:
+    Competitor.objects.bulk_create(Competitor(pk=pk, points=pk, lost=0) for pk in (2, 3))
+    with django_assert_num_queries(2):
+        assert index.group("live:46").add(Competitor.objects.all(), expires=timedelta(hours=1)) == 2
+        assert async_to_sync(index.group("live:46").aremove)(Competitor.objects.filter(pk=2)) == 1
+    assert list(index.group("live:46")) == [3]
+
+
+def test_a_list_among_several_arguments(index: type[RankIndex]) -> None:
+    show = index.group("live:46")
+    for call in (show.add, show.remove):
+        with pytest.raises(ValueError, match=r"members: expected .* one iterable of them, not \[2, 3\]"):
+            call(1, [2, 3])
+    assert len(show) == 0
+
+
+def test_a_group_is_counted_and_iterated_over(index: type[RankIndex], zrank: Redis) -> None:
+    show = index.group("live:47")
+    assert list(show) == []
+    show.add(range(1, 2001))
+    show.add(range(2001, 2601), expires=timedelta(minutes=1))
+    assert len(show) == 2600
+    assert sorted(show) == [*range(1, 2601)]
+    pass_a_minute(zrank, index, "live%3A47")
+    assert len(show) == 2000
+    members = list(show)
+    assert sorted(members) == [*range(1, 2001)]
+
+
+def test_members_that_stay_are_iterated_over_once(index: type[RankIndex]) -> None:
+    """While so many join that Redis enlarges its hash table."""
+    show = index.group("live:48")
+    show.add(range(1000))
+    reading = iter(show)
+    members = [next(reading)]
+    show.add(range(1000, 20_000))
+    members += reading
+    assert len(members) == len(set(members))
+    assert set(members) >= set(range(1000))
 
 
 @pytest.mark.parametrize("name", ["", None, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import unittest
@@ -21,7 +22,7 @@ from django_zrank.redis import isolation
 from django_zrank.testing import ZRankTestMixin, own_redis, reset, sync_now
 from tests.keyspace import whole
 from tests.projects import ROOT, is_closed
-from tests.servers import wait_for
+from tests.servers import free_port, wait_for
 from tests.sync.mirror import contents
 from tests.testapp.models import Nickname
 from tests.testapp.zrank import NicknameRank, PlayerRank
@@ -206,6 +207,31 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
         assert not is_closed(port)
         process.kill()
     wait_for(lambda: is_closed(port))
+
+
+def serve(*arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "django_zrank.embedded", *arguments]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_is_served_by_a_command_until_a_signal(signum: signal.Signals) -> None:
+    port = free_port()
+    with serve(str(port)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"redis://127.0.0.1:{port}/0\n"
+        assert not is_closed(port)
+        with serve(str(port)) as second:
+            assert second.communicate(timeout=30) == ("", f"Port {port} is already in use on 127.0.0.1\n")
+        process.send_signal(signum)
+        assert process.wait(timeout=30) == 0
+    assert is_closed(port)
+
+
+@pytest.mark.parametrize("arguments", [(), ("x",), ("0",), ("65536",), ("6399", "6400")])
+def test_the_command_of_a_server_takes_a_port(arguments: tuple[str, ...]) -> None:
+    with serve(*arguments) as process:
+        assert process.communicate(timeout=30) == ("", "usage: python -m django_zrank.embedded PORT\n")
 
 
 # A database that is not the one that Redis mirrors

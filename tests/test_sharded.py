@@ -60,6 +60,7 @@ class TestGroups:
         assert group.add(*range(50, 150)) == 50
         assert group.remove(*range(10)) == 10
         assert group.count() == 140
+        assert sorted(group) == list(range(10, 150))
         assert [pk for pk in range(160) if pk in group] == list(range(10, 150))
         assert group.claim(*range(20, 0, -1)) == list(range(20, 9, -1))
         assert group.claim(*range(30)) == list(range(21, 30))

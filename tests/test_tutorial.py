@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from django_zrank.testing import EmbeddedServer
 from tests.pages import ROOT
 from tests.projects import is_closed
 from tests.servers import free_port, wait_for
@@ -25,16 +24,16 @@ from tests.servers import free_port, wait_for
 pytestmark = pytest.mark.slow
 
 PAGE = "docs/tutorial.md"
-ELSEWHERE = ("python3 -m venv", ". .venv", "pip install", ".venv/bin/python -c", "python manage.py shell\n")
+ELSEWHERE = ("python3 -m venv", ". .venv", "pip install", ".venv/bin/python -m", "python manage.py shell\n")
 """Commands that are stood in for: a virtual environment that has the package, the server, a terminal."""
 
 
 class Reader:
     """Somebody who does what the page says."""
 
-    def __init__(self, folder: Path, server: EmbeddedServer) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
-        self.server = server
+        self.url = url
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("DJANGO", "PYTEST"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -57,7 +56,7 @@ class Reader:
             self.shell(block)
         elif named[1].endswith("settings.py"):
             with (self.folder / named[1]).open("a") as file:
-                file.write(block.replace("redis://127.0.0.1:6399/0", self.server.url))
+                file.write(block.replace("redis://127.0.0.1:6399/0", self.url))
         else:
             (self.folder / named[1]).write_text(block)
 
@@ -99,10 +98,16 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    with EmbeddedServer() as server:
-        reader = Reader(tmp_path_factory.mktemp("tutorial"), server)
-        reader.follow()
-        yield reader
+    (command,) = re.findall(r"^\.venv/bin/python (.+) 6399$", (ROOT / PAGE).read_text(), re.MULTILINE)
+    words = [sys.executable, *command.split(), str(free_port())]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            reader = Reader(tmp_path_factory.mktemp("tutorial"), server.stdout.readline().strip())
+            reader.follow()
+            yield reader
+        finally:
+            server.terminate()
 
 
 def test_what_the_shell_says(reader: Reader) -> None:

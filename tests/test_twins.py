@@ -205,6 +205,7 @@ def test_groups(competitors: Ranking[Any]) -> None:
     assert 1 in both
     assert not both.contains(3)
     assert both.count() == competitors.index.group("live").count() == 2
+    assert set(both) == {1, 2}
     assert both.claim(2, 7) == [2]
     assert both.clear() is None
     assert both.used == verbs(Group)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
@@ -22,7 +23,7 @@ from ..models import Mark
 from ..queries.view import METHODS
 from ..sync.dialects import DIALECTS
 from ..sync.watched_tables import unseen_tables, watched_tables
-from .hooks import check_attributes, check_hooks, error, warning
+from .hooks import check_attributes, check_hooks, error, problems_of, warning
 
 __all__ = ["check_declaration"]
 
@@ -37,9 +38,13 @@ _LONGEST: Final = 255
 
 def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     """Check everything that can be checked without a query."""
-    found = [*check_attributes(cls), *check_hooks(cls)]
+    found = list(check_attributes(cls))
     yield from found
     if any(message.is_serious() for message in found):
+        return  # what is hidden is needed below
+    yield from check_hooks(cls)
+    wrong = {hook.removeprefix("get_") for hook in problems_of(cls)}
+    if not wrong.isdisjoint({"model", "name"}):
         return
     try:
         index = cls.instance()
@@ -47,72 +52,89 @@ def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         hint = "get_model() and get_name() must work as soon as Django has loaded the models."
         yield error(cls, f" can't be instantiated: {type(raised).__name__}: {raised}", hint, "zrank.E030")
         return
-    yield from _check_index(index)
+    for subject, (check, needs) in _CHECKS.items():
+        if not wrong.isdisjoint({subject, *needs}):
+            wrong.add(subject)
+            continue
+        found = list(check(index))
+        yield from found
+        if any(message.is_serious() for message in found):
+            wrong.add(subject)
 
 
-def _check_index(index: RankIndex) -> Iterator[CheckMessage]:
-    cls = type(index)
-    if index.model is None:
-        hint = 'Set model to the model whose rows are ranked, or to its name: "players.Player".'
-        yield error(cls, f" has no model{_why_no_model(index.get_model())}.", hint, "zrank.E010")
-        return
+def _check_name(index: RankIndex) -> Iterator[CheckMessage]:
     name: Any = index.name
     is_text = isinstance(name, str) and name.isprintable()
     if not is_text or not 0 < len(name) < 256 or set(name) & set("{}/ "):
         hint = "It becomes part of keys and URLs: use letters, digits, hyphens and underscores."
-        yield error(cls, f".name is {name!r}.", hint, "zrank.E013")
+        yield error(type(index), f".name is {name!r}.", hint, "zrank.E013")
+
+
+def _check_model(index: RankIndex) -> Iterator[CheckMessage]:
+    if index.model is None:
+        hint = 'Set model to the model whose rows are ranked, or to its name: "players.Player".'
+        message = f" has no model{_why_no_model(index.get_model())}."
+        yield error(type(index), message, hint, "zrank.E010")
+
+
+def _check_key(index: RankIndex) -> Iterator[CheckMessage]:
+    cls = type(index)
     if isinstance(index.model._meta.pk, models.CompositePrimaryKey):
         hint = "Give the model a primary key of one column."
         yield error(cls, ": a composite primary key can't be ranked.", hint, "zrank.E014")
-        return
-    if problem := _key_problem(index.model._meta.pk):
+    elif problem := _key_problem(index.model._meta.pk):
         message = f": the primary key of {index.model._meta.label} can't be a member: {problem}."
         yield error(cls, message, f"Primary keys of ranked models can be {SUPPORTED}.", "zrank.E027")
-        return
-    found: list[CheckMessage] = []
-    for (attribute, parsed, code), hint in _PARSED.items():
-        try:
-            getattr(index, parsed)
-        except (FieldDoesNotExist, FieldError) as raised:
-            found.append(error(cls, f".{attribute}: {raised}", hint, code))
-            if attribute in ("order", "facets"):  # all that follows needs them
-                yield from found
-                return
+
+
+def _check_parsed(attribute: str, index: RankIndex) -> Iterator[CheckMessage]:
+    """Parse what an attribute declares."""
+    parsed, code, hint = _PARSED[attribute]
+    try:
+        getattr(index, parsed)
+    except (FieldDoesNotExist, FieldError) as raised:
+        yield error(type(index), f".{attribute}: {raised}", hint, code)
+
+
+def _check_facet_names(index: RankIndex) -> Iterator[CheckMessage]:
     if GROUP in index.faceting.paths:
         message = ".facets: filter(group=…) asks for the groups of an index, so no facet can have that name."
         hint = "Rename the field, or declare the column behind the relation: group_id."
-        yield error(cls, message, hint, "zrank.E026")
-    found += _check_shards(index)
-    yield from found
-    if found:
-        return
-    yield from _check_decimals(index)
-    yield from _check_seen(index)
-    yield from _check_method(index)
-    yield from _check_band(index)
-    yield from _check_owner(index)
-    yield from _check_queryset(index)
-    yield from _check_database(index)
+        yield error(type(index), message, hint, "zrank.E026")
 
 
 _PARSED: Final = {
-    ("order", "ordering", "zrank.E015"): (
-        "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the row or of "
-        'one that it leads to: ("-points", "achieved_at", "club_id").'
+    "order": (
+        "ordering",
+        "zrank.E015",
+        (
+            "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the row "
+            'or of one that it leads to: ("-points", "achieved_at", "club_id").'
+        ),
     ),
-    ("facets", "faceting", "zrank.E025"): (
-        "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
-        '("region", "guild__slug", ("region", "platform")).'
+    "facets": (
+        "faceting",
+        "zrank.E025",
+        (
+            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
+            '("region", "guild__slug", ("region", "platform")).'
+        ),
     ),
-    ("write_behind", "column", "zrank.E035"): (
-        "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the only "
-        "criterion."
+    "write_behind": (
+        "column",
+        "zrank.E035",
+        (
+            "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
+            "only criterion."
+        ),
     ),
-    ("idle", "awake", "zrank.E038"): (
-        'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
+    "idle": (
+        "awake",
+        "zrank.E038",
+        'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).',
     ),
 }
-"""Hints, by attribute, the property of an index that parses it, and the id of the error."""
+"""By attribute, the property of an index that parses it, the id of the error, and its hint."""
 
 
 def _why_no_model(declared: Any) -> str:
@@ -192,13 +214,13 @@ def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
         return
     try:
         if isinstance(band, (tuple, list)) and len(band) != 2:
-            raise ValueError(f"{len(band)} distances instead of one or two")
+            raise ValueError(f"expected one or two distances, not {band!r}")
         below, above = band if isinstance(band, (tuple, list)) else (band, band)
         index.ordering.first.kind.distance(below)
         index.ordering.first.kind.distance(above)
     except (ArithmeticError, AttributeError, TypeError, ValueError) as raised:
         hint = "Use a distance such as 10, or (below, above); for dates and durations, a timedelta."
-        yield error(type(index), f".band is {band!r}: {raised}.", hint, "zrank.E016")
+        yield error(type(index), f".band: {raised}.", hint, "zrank.E016")
 
 
 def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
@@ -242,15 +264,12 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
             ".get_queryset() filters on a window function: a change of one row could move others, unnoticed."
         )
         yield error(cls, message, _KEEP_IT, "zrank.E032")
-    else:
-        yield from _check_tables(index)
-        yield from _check_parameters(index)
 
 
 def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
     """Its parameters are part of the declaration: processes whose parameters differ don't read each other's builds."""
     using = index.get_using()
-    if using not in connections or connections[using].vendor not in DIALECTS:
+    if connections[using].vendor not in DIALECTS:
         return  # said by another check
     try:
         (sql, first), second = compiled(index), compiled(index)
@@ -308,3 +327,26 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
         message = f": the database {using!r} is read at READ UNCOMMITTED: a change that is rolled back would be ranked."
         hint = f"Set DATABASES[{using!r}]['OPTIONS']['isolation_level'] = 'read committed'."
         yield error(cls, message, hint, "zrank.E042")
+
+
+_CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]], Sequence[str]]]] = {
+    "name": (_check_name, ()),
+    "model": (_check_model, ()),
+    "shards": (_check_shards, ()),
+    "ranking_method": (_check_method, ()),
+    "key": (_check_key, ["model"]),
+    "order": (partial(_check_parsed, "order"), ["model"]),
+    "facets": (partial(_check_parsed, "facets"), ["model"]),
+    "write_behind": (partial(_check_parsed, "write_behind"), ["order"]),
+    "idle": (partial(_check_parsed, "idle"), ["model"]),
+    "names of facets": (_check_facet_names, ["facets"]),
+    "decimals": (_check_decimals, ["write_behind"]),
+    "seen": (_check_seen, ["idle"]),
+    "band": (_check_band, ["order"]),
+    "owner": (_check_owner, ["model"]),
+    "using": (_check_database, ["model"]),
+    "queryset": (_check_queryset, ["model"]),
+    "tables": (_check_tables, ["queryset", "key", "order", "facets", "idle", "using"]),
+    "parameters": (_check_parameters, ["tables", "ranking_method", "write_behind"]),
+}
+"""The checks of an index, by what they are about, and what else must be right for one to run."""

@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from ..codec.shards import Sharded
 from ..index import RankIndex
 
-__all__ = ["SETTINGS", "check_attributes", "check_hooks", "error", "warning"]
+__all__ = ["SETTINGS", "check_attributes", "check_hooks", "error", "problems_of", "warning"]
 
 _INTERNAL: Final = {"get_ranked"}
 
@@ -70,19 +70,27 @@ def _meant(name: str) -> str:
 
 def check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     """Methods that can't be called as RankIndex calls them."""
+    for name, problem in problems_of(cls).items():
+        written = f"{'async ' * name.startswith('a')}def {name}({', '.join(['self', *_parameters(name)])})"
+        yield error(cls, f".{name} {problem}.", f"Write it as RankIndex does: {written}.", "zrank.E028")
     blank = object.__new__(cls)
-    for name in sorted(_HOOKS):
-        names = [one for one in inspect.signature(getattr(RankIndex, name)).parameters if one != "self"]
-        is_async = name.startswith("a")
-        problem = _problem(getattr(blank, name), names, is_async=is_async)
-        if problem:
-            hint = (
-                f"Write it as RankIndex does: {'async ' * is_async}def {name}({', '.join(['self', *names])})."
-            )
-            yield error(cls, f".{name} {problem}.", hint, "zrank.E028")
     if blank.has_async_excluded and not blank.has_blocking_excluded:
         hint = "Define get_excluded() as well as aget_excluded(): recommend() and the REST API call it."
         yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
+
+
+def problems_of(cls: type[RankIndex]) -> dict[str, str]:
+    """Methods that can't be called as RankIndex calls them, and why not."""
+    blank = object.__new__(cls)
+    found = {
+        name: _problem(getattr(blank, name), _parameters(name), is_async=name.startswith("a"))
+        for name in sorted(_HOOKS)
+    }
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def _parameters(hook: str) -> list[str]:
+    return [name for name in inspect.signature(getattr(RankIndex, hook)).parameters if name != "self"]
 
 
 def _problem(hook: Any, names: list[str], *, is_async: bool) -> str:

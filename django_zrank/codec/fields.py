@@ -74,7 +74,7 @@ def follow(model: type[models.Model], path: str) -> Iterator[Any]:
     options: Any = model._meta
     for name in path.split(LOOKUP_SEP):
         if options is None:
-            raise FieldError(f"{path}: there is nothing behind a field that is not a relation")
+            raise FieldError(f"{path}: {name} follows a field that is not a relation")
         field: Any = options.pk if name == "pk" else options.get_field(name)
         yield field
         options = field.related_model._meta if field.is_relation and field.related_model else None

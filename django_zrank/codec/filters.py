@@ -97,7 +97,7 @@ def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: boo
             raise ValueError(f"{name}: expected several values, not {value!r}")
         found = tuple(_parse(index, path, one) for one in (value if several else (value,)))
         if path in values:
-            raise ValueError(f"{path}: give one of {path} and {path}__in")
+            raise ValueError(f"{path}: give either {path} or {path}__in, not both")
         values[path] = tuple(dict.fromkeys(found))
         if path == GROUP and len(values[path]) > MOST_GROUPS:
             raise ValueError(f"{name}: expected at most {MOST_GROUPS} groups, not {len(values[path])}")
@@ -158,7 +158,7 @@ def _widest(
     facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
     if not facets:
         path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
-        raise ValueError(f"{path}: is not a facet by itself; declare {_declare([path])}")
+        raise ValueError(f"{path} is not a facet by itself; declare {_declare([path])}")
     facet = max(facets, key=lambda one: len(one.paths))
     names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
     return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))

@@ -197,7 +197,7 @@ class Float(Kind):
         except OverflowError:
             raise Unrankable("the number lies beyond the range of floats") from None
         if not math.isfinite(number):
-            raise Unrankable(f"{number} has no place in an order")
+            raise Unrankable(f"{number} can't be ordered")
         return number + 0.0  # -0.0 becomes 0.0: equal values, one score
 
     def at(self, key: Number) -> Any:
@@ -243,7 +243,7 @@ class Fixed(Kind):
     def whole(self, value: Any) -> int:
         number = Decimal(value)
         if not number.is_finite():
-            raise Unrankable(f"{number} has no place in an order")
+            raise Unrankable(f"{number} can't be ordered")
         if number.adjusted() + self.places > 18 and number:  # 1e999999 as an integer takes half a minute
             raise Unrankable(f"{number:.3g} lies beyond 2**63 in its last place")
         return int(number.scaleb(self.places, DECIMALS).to_integral_value())

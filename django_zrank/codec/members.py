@@ -60,7 +60,7 @@ class MemberCodec:
         try:
             return self.from_text(self._key.parse_input(text))
         except ValueError as error:
-            raise ValueError(f"{text!r} is not a primary key of {self.model._meta.label}: {error}") from None
+            raise ValueError(f"expected a primary key of {self.model._meta.label}; {error}") from None
 
     @cached_property
     def from_text(self) -> Callable[[Any], Any]:

@@ -131,7 +131,9 @@ class Order:
                     tie += code(value)
             except (AttributeError, TypeError) as error:
                 if None in values:
-                    raise Unrankable(f"there is a null where the model says none: {values!r}") from error
+                    raise Unrankable(
+                        f"null in a column that the model declares as not null: {values!r}"
+                    ) from error
                 raise
             return score, tie
 

@@ -17,12 +17,13 @@ __all__ = [
     "clear_group",
     "count_group",
     "forget_seen",
+    "read_group",
     "remember_shown",
     "remove_from_group",
 ]
 
 _PART: Final = 500
-"""Members that are added or removed in one round trip, and the most expired ones that it removes."""
+"""Members that are added, removed or read in one round trip, and the most expired ones that it removes."""
 
 CLAIMED: Final = 500
 """The most members of a claim, which is one round trip: what was claimed before a failure would be lost."""
@@ -58,6 +59,12 @@ def claim_from_group(keys: Keys, group: str, members: Sequence[str]) -> Query[li
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
     """The number of members whose time is not over; of all, or among these."""
     return one(Call(scripts.COUNT_GROUP, (keys.group(group),), members))
+
+
+def read_group(keys: Keys, group: str, cursor: bytes) -> Query[list[bytes]]:
+    """Read some members from a cursor on, ``b"0"`` at first. The answer: the next cursor, ``b"0"`` after the last
+    members, then the members, some of which an earlier answer may have had."""
+    return one(Call(scripts.READ_GROUP, (keys.group(group),), (cursor, _PART)))
 
 
 def clear_group(keys: Keys, group: str) -> Query[int]:

@@ -106,7 +106,7 @@ class Executor:
             except Swapped:
                 if not (yield from self.learning()).generation:
                     raise self.not_built() from None
-        raise IndexUnavailable(f"Index {self.name!r}: too many rebuilds came while it was read")
+        raise IndexUnavailable(f"Index {self.name!r} was rebuilt too often while it was read")
 
     def send(self, request: Request) -> list[Any]:
         """Return the replies to a request, after its delay."""
@@ -183,8 +183,8 @@ class Executor:
                 return self.not_accepted()
             case ["OTHERRULE", *_]:
                 return IndexUnavailable(
-                    f"Index {self.name!r}: what was changed under another write_behind is not flushed yet: sync_zrank "
-                    "does that, and then scores can change again"
+                    f"Index {self.name!r}: changes under the former write_behind are not flushed yet; run "
+                    "sync_zrank, then scores can change again"
                 )
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
 

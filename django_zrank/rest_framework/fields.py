@@ -182,7 +182,7 @@ class BandField(QueryField):
         try:
             self.ceiling = [] if ceiling is None else [(one, self.units(one)) for one in sides(ceiling)]
         except (TypeError, ValueError) as error:
-            raise ImproperlyConfigured(f"max_band of {index!r} is {ceiling!r}: {error}") from error
+            raise ImproperlyConfigured(f"max_band of {index!r}: {error}") from error
 
     def parse(self, text: str) -> Band:
         band = [self._distance(one) for one in _two(text)]

@@ -54,6 +54,12 @@ logger = logging.getLogger(__name__)
 
 
 @cache
+def _warn(message: str) -> None:
+    """Log a warning, once in a process."""
+    logger.warning("django_zrank: %s", message)
+
+
+@cache
 def _common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
     """Return the parameters of every action of a view: ``URL_FORMAT_OVERRIDE``, and that of its versioning class."""
     names = [format_parameter]
@@ -114,7 +120,12 @@ class IndexViewSet(GenericViewSet[Any]):
         except LookupError as error:
             if name is not None:
                 raise NotFound(_("There is no index called “{name}”.").format(name=name)) from error
-            logger.warning("%s", error)  # It names a setting, which is not for clients
+            if not getattr(
+                self, "swagger_fake_view", False
+            ):  # drf-spectacular looks at paths that nobody requests
+                _warn(
+                    f"{type(self).__name__} has no index. {error}"
+                )  # It names a setting, which is not for clients
             raise NotFound(_("No ranking is served here. Name an index in the path.")) from error
 
     @cached_property

@@ -53,7 +53,7 @@ def answer_by_sql(
     """
     if (index.rule or index.awake) and not _logged.get(index.name):
         _logged.keep(index.name, True, _LOGGED_EVERY)
-        logger.warning("Index %r: answers by SQL lack what is pending in Redis", index.name)
+        logger.warning("Index %r: answers by SQL lack the changes that are pending in Redis", index.name)
     return _answer(Rows(index, conditions), question, view)  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
         with reading(rows.connection, get_settings().database_timeout):
             return _ANSWERS[type(question)](rows, view, question)
     except OperationalError as error:
-        raise IndexUnavailable(f"Index {name!r}: the database did not answer: {error}") from error
+        raise IndexUnavailable(f"Index {name!r}: the database failed, too: {error}") from error
 
 
 _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {

@@ -163,7 +163,7 @@ class _Drain:
             return self.work_off_halves(marks)
         pk, via, member = marks[0]
         mark = Mark(index=self.index.name, via=via, member=member)
-        logger.error("Index %r: mark %d (%s) can't be worked off", self.index.name, pk, mark, exc_info=error)
+        logger.error("Index %r: mark %d (%s) can't be processed", self.index.name, pk, mark, exc_info=error)
         self.left[pk] = ()
         return 0
 

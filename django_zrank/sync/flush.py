@@ -142,7 +142,7 @@ def write_scores(
             break
     if done and declared is not index:
         logger.warning(
-            "Index %r: flushed %d scores that began in Redis; write_behind is not declared any more",
+            "Index %r: flushed %d scores that began in Redis under the former write_behind",
             index.name,
             done,
         )
@@ -162,8 +162,8 @@ def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
         pending, _ = store.waiting()
         if pending:
             logger.error(
-                "Index %r: the scores of %d members are pending by a write_behind that is not declared any more, and "
-                "no column can take them: %s. Run sync_zrank with the release that declared it.",
+                "Index %r: changes of %d scores are pending under the former write_behind, and no column can take "
+                "them: %s. Run sync_zrank with the release that declared it.",
                 index.name,
                 pending,
                 error,

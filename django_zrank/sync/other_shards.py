@@ -40,7 +40,7 @@ def unlink_other_shards(index: RankIndex) -> None:
         try:
             _unlink(index.called(name))
         except (Busy, IndexUnavailable) as error:
-            logger.warning("Index %r: its former shard %r is left. %s", index.name, name, error)
+            logger.warning("Index %r: the former shard %r was not removed. %s", index.name, name, error)
 
 
 def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:

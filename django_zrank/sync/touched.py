@@ -163,7 +163,7 @@ class Touched:
                     drain_soon(index)
                     flush_soon(index)
             except Exception:  # the transaction is committed, so nothing may be raised
-                logger.exception("Index %r: what a transaction changed was not pushed", index.name)
+                logger.exception("Index %r: changes of a transaction were not pushed", index.name)
 
     def members_of(self, index: RankIndex) -> set[Any]:
         """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""

@@ -171,7 +171,7 @@ def refuse_transaction(using: str, what: str) -> None:
     Its snapshot may be older than what others have written, and what it reads of its own may be rolled back.
     """
     if connections[using].in_atomic_block or not connections[using].get_autocommit():
-        raise transaction.TransactionManagementError(f"{what} can't be done inside a transaction.")
+        raise transaction.TransactionManagementError(f"{what} can't run inside a transaction.")
 
 
 def is_open(connection: BaseDatabaseWrapper) -> bool:

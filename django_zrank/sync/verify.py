@@ -134,7 +134,7 @@ def verify(
                 report.compared = True
             break
     else:
-        raise IndexUnavailable(f"Index {index.name!r}: it was rebuilt too often to be verified")
+        raise IndexUnavailable(f"Index {index.name!r} was rebuilt too often to be verified")
     if report.compared:  # otherwise the verdict is the reason why they were not
         if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
             sync(index)

@@ -150,7 +150,7 @@ def watch(
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 due[index] = monotonic() + pauses[index]
                 logger.warning(
-                    "Index %r: not in step, next try in %g s. %s", index.name, pauses[index], error
+                    "Index %r is not up to date, next try in %g s. %s", index.name, pauses[index], error
                 )
                 disconnect(index.get_using())
             else:

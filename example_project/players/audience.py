@@ -38,12 +38,12 @@ def count() -> House:
 
 def join() -> str:
     people = Player.objects.filter(is_active=True).order_by("?")[:SOME]
-    added = PlayerRank.group(AUDIENCE).add(*people, expires=STAY)
+    added = PlayerRank.group(AUDIENCE).add(people, expires=STAY)
     return f"{added} people joined the audience, for ten minutes."
 
 
 def leave() -> str:
     """Make half of the audience leave."""
     people = PlayerRank.ranking.filter(group=AUDIENCE).top(10_000)
-    gone = PlayerRank.group(AUDIENCE).remove(*(entry.pk for entry in people[::2]))
+    gone = PlayerRank.group(AUDIENCE).remove(entry.pk for entry in people[::2])
     return f"{gone} people left."

@@ -20,7 +20,7 @@ from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.queries.counts import CountFacet
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.groups import add_to_group, claim_from_group, count_group
+from django_zrank.queries.groups import add_to_group, claim_from_group, count_group, read_group
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.request import Call
@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0)),
     "claim_members": lambda store: store.run(lambda keys: claim_from_group(keys, "live", ["1", "2"])),
     "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
+    "read_group": lambda store: store.run(lambda keys: read_group(keys, "live", b"0")),
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "check_health": lambda store: store.check_health(),

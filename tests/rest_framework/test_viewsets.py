@@ -366,11 +366,15 @@ class TestIndexes:
         """Clients are told what they can do; that a setting is missing is for the log."""
         for configured in ({}, {"DEFAULT_INDEX": "nothing"}):
             settings.ZRANK = configured
+            viewsets._warn.cache_clear()
             caplog.clear()
+            client.get(URL)
             response = client.get(URL)
             assert response.status_code == 404
             assert response.json() == {"detail": "No ranking is served here. Name an index in the path."}
-            assert ("DEFAULT_INDEX" if not configured else "nothing") in caplog.messages[0]
+            (message,) = [record.getMessage() for record in caplog.records if "django_zrank" in record.name]
+            assert message.startswith("django_zrank: RecommendationViewSet has no index.")
+            assert ("DEFAULT_INDEX" if not configured else "nothing") in message
 
     def test_the_only_one(self, client: APIClient, me: Player, settings: Any, monkeypatch: Any) -> None:
         only = Registry()

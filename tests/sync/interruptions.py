@@ -8,12 +8,12 @@ from threading import get_ident
 from typing import Any
 from unittest import mock
 
-from django.db import connections
+from django.db import connection, connections
 
 from django_zrank.queries.request import Request
 from django_zrank.store import Store
 
-__all__ = ["count_steps", "interrupted"]
+__all__ = ["count_steps", "interrupted", "somebody_waits"]
 
 
 @contextmanager
@@ -51,3 +51,21 @@ def count_steps(operation: Callable[[], Any]) -> int:
     with interrupted(steps.append):
         operation()
     return len(steps)
+
+
+def somebody_waits() -> bool:
+    """Return True if a transaction waits for a lock: of this connection, or on MariaDB in this database.
+
+    Other processes that run tests have databases on the same server.
+    """
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # pg_stat_activity is a snapshot, as old as the transaction
+            cursor.execute(
+                "SELECT pg_backend_pid() = ANY(pg_blocking_pids(pid)) FROM pg_locks WHERE NOT granted"
+            )
+        else:
+            cursor.execute(
+                "SELECT true FROM information_schema.innodb_trx JOIN information_schema.processlist"
+                " ON id = trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()"
+            )
+        return any(waits for (waits,) in cursor.fetchall())

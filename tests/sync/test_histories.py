@@ -23,6 +23,7 @@ from django_zrank.sync.rebuild import rebuild
 from tests.builds import load_rows
 from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import change_all, use_redis
+from tests.sync.interruptions import somebody_waits
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
@@ -68,16 +69,6 @@ class TestIsolation:
             assert unmark_while_another_waits()
             assert replaying[0].result(30) == 10
         assert waiting_marks(INDEX).count() == 10
-
-
-def somebody_waits() -> bool:
-    """Return True if a transaction waits for a lock."""
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        else:
-            cursor.execute("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
-        return bool(cursor.fetchone()[0])
 
 
 class TestRebuilds:

@@ -287,7 +287,7 @@ def test_a_save_wakes(videos: type[RankIndex]) -> None:
 @pytest.mark.parametrize("videos", ["plain", "facets"], indirect=True)
 def test_a_touch_wakes_with_one_query(videos: type[RankIndex]) -> None:
     long_ago, never = make(31, None)
-    videos.scores.touch(long_ago, never)
+    videos.scores.touch([long_ago, never])
     assert ranked(videos) == {long_ago.pk, never.pk} == awake()
     assert clean(videos)
 
@@ -543,7 +543,7 @@ def test_a_touch_that_the_database_refuses_keeps_no_other_waiting(videos: type[R
 
 def test_touches_are_of_indexes_that_declare_idle(declare: Declare) -> None:
     index = declare(Video, "-views")
-    with pytest.raises(TypeError, match="declares idle = None"):
+    with pytest.raises(TypeError, match=r"touch\(\) needs idle with .* declares None"):
         index.scores.touch(1)
     other = declare(Video, "-views", idle=("seen", MONTH))
     with pytest.raises(ValueError, match="at most 1000"):

@@ -22,7 +22,9 @@ from django_zrank.sync.dialects import Trigger
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
+from tests.servers import wait_for
 from tests.sync.capturing import installed, marks, migrate, migrated, only, plan
+from tests.sync.interruptions import somebody_waits
 from tests.sync.mirror import assert_mirrors
 
 pytestmark = [
@@ -259,10 +261,7 @@ def test_a_migration_that_commits_while_triggers_are_made(old: Any) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("ALTER TABLE testapp_old RENAME COLUMN score TO level")
             installing = thread.submit(install)
-            waiting = (0,)
-            while waiting == (0,) and not installing.done():
-                cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-                waiting = cursor.fetchone()
+            wait_for(lambda: somebody_waits() or installing.done())
         with pytest.raises(CaptureError, match="has changed while"):
             installing.result(timeout=60)
     assert not watching()

@@ -60,7 +60,7 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
     assert "2 scores that began in Redis" in caplog.text
     # Of a process that still runs the release before: it would be flushed by nobody, one day.
-    with pytest.raises(IndexUnavailable, match="another write_behind"):
+    with pytest.raises(IndexUnavailable, match="the former write_behind"):
         counted.scores.increment(third)
     assert sync(new, **due).flushed == 0
     # And when it is declared again.
@@ -90,7 +90,7 @@ def test_an_order_that_can_not_take_them_is_named(
     first, *_ = pks()
     counted.scores.increment(first, 5)
     flush(released(counted, order=("-total", "views")).instance())
-    assert "the scores of 1 members are pending" in caplog.text
+    assert "changes of 1 scores are pending" in caplog.text
     assert flush(counted.instance()) == 1
 
 

@@ -163,7 +163,10 @@ def test_a_watch_holds_no_lock_of_its_session(watching: Callable[..., Any]) -> N
     Player.objects.bulk_create([Player(level=1)])
     assert reported.acquire(timeout=30)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
+            " WHERE locktype = 'advisory' AND datname = current_database()"
+        )
         assert cursor.fetchone() == (0,)
         cursor.execute(
             "SELECT count(*) FROM pg_proc WHERE prosrc ~ 'pg_notify|advisory' AND proname ~ '^zrank_'"

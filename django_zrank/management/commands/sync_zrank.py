@@ -25,7 +25,7 @@ logger = logging.getLogger("django_zrank.sync")
 
 class Command(IndexCommand):
     help = (
-        "Brings indexes up to date with the database: repairs those that aren't healthy, and works off marks."
+        "Brings indexes up to date with the database: repairs those that aren't healthy, and processes marks."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -58,7 +58,7 @@ class Command(IndexCommand):
                 self.stderr.write(str(error))
                 failed = True
             except Exception as error:
-                logger.exception("Index %r: not in step", index.name)
+                logger.exception("Index %r is not up to date", index.name)
                 self.stderr.write(f"{index.name}: {type(error).__name__}: {error}")
                 failed = True
         if failed:
