@@ -162,7 +162,7 @@ def test_a_redis_that_the_settings_name_for_tests(project: Project, live: Embedd
         copies = "".join(f"\nclass More{number}(InATransaction): pass\n" for number in range(6))
         project.test(MIXED + copies, "--parallel=2")
         assert set(project.servers().values()) == {int(live.url.split(":")[2].split("/")[0])}
-        blocks = documented("README.md")
+        blocks = documented("docs/testing.md")
         for name in ("conftest.py", "test_opponents.py"):
             (project.folder / name).write_text(blocks[name])
         assert "1 passed" in project.pytest()
@@ -179,8 +179,8 @@ def test_plain_tests_by_pytest(project: Project) -> None:
     assert "5 passed" in project.pytest("test_plain.py")
 
 
-def test_the_readme_by_pytest(project: Project) -> None:
-    blocks = documented("README.md")
+def test_the_documents_by_pytest(project: Project) -> None:
+    blocks = documented("docs/testing.md")
     for name in ("conftest.py", "test_opponents.py"):
         (project.folder / name).write_text(blocks[name])
     (project.folder / "test_players.py").write_text(blocks["players/tests.py"])
@@ -195,9 +195,8 @@ def test_the_mixin_by_pytest(project: Project) -> None:
     wait_for(lambda: all(map(is_closed, servers.values())))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/testing.md"])
-def test_the_documents_by_django(project: Project, page: str) -> None:
-    said = project.test(documented(page)["players/tests.py"])
+def test_the_documents_by_django(project: Project) -> None:
+    said = project.test(documented("docs/testing.md")["players/tests.py"])
     assert "Ran 1 test" in said
     assert "OK" in said
 

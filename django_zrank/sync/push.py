@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 10
 """The most attempts at a write while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""After two refusals a newer write has won, which read its row after the change was committed (see docs/sync.md)."""
+"""After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
 
 
 class Written(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the model of ``docs/sync.md`` consists of: databases, servers and processes, at one moment."""
+"""What the model of ``docs/guarantees.md`` consists of: databases, servers and processes, at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of Redis with few rights, as docs/sync.md says under Requirements."""
+"""Accounts of Redis with few rights, as docs/deploy.md says under Requirements."""
 
 from __future__ import annotations
 

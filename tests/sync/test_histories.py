@@ -147,7 +147,7 @@ class TestAnOlderDatabase:
         Mark.objects.all().delete()
 
     def test_is_rebuilt_at_once(self, restored: None) -> None:
-        """As docs/sync.md advises."""
+        """As docs/guarantees.md advises."""
         call_command("rebuild_zrank", "ascending", stdout=StringIO())
         assert examine(INDEX) is Verdict.HEALTHY
         assert_mirrors(PlayerAscending)
