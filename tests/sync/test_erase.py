@@ -202,6 +202,12 @@ def test_a_member_that_never_was(zrank: Redis) -> None:
         NicknameRank.erase("nobody-at-all")
 
 
+def test_shards_of_another_number_are_named(zrank: Redis) -> None:
+    name = NicknameRank.instance().name
+    Generation.objects.create(index=f"{name}/2:0.0", generation="retired")
+    assert NicknameRank.erase("nobody-at-all").remains == {"former shards": None}
+
+
 def command(*arguments: Any) -> str:
     out = StringIO()
     call_command("erase_zrank", *arguments, stdout=out)
