@@ -19,6 +19,7 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.exceptions import Busy, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
+from django_zrank.notes import noted
 from django_zrank.store import Change, Store
 from django_zrank.sync import erase as erase_module
 from django_zrank.sync.drain import drain
@@ -142,6 +143,24 @@ def test_a_change_of_a_row_that_is_not_ranked_any_more_is_flushed_first(
     tickets.erase(MEMBER)
     assert Ticket.objects.get(pk=MEMBER).integer == 25
     assert keys_with(zrank, *SPELLINGS) == set()
+
+
+def test_a_flush_in_flight_goes_on_without_a_deleted_member(tickets: type[RankIndex], zrank: Redis) -> None:
+    leave_traces(tickets)
+    index = tickets.instance()
+    other = Ticket.objects.filter(integer=7).get().pk
+    for pk in (MEMBER, other):
+        tickets.scores.increment(pk, 100)
+    for part in index.parts:  # as if the process was killed
+        row = noted(part)
+        Store.of(part).take_pending(row.term, row.flushed, 1000)
+    Ticket.objects.filter(pk=MEMBER)._raw_delete("default")
+    assert tickets.erase(MEMBER).removed["pending"] == 2
+    assert keys_with(zrank, *SPELLINGS) == set()
+    flush(index)
+    assert Ticket.objects.get(pk=other).integer == 107
+    assert not Mark.objects.filter(index=index.name)
+    assert_mirrors(tickets)
 
 
 def test_during_a_rebuild(tickets: type[RankIndex], zrank: Redis, elsewhere: Callable[..., Any]) -> None:
