@@ -11,6 +11,7 @@ __all__ = [
     "NotIsolated",
     "NotRanked",
     "RebuildSuperseded",
+    "StillRanked",
     "Unrankable",
     "ZRankError",
 ]
@@ -51,6 +52,10 @@ class FilterNotReady(ZRankError):
 
 class RebuildSuperseded(ZRankError):
     """Another rebuild of the same index began, so this one ended."""
+
+
+class StillRanked(ZRankError):
+    """A member can't be erased, because the next push would rank its row again."""
 
 
 class Busy(ZRankError):

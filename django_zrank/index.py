@@ -33,6 +33,8 @@ from .scores import Scores
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
+    from .sync.erase import Erased
+
 __all__ = ["Band", "RankIndex"]
 
 
@@ -128,6 +130,20 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     def group(cls, name: str) -> Group:
         """Return the group ``name``, whose members the caller keeps: ``PlayerRank.group("live:42").add(player)``."""
         return Group(cls.instance(), name)
+
+    @classmethod
+    def erase(cls, member: Any) -> Erased:
+        """Remove the primary key of ``member`` from all that is stored of the index, and return what was removed, and
+        what remains until when. Its row must be deleted, or have left the queryset. See
+        :func:`django_zrank.sync.erase.erase`."""
+        from .sync.erase import erase
+
+        return erase(cls.instance(), member)
+
+    @classmethod
+    async def aerase(cls, member: Any) -> Erased:
+        """The asynchronous version of :meth:`erase`."""
+        return await sync_to_async(cls.erase)(member)
 
     # Hooks
 

@@ -32,6 +32,8 @@ DEFERRED = {
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     ("django_zrank.redis", "django_zrank.redis.sharded"),
+    # A declaration is below what is done with it.
+    ("django_zrank.index", "django_zrank.sync.erase"),
     # drf-spectacular is optional.
     ("django_zrank.apps", "django_zrank.rest_framework.openapi"),
 }

@@ -153,6 +153,10 @@ class Keys(_Keys):
         """Sorted set: intersections, kept and unfinished -> until when they are read, in milliseconds."""
         return f"{self.tag}:intersections"
 
+    def kind_of(self, key: str) -> str:
+        """Return the word of a key's name that tells what it is: ``group``, ``seen``, ``pending``."""
+        return key.removeprefix(f"{self.tag}:").partition(":")[0]
+
     @classmethod
     @cache  # there are as many as indexes
     def of(cls, prefix: str, index: str) -> Keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,12 @@ _PIECE: Final = 1000
 
 _KEYS: Final = 500
 """Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
+
+_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+"""The command that removes a member from a key, by the word of its name."""
+
+_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":given-up", ":values")
+"""The ends of the names of an intersection's keys in which no members are."""
 
 _VALUES: Final = 100
 """Distinct values that one call counts: those with tie bytes take two binary searches each."""
@@ -101,3 +108,45 @@ class Verifying(Base):
         prefix = f"{self.keys.tag}:" if generation is None else self.keys.at(generation).below
         pieces = filter(None, self.scan_keys(prefix, _KEYS))
         return sum(len(keys) if dry_run else self._call("UNLINK", keys) for keys in pieces)
+
+    # Erasing one member
+
+    def count_rankings(self, member: str) -> int:
+        """Return the number of rankings that a member stands in, in all builds."""
+        count = 0
+        for keys in map(self.keys.at, self.builds()):
+            calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
+            score, membership = self.read(calls)
+            if score is not None or membership is not None:
+                _, names = self.layout.split(membership or b"")
+                count += 1 + len(names.split(b"\0") if names else ())
+        return count
+
+    def is_pending(self, member: str) -> bool:
+        """Return True if a change of the member's score is pending or in flight."""
+        taken, settled = self._noted("taken", "settled")
+        hashes = [self.keys.pending, *([self.keys.carried(int(taken))] if taken != settled else [])]
+        return any(self.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
+
+    def erase(self, member: str) -> Counter[str]:
+        """Remove a member from every key but those of builds, a few keys at a time, and return the numbers of removals
+        by the words of the keys' names. Intersections are removed as a whole. ``once``: idempotency keys, which are
+        kept; ``building``: 1 if the version of its newest write is kept until a rebuild ends."""
+        keys = self.keys
+        removed = Counter(
+            {self._call(scripts.FORGET_VERSION, (keys.recent, keys.meta), (member,)).decode(): 1}
+        )
+        for piece in self.scan_keys(f"{keys.tag}:", _KEYS):
+            calls: list[tuple[str, Call]] = []
+            for key in map(bytes.decode, piece):
+                kind = keys.kind_of(key)
+                if key == keys.seen(member) or (
+                    kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
+                ):
+                    calls.append((kind, Call("UNLINK", (key,))))
+                elif kind in _REMOVALS:
+                    calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
+                removed["once"] += kind == "once"
+            for (kind, _), reply in zip(calls, self.read([call for _, call in calls]), strict=True):
+                removed[kind] += reply
+        return removed

@@ -16,7 +16,7 @@ from ..store import Store
 from .flush import flush, write_scores
 from .terms import accept_server
 
-__all__ = ["retire_other_shards", "unlink_other_shards"]
+__all__ = ["other_shards", "retire_other_shards", "unlink_other_shards"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -25,7 +25,7 @@ def retire_other_shards(index: RankIndex) -> None:
     """Retire the shards of releases with another number of shards: their processes work off no more marks, which the
     build that is about to begin needs. They can be read and written until they are unlinked."""
     rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
-    if names := _other_shards(index, rows):
+    if names := other_shards(index, rows):
         rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
 
 
@@ -36,14 +36,14 @@ def unlink_other_shards(index: RankIndex) -> None:
     left for the next time.
     """
     rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
-    for name in _other_shards(index, rows):
+    for name in other_shards(index, rows):
         try:
             _unlink(index.called(name))
         except (Busy, IndexUnavailable) as error:
             logger.warning("Index %r: the former shard %r was not removed. %s", index.name, name, error)
 
 
-def _other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
+def other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
     """Return the names in ``rows`` that parts of ``index`` have with another number of shards."""
     own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
     names = rows.filter(index__startswith=index.name).values_list("index", flat=True)

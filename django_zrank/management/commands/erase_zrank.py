@@ -1,0 +1,45 @@
+"""``manage.py erase_zrank``: remove a primary key from all that is stored of an index."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+
+from ...registry import registry
+from ...sync.erase import erase
+from ..base import ZRankCommand
+
+
+class Command(ZRankCommand):
+    help = (
+        "Removes the primary key of one member from all that Redis and the database store of an index. Its row must be "
+        "deleted, or have left the queryset of the index."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("index", help="Name of the index.")
+        parser.add_argument("pk", help="Primary key of the member.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON document, for programs.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            (index,) = registry.named([options["index"]])
+            erased = erase(index, options["pk"])
+        except (LookupError, ValueError) as error:
+            raise CommandError(str(error.args[0])) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(asdict(erased), cls=DjangoJSONEncoder))
+            return
+        removed = ", ".join(f"{number} {kind}" for kind, number in erased.removed.items())
+        self.say(f"{erased.index}: removed {erased.member}: {removed or 'it was nowhere'}")
+        for kind, until in erased.remains.items():
+            when = (
+                f"until {until:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+                if until
+                else "for now: erase it once more later"
+            )
+            self.say(f"{erased.index}: remains in {kind} {when}")

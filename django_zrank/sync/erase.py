@@ -1,0 +1,131 @@
+"""Erasure of a member: its primary key is removed from every place that holds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from django.db.models import Q
+from django.utils import timezone
+
+from ..conf import get_settings
+from ..exceptions import Busy, StillRanked
+from ..index import RankIndex
+from ..models import Batch, Generation
+from ..store import Store
+from .flush import write_scores
+from .marks import Seen, Worked, forget_batches, unmark, waiting_marks
+from .other_shards import other_shards
+from .push import push
+from .reach import Reach
+from .transactions import refuse_transaction
+from .watched_tables import every_row
+
+__all__ = ["Erased", "erase"]
+
+_KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
+
+
+@dataclass
+class Erased:
+    """The result of an erasure."""
+
+    index: str
+
+    member: str
+    """The primary key, as Redis stores it."""
+
+    removed: dict[str, int] = field(default_factory=dict)
+    """The number of places that held the primary key, by kind: ``rankings``, of all builds; ``pending`` changes, also
+    of flushes; ``touched``; ``group`` and ``seen``, its own list included; ``intersection``, which are removed as a
+    whole; ``marks`` that were worked off."""
+
+    remains: dict[str, datetime | None] = field(default_factory=dict)
+    """The kinds of places that still hold it, and until when. None means that it must be erased once more: after the
+    rebuild that is running for ``versions``, of the log of newest writes, and ``former shards``; after a drain for
+    ``marks``."""
+
+
+def erase(index: RankIndex, member: Any) -> Erased:
+    """Remove the primary key of ``member`` from all that is stored of ``index``. Its row must be deleted, or have left
+    the queryset.
+
+    A pending change of its score is dropped if there is no row, and otherwise flushed first. What is kept for replays
+    remains. If it is killed, or a shard can't be reached, it can be run again.
+
+    Raises :exc:`~django_zrank.exceptions.StillRanked`; :exc:`~django_zrank.IndexUnavailable`;
+    :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``ValueError`` for what can't be a member; and
+    ``TransactionManagementError`` inside a transaction, whose deletions may be rolled back.
+    """
+    refuse_transaction(index.get_using(), "Erasing a member")
+    text = index.to_text(member)
+    pk, part, settings = index.from_text(text), index.part_of(text), get_settings()
+    for ranked in index.get_ranked(Q(pk=pk)).order_by().values_list("pk", flat=True)[:1]:
+        raise StillRanked(
+            f"Index {index.name!r}: {index.model._meta.label} {ranked!r} is still ranked, so the next push would bring "
+            "it back. First delete the row, or take it out of the queryset of the index."
+        )
+    store, is_member = Store.of(part), partial(_is_member, index, pk)
+    erased = Erased(index.name, text)
+    removed, remains = Counter(rankings=store.count_rankings(text)), erased.remains
+    has_row = every_row(index.model, index.get_using()).filter(pk=pk).exists()
+    if has_row and store.is_pending(text):
+        write_scores(part)
+
+    # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
+    named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
+    marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
+    pushed = push(index, [pk])  # after which nobody can change its score
+    if marks:
+        settled = unmark(index, [Worked(marks, {part})], pushed.written)
+        if settled:
+            removed["marks"] = len(marks)
+        else:  # another term or build has begun
+            remains["marks"] = None
+    if has_row and store.is_pending(text):
+        raise Busy(
+            f"Index {index.name!r}: the score of {text} has changed in Redis, and is not written to its row, which may "
+            "be locked. Run sync_zrank, and erase the member then."
+        )
+
+    def clean(part: RankIndex) -> Counter[str]:
+        Store.of(part).unlink_doomed()
+        return Store.of(part).erase(text)
+
+    reach = Reach(index)
+    for found in reach.each(index.parts, clean).values():
+        removed.update(found)
+    for failure in reach.failed.values():
+        raise failure
+    if removed["building"]:
+        remains["versions"] = None
+    if removed["once"]:
+        remains["idempotency keys"] = timezone.now() + timedelta(seconds=settings.keep_keys)
+
+    for part in index.parts:
+        forget_batches(part, settings.keep_marks)
+    former = other_shards(index, Generation.objects.using(index.get_using()).all())
+    if former:
+        remains["former shards"] = None
+    names = [*former, *(part.name for part in index.parts)]
+    batches = Batch.objects.using(index.get_using()).filter(index__in=names).values_list("at", "marks")
+    kept = [
+        at
+        for at, marks in batches.iterator(chunk_size=20)
+        if any(via is None and is_member(text) for via, text in marks)
+    ]
+    if kept:
+        remains["batches"] = max(kept) + timedelta(seconds=settings.keep_marks)
+    erased.removed = {kind: removed[kind] for kind in _KINDS if removed[kind]}
+    return erased
+
+
+def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:
+    """Return True if ``text``, as the database casts it, is this primary key."""
+    with suppress(ValueError):
+        return text is not None and bool(index.from_text(text) == pk)
+    return False
