@@ -10,7 +10,7 @@ from .showcase import LevelChange, Line, Scene
 
 __all__ = ["as_plain", "change_line", "scene_lines"]
 
-COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("from me", ">", 8), ("region", "<", 10))
+COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("distance", ">", 8), ("region", "<", 10))
 """Heading, alignment and width."""
 
 
@@ -20,7 +20,7 @@ def scene_lines(scene: Scene) -> Iterator[str]:
     yield f"The {scene.role} level: {me.name}, level {me.level:,}, rank {me.rank:,}"
     candidates = "" if scene.candidates is None else f" of {scene.candidates:,}"
     yield (
-        f"{len(scene.opponents)} drawn{candidates} within {_distance(scene.band)} levels, friends left out"
+        f"{len(scene.opponents)} drawn{candidates} within {_distance(scene.band)} levels, friends excluded"
     )
     yield ""
     yield _row(*(heading for heading, *_ in COLUMNS))
@@ -52,7 +52,7 @@ def _distance(band: tuple[float, float]) -> str:
 
 def _from(me: Line, line: Line) -> str:
     if line == me:
-        return "me"
+        return "you"
     return f"{line.level - me.level:+,}" if line.level != me.level else "same"
 
 
