@@ -59,6 +59,14 @@ class Roll:
         return sorted([self.me, *(dot.line for dot in self.dots)], key=lambda line: line.rank)
 
     @property
+    def reach(self) -> str:
+        if self.below != self.above:
+            return f"within {self.below:,} levels below and {self.above:,} above"
+        if not self.below:
+            return "at the same level"
+        return f"within {self.below:,} level{'' if self.below == 1 else 's'}"
+
+    @property
     def rank_above(self) -> int:
         return sum(dot.is_above for dot in self.dots)
 

@@ -179,11 +179,11 @@ def test_rolls_of_one_side_and_of_none(client):
     client.post("/play-as/highest/")
     body = client.get("/")[2]
     assert "half below" not in body
-    assert "0 rank above you, 10 below." in body
+    assert "friends excluded: all rank below you." in body
     client.post("/audience/", action="leave")
     body = client.get("/?band=0&region=kanto&audience=on")[2]
     assert shown(body)[2] == []
-    assert "There are no opponents within 0 levels who pass the filters." in body
+    assert "There are no opponents at the same level who pass the filters." in body
     assert "Drawn from" not in body
 
 
