@@ -506,6 +506,14 @@ def test_the_column_sorts_by_the_order_of_the_index(show: Callable[..., str], rf
     assert show(model_admin, o="3") == "Player 3: 1, Player 2: 2, Player 1: 3"
     assert show(model_admin, o="-3") == "Player 1: 3, Player 2: 2, Player 3: 1"
     assert show(model_admin, o="1.3") == show(model_admin, o="1")
+    # Ties are broken as the index breaks them: by the primary key as text.
+    Player.objects.update(level=7)
+    Player.objects.bulk_create(Player(name="Player 7", level=7) for _ in range(20))
+    sync_now(PlayerRank)
+    ranks = [int(one.rpartition(" ")[2]) for one in show(model_admin, o="3").split(", ")]
+    assert ranks == list(range(1, 24))
+    ranks = [int(one.rpartition(" ")[2]) for one in show(model_admin, o="-3").split(", ")]
+    assert ranks == list(range(23, 0, -1))
 
 
 def test_the_column_sorts_by_several_criteria_and_nulls(rf: Any) -> None:

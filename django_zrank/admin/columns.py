@@ -8,8 +8,9 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.checks import CheckMessage, Error
-from django.db.models import F
+from django.db.models import CharField, F
 from django.db.models.expressions import OrderBy
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from ..exceptions import IndexUnavailable
@@ -78,7 +79,7 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
         return changelist
 
     def _order(self, *, is_reversed: bool) -> Iterator[OrderBy]:
-        """Yield the fields of the index's order. Rows without a score come last, in both directions."""
+        """Yield the index's order as expressions. Rows without a score come last, in both directions."""
         index = self._index()
         for at, criterion in enumerate(index.ordering.criteria if index else ()):
             is_last = at == 0 or criterion.nulls_first == is_reversed
@@ -89,6 +90,8 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
                 nulls_first=(criterion.nullable and not is_last) or None,
                 nulls_last=(criterion.nullable and is_last) or None,
             )
+        if index and index.get_ranking_method() == "ordinal":  # else equals share a rank
+            yield OrderBy(Cast("pk", CharField()), descending=index.ordering.first.descending != is_reversed)
 
     def _index(self) -> RankIndex | None:
         if self.rank_index is not None:
