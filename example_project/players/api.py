@@ -54,7 +54,7 @@ class ReportRate(UserRateThrottle):
 
 
 class PlayerScores(ScoreViewSet):
-    """Add to the level of a player, who is ranked by it at once: for match servers.
+    """Add to the level of a player, whose rank changes at once: for match servers.
 
     Give each report an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
     lost answer or a 503, it counts once.
@@ -82,7 +82,7 @@ class Root(APIRootView):
         return "API"
 
 
-router = SimpleRouter(use_regex_path=False)  # A key with a dot is looked for, too
+router = SimpleRouter(use_regex_path=False)  # Keys may contain dots
 router.register("opponents", Opponents, basename="opponents")
 router.register("players", Players, basename="players")
 

@@ -15,7 +15,7 @@ COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("distance", 
 
 
 def scene_lines(scene: Scene) -> Iterator[str]:
-    """A heading and a table, with the player in its place among the opponents."""
+    """Yield a heading and a table of the opponents and the player, best rank first."""
     me = scene.player
     yield f"The {scene.role} level: {me.name}, level {me.level:,}, rank {me.rank:,}"
     candidates = "" if scene.candidates is None else f" of {scene.candidates:,}"
@@ -30,7 +30,7 @@ def scene_lines(scene: Scene) -> Iterator[str]:
 
 
 def change_line(change: LevelChange) -> str:
-    """A line about the change of one player."""
+    """Describe the change of a player's level in one line."""
     (level, new_level), (rank, new_rank) = change.level, change.rank
     told = f"{change.name} went from level {level:,} to {new_level:,}"
     if rank is None or new_rank is None:

@@ -131,7 +131,7 @@ def cast_players() -> dict[str, Player]:
     If a player has at least the newcomer's level, there is a newcomer, too. Levels change from run to run, so the
     users are assigned anew each time.
     """
-    # From the last rank to the first: among equal levels, the index goes by the primary key as text.
+    # From the last rank to the first: the index orders equal levels by the primary key as text.
     ranked = PlayerRank.instance().get_ranked().order_by("level", Cast("pk", CharField()))
     total = ranked.count()
     players = {role: ranked[place] for role, place in zip(CAST, (0, total // 2, total - 1), strict=True)}
@@ -183,7 +183,7 @@ def page_of(region: str, number: int, player: Player | None, *, size: int = 20) 
 def change_level(player: Player, by: int) -> LevelChange:
     """Raise the player's level by an ordinary ``save()``, which updates the index after the commit."""
     rank = _rank(player)
-    # The row is read again and locked, where the database can, so that two clicks are two levels.
+    # The row is read again and locked, where the database can, so that two clicks gain two levels.
     with transaction.atomic():
         current = Player.objects.select_for_update().get(pk=player.pk)
         level = current.level
@@ -196,7 +196,7 @@ def play_match(player: Player, opponent: Player) -> str:
     """Play a match, save both levels in one transaction, and describe the result. The probability of a win is Elo's."""
     before = _rank(player)
     with transaction.atomic():
-        # In one order, so that two matches at once don't lock each other out.
+        # In one order, so that two matches at once don't deadlock.
         rows = Player.objects.select_for_update().order_by("pk").filter(pk__in=[player.pk, opponent.pk])
         both = {row.pk: row for row in rows}
         me, other = both[player.pk], both[opponent.pk]
