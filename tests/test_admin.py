@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from html import unescape
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_zrank.admin import RankedAdminMixin
-from django_zrank.admin.histograms import BARS, draw_histogram
+from django_zrank.admin.histograms import BARS, WIDTH, draw_histogram
 from django_zrank.models import Generation, Job, Mark
 from django_zrank.sync.jobs import jobs_of
 from django_zrank.testing import EmbeddedServer, settings_for, sync_now
@@ -161,7 +162,9 @@ def test_health(sign_in: Callable[..., Client], players: list[Player]) -> None:
     page = text(client.get(PAGE))
     assert "Members in Redis 100 Rows in the database 99 Marks waiting 1, the oldest for" in page
     assert "triggers, all in place" in page
-    assert re.search(r"Server (Valkey|Redis) \d+\.\S*, master Memory \S+, no limit, noeviction", page)
+    assert re.search(
+        r"Server (Valkey|Redis) \d+\.\S*, master Memory [\d.]+ [KMG]B, no limit, noeviction", page
+    )
     assert f"Generation {Generation.objects.get(index='player').generation} , term" in page
 
 
@@ -181,7 +184,7 @@ def test_an_index_that_is_lost_says_so(sign_in: Callable[..., Client], zrank: An
     assert "▲ Redis holds no build of it" in text(client.get(LIST))
     page = text(client.get(PAGE))
     assert "▲ Redis holds no build of it" in page
-    assert "There is nothing to show." in page
+    assert "No scores: the index is empty, or unavailable." in page
     assert "is not built" in text(client.get(PAGE, {"n": 1}))
 
 
@@ -220,7 +223,9 @@ def test_what_takes_long_is_not_counted(
 ) -> None:
     monkeypatch.setattr("django_zrank.admin.states._COUNTING", 0.0)
     page = text(sign_in("view_ranking").get(PAGE))
-    assert "Members in Redis 100 Rows in the database too many to count here; a verification does" in page
+    assert (
+        "Members in Redis 100 Rows in the database too many to count here; a verification counts them" in page
+    )
 
 
 # Histograms
@@ -248,6 +253,36 @@ def check(histogram: Any, values: list[Any]) -> None:
 )
 def test_histograms_of_whole_numbers(levels: list[int]) -> None:
     check(scored(PlayerAscending, Player, "level", levels), levels)
+
+
+@pytest.mark.parametrize(
+    "skewed", [[1] * 500 + [2, 3, 5, 3500], [7], [-5, -4], [0, 10**12], [9, 9, 400]], ids=str
+)
+def test_histograms_on_a_logarithmic_scale(skewed: list[int]) -> None:
+    scored(PlayerAscending, Player, "level", skewed)
+    found = draw_histogram(PlayerAscending.instance(), PlayerAscending.ranking.view, is_logarithmic=True)
+    assert found is not None
+    check(found, skewed)
+    ends = [(bar.x, bar.x + bar.width) for bar in found.bars]
+    assert all(low < high for low, high in ends)
+    assert all(high <= low for (_, high), (low, _) in pairwise(ends))
+    assert (ends[0][0], round(ends[-1][1])) == (0, WIDTH - 1)
+
+
+def test_a_logarithmic_scale_shows_more_of_a_skewed_population(
+    sign_in: Callable[..., Client], zrank: Any
+) -> None:
+    levels = [round(3500 ** (at / 999)) for at in range(1000)]
+    linear = scored(PlayerRank, Player, "level", levels)
+    logarithmic = draw_histogram(PLAYER, PlayerRank.ranking.view, is_logarithmic=True)
+    assert logarithmic is not None
+    assert linear.fullest.members > 500 > 100 > logarithmic.fullest.members
+    client = sign_in("view_ranking")
+    assert "at most 5" in text(client.get(PAGE))
+    answer = client.get(PAGE, {"n": 3, "seed": "x", "scale": "log"})
+    assert f"at most {logarithmic.fullest.members} in a bar" in text(answer)
+    assert b'<input type="hidden" name="scale" value="log">' in answer.content
+    assert b'href="?n=3&amp;seed=x#zrank-scores"' in answer.content  # the way back
 
 
 def test_histograms_of_other_scores() -> None:
@@ -358,14 +393,14 @@ def test_what_is_wrong_is_said(
 
 
 def test_filters(sign_in: Callable[..., Client]) -> None:
-    rows = [Competitor(points=at, region="kantou" if at % 2 else "kansai", platform="pc") for at in range(20)]
+    rows = [Competitor(points=at, region="kanto" if at % 2 else "kansai", platform="pc") for at in range(20)]
     Competitor.objects.bulk_create(rows)
     sync_now(CompetitorRank)
     client, url = sign_in("view_ranking"), f"{LIST}competitors/change/"
-    asked = {"n": 20, "band": 100, "facet_0": "kantou"}
+    asked = {"n": 20, "band": 100, "facet_0": "kanto"}
     answer = client.get(url, asked)
     drawn = {int(pk) for pk in re.findall(r'data-drawn="(\d+)"', answer.content.decode())}
-    odd = {row.pk for row in rows if row.region == "kantou"}
+    odd = {row.pk for row in rows if row.region == "kanto"}
     assert len(odd - drawn) == 1  # the member that asked
     assert drawn <= odd
     assert "10 members" in text(answer)  # in the histogram, too
@@ -462,6 +497,43 @@ def test_rows_without_a_rank_and_no_redis(
     zrank.flushall()
     PlayerRank.ranking._reader.trust.until = 0
     assert show(model_admin, o="1") == "Idle: None, Player 0: None, Player 99: None"
+
+
+def test_the_column_sorts_by_the_order_of_the_index(show: Callable[..., str], rf: Any) -> None:
+    Player.objects.bulk_create(Player(name=f"Player {level}", level=level) for level in (3, 1, 2))
+    sync_now(PlayerRank)
+    model_admin = PlayerAdmin(Player, admin.site)
+    assert show(model_admin, o="3") == "Player 3: 1, Player 2: 2, Player 1: 3"
+    assert show(model_admin, o="-3") == "Player 1: 3, Player 2: 2, Player 3: 1"
+    assert show(model_admin, o="1.3") == show(model_admin, o="1")
+    # Ties are broken as the index breaks them: by the primary key as text.
+    Player.objects.update(level=7)
+    Player.objects.bulk_create(Player(name="Player 7", level=7) for _ in range(20))
+    sync_now(PlayerRank)
+    ranks = [int(one.rpartition(" ")[2]) for one in show(model_admin, o="3").split(", ")]
+    assert ranks == list(range(1, 24))
+    ranks = [int(one.rpartition(" ")[2]) for one in show(model_admin, o="-3").split(", ")]
+    assert ranks == list(range(23, 0, -1))
+
+
+def test_the_column_sorts_by_several_criteria_and_nulls(rf: Any) -> None:
+    class CompetitorAdmin(RankedAdminMixin, admin.ModelAdmin):  # type: ignore[type-arg]
+        pass
+
+    days = [datetime(2024, 1, 2, tzinfo=UTC), None, datetime(2024, 1, 1, tzinfo=UTC)]
+    Competitor.objects.bulk_create(
+        Competitor(points=points, joined=day) for points in (5, 7, None) for day in days
+    )
+    sync_now(CompetitorRank)
+    request, ranks = rf.get("/", {"o": "2"}), {}
+    request.user = User.objects.create_superuser("root")
+    for way in ("2", "-2"):
+        request.GET = request.GET.copy()
+        request.GET["o"] = way
+        rows = CompetitorAdmin(Competitor, admin.site).get_changelist_instance(request).result_list
+        ranks[way] = [row._zrank_rank for row in rows]
+    assert ranks["2"] == [1, 2, 3, 4, 5, 6, None, None, None]
+    assert ranks["-2"] == [6, 5, 4, 3, 2, 1, None, None, None]
 
 
 def test_an_index_must_be_named_where_there_are_several() -> None:

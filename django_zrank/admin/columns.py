@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.checks import CheckMessage, Error
+from django.db.models import CharField, F
+from django.db.models.expressions import OrderBy
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from ..exceptions import IndexUnavailable
@@ -17,13 +21,30 @@ from ..registry import registry
 __all__ = ["RankedAdminMixin"]
 
 _BATCH = 10_000
+_COLUMN = "zrank_rank"
+
+
+class _SortedByRank(ChangeList):
+    """A change list whose column of ranks sorts by the fields of the index's order."""
+
+    model_admin: RankedAdminMixin
+
+    def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
+        ordering: list[Any] = []
+        for field in super().get_ordering(request, queryset):
+            if field in (_COLUMN, f"-{_COLUMN}"):
+                ordering += self.model_admin._order(is_reversed=field != _COLUMN)
+            else:
+                ordering.append(field)
+        return ordering
 
 
 class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
     """A mixin for the ``ModelAdmin`` of a ranked model: a column with each row's rank, which takes one round trip
     a page. Name it before ``ModelAdmin``.
 
-    The column is ``zrank_rank``, and comes last unless ``list_display`` names it. Without Redis it is empty.
+    The column is ``zrank_rank``, and comes last unless ``list_display`` names it. It sorts by the fields of the index's
+    order, in the database. Without Redis it is empty.
     """
 
     rank_index: type[RankIndex] | None = None
@@ -39,19 +60,38 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_list_display(self, request: HttpRequest) -> Any:
         columns = super().get_list_display(request)
-        return columns if "zrank_rank" in columns else [*columns, "zrank_rank"]
+        return columns if _COLUMN in columns else [*columns, _COLUMN]
 
-    @admin.display(description="rank", empty_value="-")
+    @admin.display(description="rank", empty_value="-", ordering=_COLUMN)
     def zrank_rank(self, row: Any) -> str | None:
         """The column of ranks, as one of ``list_display``."""
         rank = getattr(row, "_zrank_rank", None)
         return None if rank is None else f"{rank:,}"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        changelist = super().get_changelist(request, **kwargs)
+        return type(changelist.__name__, (_SortedByRank, changelist), {})
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         changelist = super().get_changelist_instance(request)
         if (index := self._index()) is not None:
             _note_ranks(index, changelist.result_list)
         return changelist
+
+    def _order(self, *, is_reversed: bool) -> Iterator[OrderBy]:
+        """Yield the index's order as expressions. Rows without a score come last, in both directions."""
+        index = self._index()
+        for at, criterion in enumerate(index.ordering.criteria if index else ()):
+            is_last = at == 0 or criterion.nulls_first == is_reversed
+            yield OrderBy(
+                F(criterion.path),
+                descending=criterion.descending != is_reversed,
+                # Where nulls go is said of columns that may hold them: not every database uses an index for it.
+                nulls_first=(criterion.nullable and not is_last) or None,
+                nulls_last=(criterion.nullable and is_last) or None,
+            )
+        if index and index.get_ranking_method() == "ordinal":  # else equals share a rank
+            yield OrderBy(Cast("pk", CharField()), descending=index.ordering.first.descending != is_reversed)
 
     def _index(self) -> RankIndex | None:
         if self.rank_index is not None:

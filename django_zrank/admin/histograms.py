@@ -22,8 +22,36 @@ BARS: Final = 40
 WIDTH: Final = 800
 HEIGHT: Final = 140
 
+_GRAINS: Final = 10_000
+"""The range of scores as a multiple of a logarithmic scale's finest distance, at most."""
+
 _HEAD: Final = 12
 """Space above the highest bar, for the marked members."""
+
+
+class Axis(NamedTuple):
+    """The range of scores that a histogram shows, as Redis holds them."""
+
+    start: float
+    stop: float
+
+    grain: float = 0
+    """0 for a linear scale. Up to about this distance from its start, a logarithmic scale is linear, too."""
+
+    def share(self, score: float) -> float:
+        """Return the position of a score, as a share of the axis's length."""
+        span = self.stop - self.start
+        done = min(span, max(0.0, score - self.start))
+        if self.grain:
+            return math.log1p(done / self.grain) / math.log1p(span / self.grain)
+        return done / span
+
+    def score(self, share: float) -> float:
+        """Return the score at a share of the axis's length."""
+        span = self.stop - self.start
+        if self.grain:
+            return self.start + self.grain * math.expm1(share * math.log1p(span / self.grain))
+        return self.start + span * share
 
 
 class Bar(NamedTuple):
@@ -47,10 +75,7 @@ class Histogram:
     high: Any
     """The first score and the last one, in the field's own type."""
 
-    start: float
-    stop: float
-    """The ends of the axis, as Redis holds scores."""
-
+    axis: Axis
     bars: Sequence[Bar]
     members: int
 
@@ -82,17 +107,21 @@ class Histogram:
         )
 
     def _x(self, score: float) -> float:
-        span = self.stop - self.start
-        share = (score - self.start) / span if span else 0.5
-        return round(WIDTH * min(1.0, max(0.0, share)), 2)
+        return round(WIDTH * self.axis.share(score), 2)
 
 
 def draw_histogram(
-    index: RankIndex, view: View, low: Number | None = None, high: Number | None = None
+    index: RankIndex,
+    view: View,
+    low: Number | None = None,
+    high: Number | None = None,
+    *,
+    is_logarithmic: bool = False,
 ) -> Histogram | None:
-    """Return the histogram of a ranking between two scores, by default of all; None if nobody is ranked.
+    """Return the histogram of a ranking between two scores, by default of all; None if no member is ranked.
 
-    It takes two round trips for the ends, and one for 40 ZCOUNTs, for any number of members.
+    Each bar of a logarithmic scale covers more scores than the one before. The histogram takes two round trips for the
+    ends, and one for 40 ZCOUNTs, for any number of members.
     """
     reader = reader_of(index)
     ends = [reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)]
@@ -101,13 +130,13 @@ def draw_histogram(
     lowest, highest = (members[0][1] for members in ends)
     start = lowest if low is None else max(lowest, low)
     end = max(start, highest if high is None else min(highest, high))
-    edges = _edges(start, end, _unit(index))
+    axis, edges = _edges(start, end, _unit(index), is_logarithmic)
     *inner, last = pairwise(edges)
     ranges = [(repr(one), f"({other!r}") for one, other in inner] + [(repr(last[0]), repr(end))]
     counts = reader.answer(CountScores(tuple(ranges)), view)
     decode = index.ordering.first.kind.decode
-    bars = list(_bars(index, edges, end, counts))
-    return Histogram(index, decode(start), decode(end), edges[0], edges[-1], bars, sum(counts))
+    bars = list(_bars(index, axis, edges, end, counts))
+    return Histogram(index, decode(start), decode(end), axis, bars, sum(counts))
 
 
 def _unit(index: RankIndex) -> int:
@@ -115,27 +144,42 @@ def _unit(index: RankIndex) -> int:
     return 0 if isinstance(index.ordering.first.kind, Float) else 1
 
 
-def _edges(start: float, end: float, unit: int) -> list[float]:
-    """Return the ends of up to 40 ranges of the same width."""
+def _edges(start: float, end: float, unit: int, is_logarithmic: bool) -> tuple[Axis, list[float]]:
+    """Return the axis, and the ends of up to 40 ranges of the same width on it."""
     if start == end:
-        return [start, end + unit]
+        axis = Axis(start, end + (unit or 1))
+        return axis, [*axis[:2]]
+    if is_logarithmic:
+        stop = end + unit
+        # Times are stored in microseconds: the first bars are no finer than a part of the range.
+        axis = Axis(start, stop, max(unit, (stop - start) / _GRAINS))
+        inner = (axis.score(at / BARS) for at in range(1, BARS))
+        return axis, [
+            start,
+            *sorted({math.ceil(one) if unit else one for one in inner} - {start, stop}),
+            stop,
+        ]
     if unit:
         step = max(1, math.ceil((end - start + 1) / BARS))
-        return [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
-    return [start + (end - start) * at / BARS for at in range(BARS)] + [end]
+        edges = [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
+        return Axis(start, edges[-1]), edges
+    axis = Axis(start, end)
+    return axis, [*(axis.score(at / BARS) for at in range(BARS)), end]
 
 
-def _bars(index: RankIndex, edges: Sequence[float], end: float, counts: Sequence[int]) -> Iterator[Bar]:
-    decode, unit = index.ordering.first.kind.decode, _unit(index)
-    width, most = WIDTH / len(counts), max(1, *counts)
-    for at, count in enumerate(counts):
+def _bars(
+    index: RankIndex, axis: Axis, edges: Sequence[float], end: float, counts: Sequence[int]
+) -> Iterator[Bar]:
+    decode, unit, most = index.ordering.first.kind.decode, _unit(index), max(1, *counts)
+    for (low, high), count in zip(pairwise(edges), counts, strict=True):
+        x, stop = WIDTH * axis.share(low), WIDTH * axis.share(high)
         height = max(1.5, (HEIGHT - _HEAD) * count / most) if count else 0.0
         yield Bar(
-            low=decode(edges[at]),
-            high=decode(min(end, edges[at + 1] - unit)),
+            low=decode(low),
+            high=decode(min(end, high - unit)),
             members=count,
-            x=round(at * width, 2),
+            x=round(x, 2),
             y=round(HEIGHT - height, 2),
-            width=round(width - 1, 2),
+            width=round(max(1.0, stop - x - 1), 2),
             height=round(height, 2),
         )

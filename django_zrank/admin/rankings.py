@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -75,9 +75,12 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseNotAllowed(["GET", "HEAD"])
         index = self._index(object_id)
         form = TryForm(index, request.GET if "n" in request.GET else None)
-        draw = form.draw() if form.is_bound and form.is_valid() else None
+        is_log = request.GET.get("scale") == "log"
+        draw = form.draw(is_logarithmic=is_log) if form.is_bound and form.is_valid() else None
         try:
-            histogram = draw.whole if draw else draw_histogram(index, index.ranking.view)
+            histogram = (
+                draw.whole if draw else draw_histogram(index, index.ranking.view, is_logarithmic=is_log)
+            )
         except IndexUnavailable:
             histogram = None
         return self._render(
@@ -91,6 +94,11 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 "servers": read_servers(index),
                 "capture": examine_capture(index),
                 "histogram": histogram,
+                "scales": [
+                    (label, scale == ("log" if is_log else ""), _with_scale(request.GET, scale))
+                    for label, scale in (("Linear", ""), ("Logarithmic", "log"))
+                ],
+                "is_log": is_log,
                 "form": form,
                 "draw": draw,
                 "rows": draw and self._rows(request, index, draw),
@@ -169,3 +177,12 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             f"admin/zrank/ranking/{page}.html",
             {**self.admin_site.each_context(request), "opts": self.opts, **context},
         )
+
+
+def _with_scale(query: QueryDict, scale: str) -> str:
+    """Return a query string with another scale of the histogram."""
+    query = query.copy()
+    query.pop("scale", None)
+    if scale:
+        query["scale"] = scale
+    return query.urlencode()

@@ -85,8 +85,11 @@ class Server:
 
     name: str
     role: str
-    memory: str
-    limit: str
+
+    memory: int
+    limit: int
+    """Bytes; no limit: 0."""
+
     policy: str
 
     own: int = 0
@@ -113,7 +116,7 @@ def _server(info: dict[str, Any]) -> Server:
     return Server(
         name=f"{kind} {info.get('valkey_version') or info.get('redis_version', '')}",
         role=str(info.get("role", "")),
-        memory=str(info.get("used_memory_human", "")),
-        limit=f"limit {info.get('maxmemory_human', '')}" if info.get("maxmemory") else "no limit",
+        memory=int(info.get("used_memory", 0)),
+        limit=int(info.get("maxmemory", 0)),
         policy=str(info.get("maxmemory_policy", "")),
     )

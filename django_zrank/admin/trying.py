@@ -7,6 +7,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from django import forms
+from django.db.models.constants import LOOKUP_SEP
+from django.forms.utils import pretty_name
+from django.utils.text import capfirst
 
 from ..entries import Entry, Recommendations
 from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
@@ -35,11 +38,11 @@ class TryForm(forms.Form):
     """The parameters of ``recommend()``, with a field for each path of the facets. Nothing is changed."""
 
     member = forms.CharField(
-        required=False, max_length=255, help_text="A primary key. Empty: the member in the middle."
+        required=False, max_length=255, help_text="A primary key. Default: the member in the middle."
     )
-    n = forms.IntegerField(initial=10, min_value=1, max_value=_MOST, label="How many")
+    n = forms.IntegerField(initial=10, min_value=1, max_value=_MOST, label="Number")
     band = forms.CharField(
-        required=False, max_length=100, help_text="One distance, or below and above: 50,100."
+        required=False, max_length=100, help_text="One distance, or those below and above: 50,100."
     )
     seed = forms.CharField(required=False, max_length=100, help_text="The same seed draws the same members.")
 
@@ -84,7 +87,7 @@ class TryForm(forms.Form):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
 
-    def draw(self) -> Trial | None:
+    def draw(self, *, is_logarithmic: bool = False) -> Trial | None:
         """Draw, or add an error to the form."""
         asked = self.cleaned_data
         try:
@@ -99,7 +102,7 @@ class TryForm(forms.Form):
             # Ranks of shards are fetched when they are used: here, so that an error is shown on the form.
             list(map(tuple, drawn))
             took = 1000 * (perf_counter() - began)
-            return Trial(me, drawn, took, *self._histograms(me, drawn))
+            return Trial(me, drawn, took, *self._histograms(me, drawn, is_logarithmic))
         except (FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
             self.add_error(None, str(error))
             return None
@@ -107,10 +110,12 @@ class TryForm(forms.Form):
     def _middle(self) -> Any:
         size = self.ranking.count()
         if not size:
-            raise NotRanked("Nobody is ranked here.")
+            raise NotRanked("No member is ranked here.")
         return self.ranking[size // 2].pk
 
-    def _histograms(self, me: Entry, drawn: Recommendations[Any]) -> list[Histogram | None]:
+    def _histograms(
+        self, me: Entry, drawn: Recommendations[Any], is_logarithmic: bool
+    ) -> list[Histogram | None]:
         """Histograms of the whole ranking, and of twice the band, both with those drawn."""
         kind, view = self.index.ordering.first.kind, self.ranking.view
         own = kind.key(me.score)
@@ -118,14 +123,17 @@ class TryForm(forms.Form):
         low, high = own - below, own + above
         scores = [kind.key(entry.score) for entry in drawn]
         found = (
-            draw_histogram(self.index, view),
+            draw_histogram(self.index, view, is_logarithmic=is_logarithmic),
             draw_histogram(self.index, view, low - max(below, 1), high + max(above, 1)),
         )
         return [one and one.marked(own, scores, (low, high)) for one in found]
 
 
 def _facet_field(field: Any, path: str) -> forms.Field:
+    label = (
+        capfirst(field.verbose_name) if LOOKUP_SEP not in path else pretty_name(path.replace(LOOKUP_SEP, "_"))
+    )
     choices = getattr(field, "flatchoices", ())
     if 0 < len(choices) <= _CHOICES:
-        return forms.ChoiceField(required=False, label=path, choices=[("", "all"), *choices])
-    return forms.CharField(required=False, label=path, max_length=255)
+        return forms.ChoiceField(required=False, label=label, choices=[("", "All"), *choices])
+    return forms.CharField(required=False, label=label, max_length=255)

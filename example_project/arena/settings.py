@@ -1,8 +1,8 @@
 """A site for one machine: SQLite and an embedded Valkey, both in ``var/``.
 
 Environment: ``ARENA_VAR`` is another folder for what the site stores, ``ARENA_VALKEY_PORT`` another port for
-its Valkey. ``ARENA_DEBUG=0`` switches DEBUG and "play as" off, ``ARENA_AUTO_SYNC=0`` the signals, so that one
-can see the index fall behind.
+its Valkey. ``ARENA_DEBUG=0`` switches DEBUG and "play as" off, ``ARENA_AUTO_SYNC=0`` the push after each save, to
+show an index that falls behind.
 """
 
 import os
@@ -30,7 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.humanize",
     "django.contrib.staticfiles",
-    "players",  # before REST framework: its page of the API says how to sign in
+    "players",  # before REST framework, to override its template
     "rest_framework",
     "rest_framework.authtoken",  # for match servers, which report what players have gained
     "django_zrank",
@@ -70,7 +70,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": VAR_DIR / "arena.sqlite3",
-        # So that the page can be read while somebody levels up.
+        # WAL: a write doesn't block reads.
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
@@ -79,8 +79,8 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# The port where the embedded server is asked to listen. Where something else has it already, another one is
-# taken and written down in the folder, so that every command finds the server that is running.
+# The embedded server's port. If it is in use, another one is taken and recorded in the folder, where every command
+# finds it.
 VALKEY_DIR = VAR_DIR / "valkey"
 VALKEY_PORT = int(os.environ.get("ARENA_VALKEY_PORT") or 16390)
 
@@ -93,7 +93,7 @@ CACHES = {
     },
 }
 
-# Several indexes, of players and of tennis professionals: the short path /api/recommendations/ serves the first.
+# There are several indexes: the short path /api/recommendations/ serves this one.
 ZRANK = {
     "REDIS_ALIAS": "zrank",
     "DEFAULT_INDEX": "player",
@@ -108,7 +108,7 @@ if OPENAPI:
     REST_FRAMEWORK["DEFAULT_SCHEMA_CLASS"] = "drf_spectacular.openapi.AutoSchema"
 SPECTACULAR_SETTINGS = {"TITLE": "Arena", "VERSION": "1", "SERVE_INCLUDE_SCHEMA": False}
 
-# Nobody here is a tennis professional, so nobody owns one.
+# No user is a tennis professional, so the tennis indexes have no owner.
 SILENCED_SYSTEM_CHECKS = ["zrank.W005"]
 
 AUTHENTICATION_BACKENDS = ["players.accounts.DemoBackend"]

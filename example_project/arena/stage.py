@@ -1,4 +1,4 @@
-"""The server and the watcher that ``manage.py demo`` runs, and that the page can kill and restart."""
+"""The server and the watcher of ``manage.py demo``, which the page can kill and restart."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Stage:
                 self._end_watch()
 
     def watch(self) -> None:
-        """Start the watcher, or restart it: one that has long waited for Redis polls seldom."""
-        with self._turn:  # of two at once, one would begin a watcher that nobody ends
+        """Start the watcher, or restart it: one that has waited long for Redis polls rarely."""
+        with self._turn:  # two at once would leave a watcher running
             self._end_watch()
             self._stop = Event()
             self._watcher = Thread(target=self._watch, args=(self._stop,), name="watcher")

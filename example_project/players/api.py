@@ -1,12 +1,12 @@
 """The arena's own endpoints: recommendations and a leaderboard with the fields that a game client shows, and the path
-by which a match server reports what players have gained."""
+by which a match server reports gained levels."""
 
 from __future__ import annotations
 
 from django.urls import include, path
 from rest_framework.authentication import TokenAuthentication
-from rest_framework.permissions import IsAdminUser
-from rest_framework.routers import SimpleRouter
+from rest_framework.permissions import AllowAny, IsAdminUser
+from rest_framework.routers import APIRootView, SimpleRouter
 from rest_framework.serializers import ModelSerializer
 from rest_framework.throttling import UserRateThrottle
 
@@ -28,7 +28,7 @@ class PlayerSerializer(ModelSerializer):
 
 
 class Opponents(RecommendationViewSet):
-    """``GET /api/opponents/``: ten random players near me."""
+    """``GET /api/opponents/``: ten random players near yours."""
 
     index = PlayerRank
     serializer_class = PlayerSerializer
@@ -54,7 +54,7 @@ class ReportRate(UserRateThrottle):
 
 
 class PlayerScores(ScoreViewSet):
-    """Add to the level of a player, who is ranked by it at once: for match servers.
+    """Add to the level of a player, whose rank changes at once: for match servers.
 
     Give each report an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
     lost answer or a 503, it counts once.
@@ -66,11 +66,28 @@ class PlayerScores(ScoreViewSet):
     throttle_classes = [ReportRate]
 
 
-router = SimpleRouter(use_regex_path=False)  # A key with a dot is looked for, too
+class Root(APIRootView):
+    """The endpoints of the arena. They answer signed-in users: choose a player in the arena first."""
+
+    permission_classes = [AllowAny]
+    api_root_dict = {
+        "recommendations": "django_zrank:recommendations",
+        "leaderboard": "django_zrank:leaderboard-list",
+        "me": "django_zrank:leaderboard-me",
+        "opponents": "opponents-list",
+        "players": "players-list",
+    }
+
+    def get_view_name(self) -> str:
+        return "API"
+
+
+router = SimpleRouter(use_regex_path=False)  # Keys may contain dots
 router.register("opponents", Opponents, basename="opponents")
 router.register("players", Players, basename="players")
 
 urlpatterns = [
+    path("", Root.as_view(), name="api"),
     path("player/scores/<pk>/", PlayerScores.as_view({"post": "change"})),
     path("", include(router.urls)),
 ]

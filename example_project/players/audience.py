@@ -1,4 +1,4 @@
-"""An audience that joins and leaves: a group, kept in Redis only."""
+"""An audience that players join and leave: a group, which is in Redis only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class House:
 
     size: int
     regions: list[tuple[str, int, float]]
-    """Name, number of people, and that number in per cent of the largest region's."""
+    """Name, number of players, and that number in per cent of the largest region's."""
 
 
 def count() -> House:
-    """Counts by region. They may be five seconds old: intersections are kept that long."""
+    """Count the audience by region. The counts may be five seconds old: intersections are kept that long."""
     group = PlayerRank.group(AUDIENCE)
     size = group.count()
     counts = PlayerRank.ranking.filter(group=AUDIENCE).counts("region") if size else {}
@@ -37,13 +37,14 @@ def count() -> House:
 
 
 def join() -> str:
-    people = Player.objects.filter(is_active=True).order_by("?")[:SOME]
-    added = PlayerRank.group(AUDIENCE).add(people, expires=STAY)
-    return f"{added} people joined the audience, for ten minutes."
+    """Add some random players to the audience."""
+    players = Player.objects.filter(is_active=True).order_by("?")[:SOME]
+    added = PlayerRank.group(AUDIENCE).add(players, expires=STAY)
+    return f"{added} players joined the audience for ten minutes."
 
 
 def leave() -> str:
-    """Make half of the audience leave."""
-    people = PlayerRank.ranking.filter(group=AUDIENCE).top(10_000)
-    gone = PlayerRank.group(AUDIENCE).remove(entry.pk for entry in people[::2])
-    return f"{gone} people left."
+    """Remove half of the audience."""
+    players = PlayerRank.ranking.filter(group=AUDIENCE).top(10_000)
+    gone = PlayerRank.group(AUDIENCE).remove(entry.pk for entry in players[::2])
+    return f"{gone} players left the audience."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django import forms
 
 from .models import Region
@@ -12,10 +14,10 @@ __all__ = ["RollForm"]
 class RollForm(forms.Form):
     """The parameters of a roll, all optional: an empty form uses the index's defaults."""
 
-    band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Levels away")
+    band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Within levels")
     region = forms.ChoiceField(required=False, choices=[("", "Any"), *Region.choices])
     seed = forms.CharField(required=False, max_length=40)
-    audience = forms.BooleanField(required=False, label="Only from the audience")
+    audience = forms.BooleanField(required=False, label="Audience only")
     exclude = forms.TypedMultipleChoiceField(required=False, coerce=int)
 
     def __init__(self, data=None) -> None:
@@ -29,3 +31,8 @@ class RollForm(forms.Form):
     def given(self, name: str):
         """A cleaned value; None if it is missing or invalid."""
         return self.cleaned_data.get(name) or None
+
+    def as_query(self) -> str:
+        """The valid parameters as a query string."""
+        given = {name: self.given(name) for name in self.fields} | {"band": self.cleaned_data.get("band")}
+        return urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)

@@ -7,14 +7,14 @@ from django.db import models
 class Region(models.TextChoices):
     """The home of a player."""
 
-    HOKKAIDOU = "hokkaidou", "Hokkaidou"
-    TOUHOKU = "touhoku", "Touhoku"
-    KANTOU = "kantou", "Kantou"
-    CHUUBU = "chuubu", "Chuubu"
+    HOKKAIDO = "hokkaido", "Hokkaido"
+    TOHOKU = "tohoku", "Tohoku"
+    KANTO = "kanto", "Kanto"
+    CHUBU = "chubu", "Chubu"
     KANSAI = "kansai", "Kansai"
-    CHUUGOKU = "chuugoku", "Chuugoku"
+    CHUGOKU = "chugoku", "Chugoku"
     SHIKOKU = "shikoku", "Shikoku"
-    KYUUSHUU = "kyuushuu", "Kyuushuu"
+    KYUSHU = "kyushu", "Kyushu"
 
 
 class Player(models.Model):

@@ -50,7 +50,7 @@ def look() -> Outage:
 
 def kill() -> str:
     stage.kill()
-    return "Redis is down, killed as by a power cut. Try to roll; and save."
+    return "Redis was killed without a chance to save. Roll, or save players: the database carries on."
 
 
 def save_some() -> str:
@@ -60,7 +60,7 @@ def save_some() -> str:
         with transaction.atomic():
             player.level += 1
             player.save(update_fields=["level"])
-    return f"{SAVES} players gained a level: {SAVES} saves in {monotonic() - began:.1f} s, and none failed."
+    return f"{SAVES} players gained a level: {SAVES} saves in {monotonic() - began:.1f} s, none failed."
 
 
 def start() -> str:
@@ -75,7 +75,7 @@ def start() -> str:
         if gauges.verdict is Verdict.HEALTHY and not gauges.waiting:
             break
         if monotonic() > began + PATIENCE:
-            return f"Redis is up; {gauges.waiting:,} marks still wait."
+            return f"Redis is up; {gauges.waiting:,} marks are still waiting."
         sleep(0.02)
     took = monotonic() - began
     try:
@@ -84,6 +84,6 @@ def start() -> str:
         return str(error)
     right = "no difference" if report.ok else f"{report.drift} differences"
     return (
-        f"Right again in {took:.1f} s. Found: {found.value}. "
+        f"Recovered in {took:.1f} s. Found: {found.value}. "
         f"Verified: {report.rows:,} rows, {report.members:,} members, {right}."
     )

@@ -102,9 +102,9 @@ def draw_players() -> Iterator[Player]:
 
 
 def match_population(size: int) -> tuple[int, int]:
-    """Create or delete players until there are ``size``; the newest go first. Returns (created, deleted).
+    """Create or delete players until ``size`` are left, the newest first. Returns (created, deleted).
 
-    Nothing of this is pushed: whoever calls it rebuilds the index afterwards, which is faster.
+    Nothing is pushed: the caller rebuilds the index afterwards, which is faster.
     """
     present = Player.objects.count()
     with disable_sync(), transaction.atomic():

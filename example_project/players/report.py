@@ -10,17 +10,17 @@ from .showcase import LevelChange, Line, Scene
 
 __all__ = ["as_plain", "change_line", "scene_lines"]
 
-COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("from me", ">", 8), ("region", "<", 10))
+COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("distance", ">", 8), ("region", "<", 10))
 """Heading, alignment and width."""
 
 
 def scene_lines(scene: Scene) -> Iterator[str]:
-    """A heading and a table, with the player in its place among the opponents."""
+    """Yield a heading and a table of the opponents and the player, best rank first."""
     me = scene.player
     yield f"The {scene.role} level: {me.name}, level {me.level:,}, rank {me.rank:,}"
     candidates = "" if scene.candidates is None else f" of {scene.candidates:,}"
     yield (
-        f"{len(scene.opponents)} drawn{candidates} within {_distance(scene.band)} levels, friends left out"
+        f"{len(scene.opponents)} drawn{candidates} within {_distance(scene.band)} levels, friends excluded"
     )
     yield ""
     yield _row(*(heading for heading, *_ in COLUMNS))
@@ -30,7 +30,7 @@ def scene_lines(scene: Scene) -> Iterator[str]:
 
 
 def change_line(change: LevelChange) -> str:
-    """A line about the change of one player."""
+    """Describe the change of a player's level in one line."""
     (level, new_level), (rank, new_rank) = change.level, change.rank
     told = f"{change.name} went from level {level:,} to {new_level:,}"
     if rank is None or new_rank is None:
@@ -52,7 +52,7 @@ def _distance(band: tuple[float, float]) -> str:
 
 def _from(me: Line, line: Line) -> str:
     if line == me:
-        return "me"
+        return "you"
     return f"{line.level - me.level:+,}" if line.level != me.level else "same"
 
 

@@ -1,155 +1,228 @@
-"""A roll: ten drawn for a player by Redis and by SQL, each with the time it took, laid out on an axis of levels."""
+"""A roll: ten opponents drawn for a player, laid out on an axis of levels; and the time that SQL takes for the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
+from django.db.models import QuerySet
+
+from django_zrank import Recommendations
+
 from .forms import RollForm
-from .models import Player
+from .models import Player, Region
 from .showcase import WIDEN, Line
 from .zrank import PlayerRank
 
-__all__ = ["AUDIENCE", "Roll", "roll"]
+__all__ = ["AUDIENCE", "Comparison", "Race", "Roll", "compare", "roll"]
 
-Drawn = TypeVar("Drawn")
+Result = TypeVar("Result")
 
 AUDIENCE = "audience"
 """The name of the audience's group."""
 
+REACH = 38.0
+"""Per cent of the axis from its middle to the end of the band. The rest is room for the levels beside the dots."""
+
 
 @dataclass(frozen=True)
 class Dot:
-    """An opponent on the axis: per cent of its width, and a lane so that names don't collide."""
+    """An opponent on the axis, at ``x`` per cent of its width."""
 
     line: Line
     x: float
-    lane: int
-    difference: int
+    is_above: bool
 
     @property
-    def is_above(self) -> bool:
-        return self.x > 50
-
-    @property
-    def points_inward(self) -> bool:
-        """True if the name has room only towards the middle."""
-        return not 25 <= self.x <= 75
+    def distance(self) -> float:
+        return round(abs(self.x - 50), 2)
 
 
 @dataclass(frozen=True)
 class Roll:
-    """A draw: the members, their positions on the page, and the time that it took."""
+    """A draw, the positions of those drawn on the page, and the milliseconds that it took."""
 
     me: Line
     total: int
     below: int
     above: int
-    candidates: int | None
+    drawn_from: str
     dots: list[Dot]
-    ladder: list[Line]
     left_out: list[Player]
+    milliseconds: float
+
+    @property
+    def ladder(self) -> list[Line]:
+        """The opponents and the player, best rank first."""
+        return sorted([self.me, *(dot.line for dot in self.dots)], key=lambda line: line.rank)
+
+    @property
+    def reach(self) -> str:
+        if self.below != self.above:
+            return f"within {self.below:,} levels below and {self.above:,} above"
+        if not self.below:
+            return "at the same level"
+        return f"within {self.below:,} level{'' if self.below == 1 else 's'}"
+
+    @property
+    def rank_above(self) -> int:
+        return sum(dot.is_above for dot in self.dots)
+
+    @property
+    def rank_below(self) -> int:
+        return len(self.dots) - self.rank_above
+
+    @property
+    def nearest(self) -> Line | None:
+        """The opponent whose rank is nearest to the player's."""
+        lines = (dot.line for dot in self.dots)
+        return min(lines, key=lambda line: abs(line.rank - self.me.rank), default=None)
+
+    @property
+    def ticks(self) -> Iterator[tuple[int, float]]:
+        """Yield levels to be marked on the axis, with their positions."""
+        span = max(self.below, self.above, 1)
+        step = next(step for step in _steps() if 2.5 * step >= span)
+        first = -(-max(1, self.me.level - self.below) // step) * step
+        for level in range(first, self.me.level + self.above + 1, step):
+            yield level, _x(level - self.me.level, span)
+
+
+@dataclass(frozen=True)
+class Race:
+    """The same question to django-zrank and to SQL: the milliseconds of each."""
+
     redis: float
     sql: float
     statement: str
 
     @property
-    def times(self) -> int:
-        return round(self.sql / self.redis)
+    def times(self) -> float:
+        return self.sql / self.redis
 
     @property
     def share(self) -> float:
-        """The length of Redis's bar, in per cent of the longer one."""
-        return max(0.6, min(100.0, 100 * self.redis / max(self.redis, self.sql)))
+        """The length of django-zrank's bar, in per cent of the longer one."""
+        return max(0.6, 100 * self.redis / max(self.redis, self.sql))
 
     @property
     def sql_share(self) -> float:
-        return 100 * self.sql / max(self.redis, self.sql)
+        return max(0.6, 100 * self.sql / max(self.redis, self.sql))
 
-    @property
-    def lanes(self) -> int:
-        return 1 + max((dot.lane for dot in self.dots), default=0)
 
-    @property
-    def lowest(self) -> int:
-        return self.me.level - self.below
+@dataclass(frozen=True)
+class Comparison:
+    """Drawing ten players with their rows, None if SQL can't; and counting a rank."""
 
-    @property
-    def highest(self) -> int:
-        return self.me.level + self.above
+    draw: Race | None
+    rank: Race
 
 
 def roll(player: Player, form: RollForm) -> Roll:
     """Draw ten near a player. Raises ``NotRanked`` and ``IndexUnavailable``."""
-    band, region, audience = form.cleaned_data.get("band"), form.given("region"), form.given("audience")
-    ranking = PlayerRank.ranking
-    if region:
-        ranking = ranking.filter(region=region)
-    if audience:
-        ranking = ranking.filter(group=AUDIENCE)
-    exclude, seed = form.given("exclude") or [], form.given("seed")
     rank = PlayerRank.ranking.rank(player)
-
-    drawn, redis = _timed(
-        lambda: ranking.recommend(
-            player, n=10, band=band, widen=WIDEN if band is None else (), exclude=exclude, seed=seed
-        )
-    )
-    below, above = drawn.band
-
+    began = perf_counter()
+    drawn = _draw(player, form)
     rows = drawn.objects()
+    took = perf_counter() - began
     # Filtered by region and audience, ranks are those in the region, or none: the page shows those among all.
     ranks = PlayerRank.ranking.ranks(rows)
     me = Line.of(player, rank)
     lines = sorted((Line.of(row, ranks[row.pk]) for row in rows if ranks[row.pk]), key=lambda line: line.rank)
-    sql, statement = _by_sql(player, below, above, region, exclude)
+    below, above = drawn.band
     return Roll(
         me=me,
         total=PlayerRank.ranking.count(),
         below=below,
         above=above,
-        candidates=drawn.candidates,
-        dots=list(_dots(me, lines, below, above)),
-        ladder=sorted([me, *lines], key=lambda line: line.rank),
-        left_out=list(Player.objects.filter(pk__in=exclude)),
-        redis=1000 * redis,
-        sql=1000 * sql,
-        statement=statement,
+        drawn_from=_scope(form, drawn.candidates),
+        dots=list(_dots(me, lines, max(below, above, 1))),
+        left_out=list(Player.objects.filter(pk__in=form.given("exclude") or [])),
+        milliseconds=1000 * took,
     )
 
 
-def _by_sql(
-    player: Player, below: int, above: int, region: str | None, exclude: list[int]
-) -> tuple[float, str]:
-    """Time the query that one would write without django-zrank. It returns no ranks, and ignores the audience."""
-    near = Player.objects.filter(is_active=True, level__range=(player.level - below, player.level + above))
+def compare(player: Player, form: RollForm) -> Comparison:
+    """Time the roll, and the player's rank, against the SQL that one would write without django-zrank.
+
+    Both sides return rows. Groups are not in the database: with an audience, there is no SQL to draw by.
+    Raises ``NotRanked`` and ``IndexUnavailable``.
+    """
+    below, above = _draw(player, form).band
+    draw = None
+    if not form.given("audience"):
+        near = _near(player, form, below, above)
+        draw = Race(
+            _timed(lambda: _draw(player, form).objects()), _timed(lambda: list(near.all())), str(near.query)
+        )
+    better = Player.objects.filter(is_active=True, level__gt=player.level)
+    _, _, rest = str(better.query).partition(" FROM ")
+    rank = Race(
+        _timed(lambda: PlayerRank.ranking.rank(player)), _timed(better.count), f"SELECT COUNT(*) FROM {rest}"
+    )
+    return Comparison(draw, rank)
+
+
+def _draw(player: Player, form: RollForm) -> Recommendations[Player]:
+    band, region = form.cleaned_data.get("band"), form.given("region")
+    ranking = PlayerRank.ranking
     if region:
+        ranking = ranking.filter(region=region)
+    if form.given("audience"):
+        ranking = ranking.filter(group=AUDIENCE)
+    return ranking.recommend(
+        player,
+        n=10,
+        band=band,
+        widen=WIDEN if band is None else (),
+        exclude=form.given("exclude") or [],
+        seed=form.given("seed"),
+    )
+
+
+def _near(player: Player, form: RollForm, below: int, above: int) -> QuerySet[Player]:
+    """The query for ten random players of the band. It doesn't balance those above and below."""
+    near = Player.objects.filter(is_active=True, level__range=(player.level - below, player.level + above))
+    if region := form.given("region"):
         near = near.filter(region=region)
-    near = near.exclude(pk__in=[player.pk, *exclude])
-    near = near.exclude(pk__in=Player.objects.filter(friends=player).values("pk")).order_by("?")[:10]
-    _, took = _timed(lambda: list(near.all()))
-    return took, str(near.query)
+    near = near.exclude(pk__in=[player.pk, *(form.given("exclude") or [])])
+    return near.exclude(pk__in=Player.objects.filter(friends=player).values("pk")).order_by("?")[:10]
 
 
-def _timed(draw: Callable[[], Drawn]) -> tuple[Drawn, float]:
-    """The last of three draws, and the seconds that the fastest took, which depend least on the machine's load."""
+def _timed(query: Callable[[], Result]) -> float:
+    """The milliseconds of the fastest of three runs, which depends least on the machine's load."""
     times = []
     for _ in range(3):
         began = perf_counter()
-        drawn = draw()
-        times.append(perf_counter() - began)
-    return drawn, min(times)
+        query()
+        times.append(1000 * (perf_counter() - began))
+    return min(times)
 
 
-def _dots(me: Line, lines: list[Line], below: int, above: int):
+def _scope(form: RollForm, candidates: int | None) -> str:
+    """Describe those that were drawn from: "4,504 players from Kanto in the audience"."""
+    scope = "the players" if candidates is None else f"{candidates:,} player{'' if candidates == 1 else 's'}"
+    if region := form.given("region"):
+        scope += f" from {Region(region).label}"
+    return scope + (" in the audience" if form.given("audience") else "")
+
+
+def _dots(me: Line, lines: list[Line], span: int) -> Iterator[Dot]:
     """Place lower levels to the left and higher ones to the right; those of the player's own level by rank."""
-    span = max(below, above, 1)
-    lanes = {True: 0, False: 0}
     for line in lines:
-        ahead, difference = line.rank < me.rank, line.level - me.level
-        x = 50 + 46 * difference / span
-        x = max(x, 53.0) if ahead else min(x, 47.0)
-        yield Dot(line, round(x, 2), lanes[ahead], difference)
-        lanes[ahead] += 1
+        is_above, x = line.rank < me.rank, _x(line.level - me.level, span)
+        yield Dot(line, max(x, 52.5) if is_above else min(x, 47.5), is_above)
+
+
+def _x(difference: int, span: int) -> float:
+    return round(50 + REACH * difference / span, 2)
+
+
+def _steps() -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50, ..."""
+    power = 1
+    while True:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10

@@ -96,6 +96,7 @@ class Page:
     total: int
     own_rank: int | None
     own_page: int | None
+    pages: int
     previous: int | None
     next: int | None
 
@@ -125,13 +126,12 @@ def is_complete() -> bool:
 
 @transaction.atomic
 def cast_players() -> dict[str, Player]:
-    """The players of the lowest, the middle and the highest level, each with a user of that name and friends.
+    """Return the players of the lowest, the middle and the highest level, each with a user of that name and friends.
 
-    A newcomer is made ready, too, where there is one.
-
-    Levels change from run to run, so the users are handed to whoever stands there now.
+    If a player has at least the newcomer's level, there is a newcomer, too. Levels change from run to run, so the
+    users are assigned anew each time.
     """
-    # From the last rank to the first: among equal levels, the index goes by the primary key as text.
+    # From the last rank to the first: the index orders equal levels by the primary key as text.
     ranked = PlayerRank.instance().get_ranked().order_by("level", Cast("pk", CharField()))
     total = ranked.count()
     players = {role: ranked[place] for role, place in zip(CAST, (0, total // 2, total - 1), strict=True)}
@@ -174,6 +174,7 @@ def page_of(region: str, number: int, player: Player | None, *, size: int = 20) 
         total=total,
         own_rank=own,
         own_page=own and (own - 1) // size + 1,
+        pages=max(1, -(-total // size)),
         previous=number - 1 or None,
         next=number + 1 if number * size < total else None,
     )
@@ -182,7 +183,7 @@ def page_of(region: str, number: int, player: Player | None, *, size: int = 20) 
 def change_level(player: Player, by: int) -> LevelChange:
     """Raise the player's level by an ordinary ``save()``, which updates the index after the commit."""
     rank = _rank(player)
-    # The row is read again and locked, where the database can, so that two clicks are two levels.
+    # The row is read again and locked, where the database can, so that two clicks gain two levels.
     with transaction.atomic():
         current = Player.objects.select_for_update().get(pk=player.pk)
         level = current.level
@@ -192,10 +193,10 @@ def change_level(player: Player, by: int) -> LevelChange:
 
 
 def play_match(player: Player, opponent: Player) -> str:
-    """Play a match, and save both levels in one transaction. The better player wins more often, by Elo's formula."""
+    """Play a match, save both levels in one transaction, and describe the result. The probability of a win is Elo's."""
     before = _rank(player)
     with transaction.atomic():
-        # In one order, so that two matches at once don't lock each other out.
+        # In one order, so that two matches at once don't deadlock.
         rows = Player.objects.select_for_update().order_by("pk").filter(pk__in=[player.pk, opponent.pk])
         both = {row.pk: row for row in rows}
         me, other = both[player.pk], both[opponent.pk]

@@ -4,6 +4,7 @@ from . import views
 
 urlpatterns = [
     path("", views.arena, name="arena"),
+    path("comparison/", views.comparison, name="comparison"),
     path("leaderboard/", views.leaderboard, name="leaderboard"),
     path("level-up/", views.level_up, name="level-up"),
     path("match/<int:pk>/", views.match, name="match"),

@@ -1,4 +1,4 @@
-"""The show: ten opponents near me, a match, an audience, an outage; and the leaderboard.
+"""The arena: ten opponents near the player, a match, an audience, an outage; and the leaderboard.
 
 Every form works without JavaScript. With it, htmx sends the same forms, and swaps the part of the page that changed.
 """
@@ -27,11 +27,21 @@ from . import outage as disaster
 from .forms import RollForm
 from .models import Player, Region
 from .report import change_line
-from .rolls import roll
+from .rolls import compare, roll
 from .showcase import NEWCOMER, PLAYABLE, change_level, page_of, play_match
 from .zrank import PlayerRank
 
-__all__ = ["arena", "audience", "leaderboard", "leave", "level_up", "match", "outage", "play_as"]
+__all__ = [
+    "arena",
+    "audience",
+    "comparison",
+    "leaderboard",
+    "leave",
+    "level_up",
+    "match",
+    "outage",
+    "play_as",
+]
 
 
 @never_cache
@@ -62,6 +72,21 @@ def _show(request: HttpRequest, form: RollForm, said: str = "") -> HttpResponse:
 
 @never_cache
 @require_GET
+def comparison(request: HttpRequest) -> HttpResponse:
+    """The time that the roll takes, and SQL for the same. The arena's page loads it after the roll."""
+    player = _player(request) or _stand_in(request)
+    if player is None:
+        raise Http404
+    try:
+        compared = compare(player, RollForm(request.GET))
+    except (IndexUnavailable, NotRanked):
+        compared = None
+    name = "race" if _is_htmx(request) else "comparison"
+    return render(request, f"players/{name}.html", {"comparison": compared})
+
+
+@never_cache
+@require_GET
 def leaderboard(request: HttpRequest) -> HttpResponse:
     """The leaderboard, of all players or of a region, twenty a page."""
     region, number = request.GET.get("region", ""), request.GET.get("page", "1")
@@ -78,7 +103,9 @@ def leaderboard(request: HttpRequest) -> HttpResponse:
         {
             "player": player,
             "page": page,
+            "podium": page.lines[:3] if page.number == 1 and len(page.lines) > 3 else [],
             "region": region,
+            "region_name": Region(region).label if region else "",
             "regions": [(value, label, counts.get(value, 0)) for value, label in Region.choices],
         },
     )

@@ -54,7 +54,7 @@ def read_weeks(folder: Path) -> list[Week]:
     """The tables of ``rankings.csv``, in the order of their dates.
 
     Now and then a table has two lines for one id, with two ranks: two people whom the source has mixed up.
-    Both took a place, so both are counted; the second becomes a player of its own.
+    Both are counted; the second becomes a player of its own.
     Raises ``ValueError`` that names the line, ``OSError``.
     """
     tables: dict[date, dict[Who, Place]] = defaultdict(dict)
@@ -80,7 +80,7 @@ def namesakes(weeks: Iterable[Week]) -> list[tuple[int, int]]:
 def load_players(folder: Path, weeks: Iterable[Week]) -> int:
     """Create or update the players of ``players.csv`` and of the weeks; returns how many there are.
 
-    Written in bulk, which sends no signal: whoever calls it rebuilds the indexes afterwards.
+    Written in bulk: the caller rebuilds the indexes afterwards.
     Raises ``ValueError`` that names the line, ``OSError``.
     """
     described = {
@@ -112,9 +112,9 @@ TOGETHER = 500
 
 
 def play_week(week: Week) -> int:
-    """Give every player the points of the week: one ``save()`` each where they changed. Returns how many did.
+    """Give every player the points of the week: one ``save()`` for each change. Returns the number of changes.
 
-    Who is not in the table has no points, and so leaves the ranking.
+    Players that are not in the table lose their points, and leave the ranking.
     """
     changed = []
     for player in TennisPlayer.objects.all():

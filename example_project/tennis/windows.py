@@ -1,4 +1,4 @@
-"""The indexes held against the database they mirror: its own window functions say who ranks where."""
+"""Compares the indexes with the window functions of the database."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compare_with_database(question: Question) -> Comparison:
     counted = question.index.ranking.counts("country")
     if counted != countries:
         differing = sorted(dict(counted.items() ^ countries.items()))
-        wrong.append(f"other sizes in the index than in the database: {', '.join(map(repr, differing))}")
+        wrong.append(f"the sizes of countries differ: {', '.join(map(repr, differing))}")
     return Comparison(agreeing, wrong)
 
 

@@ -19,7 +19,7 @@ class AtpRank(RankIndex):
 
 @register
 class AtpAgeRank(AtpRank):
-    """Of those with the same points the younger first; who was born on one day, or on a day not known, share a rank."""
+    """Equal points rank by age, the youngest first. Equal or unknown dates of birth share a rank."""
 
     name = "atp-age"
     order = ("-points", "-born")

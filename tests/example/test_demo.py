@@ -113,7 +113,7 @@ def test_tables_for_a_person(arena):
         "The lowest level",
         "The middle level",
         "The highest level",
-        " me  ",
+        " you  ",
     ):
         assert words in done.stdout
     assert "from level" in done.stdout.splitlines()[-1]

@@ -119,7 +119,7 @@ def test_one_ranking_that_is_wrong(arena, folder):
     done = arena.manage("shell", "-v", "0", "-c", SPOIL)
     assert done.returncode == 0, done.stderr
     reports = [line.split("; ") for line in done.stdout.splitlines() if line.startswith(RANKINGS)]
-    sizes = "other sizes in the index than in the database: 'AAA'"
+    sizes = "the sizes of countries differ: 'AAA'"
     ben_is_gone = "player 2: rank None in the index, 1 in the database"
     assert reports == [
         ["in the world", "4", sizes],

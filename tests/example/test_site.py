@@ -60,8 +60,8 @@ def test_nobody_has_signed_in(client):
     status, _, body = client.get("/")
     assert status == 200
     assert "Play as" in body
-    # Somebody else's opponents, whom one can't play.
-    assert "Seen by" in body
+    # The newcomer's opponents, whom nobody can play yet.
+    assert "Viewing as" in body
     assert len(shown(body)[2]) == 10
     assert "data-play" not in body
     status, _, body = client.get("/api/recommendations/?format=api")
@@ -85,7 +85,7 @@ def test_play_draw_again_and_level_up(client):
 
     status, _, body = client.post("/leave/")
     assert status == 200
-    assert "Seen by" in body
+    assert "Viewing as" in body
 
 
 def test_what_can_be_asked_of_a_roll(client):
@@ -95,8 +95,8 @@ def test_what_can_be_asked_of_a_roll(client):
     first, second = opponents[:2]
     again = shown(client.get(f"/?seed=x&band=30&exclude={first}&exclude={second}")[2])[2]
     assert {first, second}.isdisjoint(again)
-    regions = re.findall(r'<td class="region">(\w+)</td>', client.get("/?region=kantou&band=100")[2])
-    assert set(regions[:5] + regions[6:]) == {"Kantou"}  # my own row is in the middle
+    regions = re.findall(r'<td class="region">(\w+)</td>', client.get("/?region=kanto&band=100")[2])
+    assert set(regions[:5] + regions[6:]) == {"Kanto"}  # my own row is in the middle
     levels = re.findall(r'<td class="number">([\d,]+)</td>\s*<td class="region">', client.get("/?band=30")[2])
     assert all(abs(int(one.replace(",", "")) - level) <= 30 for one in levels)
     for wrong in ("band=x", "band=-1", "region=mars", "exclude=x", "exclude=-1", "seed=" + "s" * 99):
@@ -123,11 +123,16 @@ def test_an_audience(client):
     assert 'data-audience="0"' in client.get("/")[2]
     status, _, body = client.post("/audience/", action="join")
     assert status == 200
-    assert "200 people joined" in body
+    assert "200 players joined" in body
     assert 'data-audience="200"' in body
     status, _, body = client.get("/?audience=on&band=5000")
     assert len(shown(body)[2]) == 10
-    assert "half rank ahead" in body
+    assert re.search(
+        r"Drawn from (199|200) players in the audience within 5,000 levels, friends excluded", body
+    )
+    status, _, body = client.get("/?audience=on&band=5000&region=kanto")
+    assert "from Kanto in the audience within 5,000 levels" in body
+    assert "data-sql-draw" not in client.get("/comparison/?audience=on")[2]
     client.post("/audience/", action="leave")
     assert 'data-audience="100"' in client.get("/")[2]
     assert client.post("/audience/", action="sing")[0] == 404
@@ -135,12 +140,15 @@ def test_an_audience(client):
 
 def test_pages_of_the_leaderboard(client):
     _, _, body = client.get("/leaderboard/")
-    assert "Next 20" in body
-    assert "Previous 20" not in body
+    assert 'rel="next"' in body
+    assert 'rel="prev"' not in body
+    assert "Page 1 of 100" in body
+    assert len(set(re.findall(r'data-player="(\d+)"', body))) == 20
     last = -(-2000 // 20)
     _, _, body = client.get(f"/leaderboard/?page={last}")
-    assert "Next 20" not in body
-    assert "Previous 20" in body
+    assert 'rel="next"' not in body
+    assert 'rel="prev"' in body
+    assert "Page 100 of 100" in body
     assert client.get(f"/leaderboard/?page={last + 1}")[0] == 404
     assert client.get("/leaderboard/?page=0")[0] == 404
 
@@ -164,6 +172,39 @@ def test_posts_need_the_token(client):
 
 def test_only_the_three_can_be_played(client):
     assert client.post("/play-as/admin/")[0] == 404
+
+
+def test_rolls_of_one_side_and_of_none(client):
+    """What is said of a roll is true at the top, and of an empty one."""
+    client.post("/play-as/highest/")
+    body = client.get("/")[2]
+    assert "half below" not in body
+    assert "friends excluded: all rank below you." in body
+    client.post("/audience/", action="leave")
+    body = client.get("/?band=0&region=kanto&audience=on")[2]
+    assert shown(body)[2] == []
+    assert "There are no opponents at the same level who pass the filters." in body
+    assert "Drawn from" not in body
+
+
+def test_the_root_of_the_api(client):
+    status, root = client.json("/api/?format=json")
+    assert status == 200
+    client.post("/play-as/middle/")
+    for url in root.values():
+        assert client.get(url.removeprefix(client.site.url))[0] == 200
+
+
+def test_a_roll_and_its_comparison(client):
+    """SQL is timed when the comparison is asked for, not by the roll."""
+    body = client.get("/")[2]
+    assert "data-sql" not in body
+    assert "/comparison/" in body
+    status, _, body = client.get("/comparison/?band=30&region=kanto")
+    assert status == 200
+    times = dict(re.findall(r'data-(\w+-\w+)="([\d.]+)"', body))
+    assert set(times) == {"redis-draw", "sql-draw", "redis-rank", "sql-rank"}
+    assert all(float(time) > 0 for time in times.values())
 
 
 def test_the_api(client, site):
@@ -244,7 +285,7 @@ def test_an_outage(serve):
         status, headers, body = client.get("/")
         assert status == 503
         assert int(headers["Retry-After"]) > 0
-        assert "There is no ranking just now" in body
+        assert "The ranking is unavailable" in body
         assert client.get("/leaderboard/")[0] == 503
         assert client.get("/api/recommendations/?format=json")[0] == 503
         assert "from level" in client.post("/level-up/")[2]

@@ -336,7 +336,7 @@ def test_the_example_project(tmp_path: Path) -> None:
     )
     schema = json.loads(written.read_text())
     region = named(schema, "/api/recommendations/")["region"]["schema"]
-    assert "kantou" in region["items"]["enum"]
+    assert "kanto" in region["items"]["enum"]
     for path, operation in schema["paths"].items():
         if path.startswith("/api/atp"):  # Whose facet is the country
             assert "country" in named(schema, path)

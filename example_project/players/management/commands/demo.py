@@ -1,4 +1,4 @@
-"""The whole app in one command: server, players, index, recommendations, site and API."""
+"""The demo in one command: server, players, index, recommendations, site and API."""
 
 from __future__ import annotations
 
@@ -24,26 +24,30 @@ STEP = 10
 
 
 class Command(BaseCommand):
-    """Runs the steps and prints their results; the steps are in the modules of this app."""
+    """Runs the steps of this app's modules and prints their results."""
 
-    help = "Fill the arena, show what django-zrank does with it, and serve it on localhost."
+    help = (
+        "Create players, build their index, print recommendations and ranks, and serve the site on localhost."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--players", type=int, default=100_000, help="how many (default: 100,000)")
-        parser.add_argument("--no-serve", action="store_true", help="stop after the tables")
-        parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
-        parser.add_argument("--port", type=int, default=8000, help="of the site (default: 8000)")
+        parser.add_argument(
+            "--players", type=int, default=100_000, help="how many players (default: 100,000)"
+        )
+        parser.add_argument("--no-serve", action="store_true", help="exit after the tables")
+        parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+        parser.add_argument("--port", type=int, default=8000, help="the port of the site (default: 8000)")
 
     def handle(self, *, players: int, no_serve: bool, port: int, **options: Any) -> None:
         self.quiet = options["json"]
         if self.quiet:
             logging.getLogger("django_zrank").setLevel(logging.ERROR)
         if players < 3:
-            raise CommandError("--players: three are needed: the lowest, the middle and the highest")
+            raise CommandError("--players: at least three players are needed")
         if not no_serve and not is_free(port):
-            raise CommandError(f"--port: something listens on port {port} already; choose another one")
+            raise CommandError(f"--port: port {port} is in use; choose another one")
         with running_server() as url:
-            self.say(f"Valkey runs at {url}")
+            self.say(f"Valkey is running at {url}")
             prepared = self.prepare(players)
             self.perform(prepared)
             if not no_serve:
@@ -54,7 +58,7 @@ class Command(BaseCommand):
             self.stdout.write(line)
 
     def prepare(self, players: int) -> dict[str, Any]:
-        """Create the database, the players and the index, as far as they don't exist."""
+        """Create the database, the players and the index, unless they exist."""
         call_command("migrate", verbosity=0)
         make_admin()
         began = perf_counter()
@@ -62,16 +66,19 @@ class Command(BaseCommand):
         if created or deleted:
             self.say(f"{created:,} players created, {deleted:,} deleted in {perf_counter() - began:.1f} s")
         else:
-            self.say(f"{players:,} players are there from the last run")
+            self.say(f"{players:,} players exist from the last run")
         rebuilt = bool(created or deleted) or is_lost()
         if not rebuilt:
             self.run("sync_zrank", "player")
             rebuilt = not is_complete()
         if rebuilt:
             self.run("rebuild_zrank", "player", no_progress=self.quiet)
-            # What the database noted down while the players were created is in the index already: tick it off.
+            # The rebuild has read the rows that were marked while the players were created: delete the marks.
             self.run("sync_zrank", "player")
-        for name in ("atp", "atp-age"):  # nobody plays tennis yet: nothing that a watcher need repair
+        for name in (
+            "atp",
+            "atp-age",
+        ):  # empty before load_atp, but healthy: the watcher has nothing to repair
             if is_lost(name):
                 call_command("rebuild_zrank", name, no_progress=True, stdout=StringIO())
         return {"players": players, "created": created, "deleted": deleted, "rebuilt": rebuilt}
@@ -100,11 +107,11 @@ class Command(BaseCommand):
         self.say(f"Arena:  http://{HOST}:{port}/")
         if settings.DEBUG:
             self.say(f"Admin:  http://{HOST}:{port}/admin/  (user {ADMIN}, password {ADMIN})")
-        self.say(f"API:    http://{HOST}:{port}/api/recommendations/  (sign in on the page first)")
-        self.say("Ctrl-C ends it.")
+        self.say(f"API:    http://{HOST}:{port}/api/  (choose a player in the arena first)")
+        self.say("Quit with Ctrl-C.")
         self.stdout.flush()
-        # The page may kill the server: what was built is not to be lost with it.
+        # The page may kill the server, which must not lose the index.
         stage.save()
-        # What runserver says of itself would only repeat this, or spoil the JSON.
+        # The output of runserver would repeat this, or corrupt the JSON.
         with stage.watching():
             call_command("runserver", f"{HOST}:{port}", use_reloader=False, stdout=StringIO())

@@ -1,4 +1,4 @@
-"""Real input: half a year of tennis rankings, week after week."""
+"""Replays half a year of tennis rankings, week by week."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHOWN = 5
 
 
 class Command(BaseCommand):
-    """Steps and words; what they do is in ``tennis/atp.py`` and ``tennis/windows.py``."""
+    """Runs the steps of ``tennis/atp.py`` and ``tennis/windows.py`` and prints their results."""
 
     help = (
         "Load players.csv and replay the weekly tables in rankings.csv of FOLDER as ordinary saves; "
-        "after every week, hold the index against what was published, and every ranking against the database. "
+        "after every week, compare the index with the published table, and every ranking with the database. "
         "Exit status 1 if they disagree."
     )
 
@@ -71,7 +71,7 @@ class Command(BaseCommand):
             f"{len(weeks)} weeks, {saves:,} saves, {agreeing:,} of {places:,} ranks agree, "
             f"{perf_counter() - began:.1f} s"
         )
-        self.stdout.write("as the database ranks them:")
+        self.stdout.write("compared with the database:")
         for name, right in by_question.items():
             self.stdout.write(f"  {right:,} of {places:,} agree {name}")
         if wrong:
