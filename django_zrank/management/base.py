@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -40,10 +41,15 @@ class ZRankCommand(BaseCommand):
 
 
 class IndexCommand(ZRankCommand):
-    """A command about the indexes that are named, by default all."""
+    """A command about the indexes that are named, by default all; ``only_one``: about the one that is named."""
+
+    only_one = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        if self.only_one:
+            parser.add_argument("index", nargs=1, help="Name of an index.")
+        else:
+            parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
 
     def named(self, names: list[str]) -> list[RankIndex]:
         """Return the indexes with these names, by default all."""
@@ -65,11 +71,13 @@ class ProgressCommand(IndexCommand):
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
         )
 
-    def bar(self, index: RankIndex, options: dict[str, Any]) -> AbstractContextManager[Any]:
+    def bar(
+        self, index: RankIndex, options: dict[str, Any], total: Callable[[RankIndex], int] = count_rows
+    ) -> AbstractContextManager[Any]:
         """Return a bar for the rows of ``index``, which are counted only if it is shown."""
         if tqdm is None or options["no_progress"] or not options["verbosity"]:
             return nullcontext(SimpleNamespace(update=lambda rows: None))
         bar = tqdm(desc=index.name, unit=" rows", unit_scale=True, disable=None)
         if not bar.disable:
-            bar.total = count_rows(index)
+            bar.total = total(index)
         return bar
