@@ -41,15 +41,10 @@ class ZRankCommand(BaseCommand):
 
 
 class IndexCommand(ZRankCommand):
-    """A command about the indexes that are named, by default all; ``only_one``: about the one that is named."""
-
-    only_one = False
+    """A command about the indexes that are named, by default all."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        if self.only_one:
-            parser.add_argument("index", nargs=1, help="Name of an index.")
-        else:
-            parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
 
     def named(self, names: list[str]) -> list[RankIndex]:
         """Return the indexes with these names, by default all."""

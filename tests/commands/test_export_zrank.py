@@ -165,6 +165,8 @@ def test_progress_on_a_terminal() -> None:
     ("args", "options", "said"),
     [
         (["nobody"], {}, "no index called 'nobody'"),
+        ([], {}, "Name one index"),
+        (["player", "ascending"], {}, "Name one index"),
         (["player"], {"filter": ["region"]}, "expected FACET=VALUE"),
         (["player"], {"filter": ["region=a"]}, "no such facet"),
         (["player"], {"top": 0}, "expected a number of members from 1"),

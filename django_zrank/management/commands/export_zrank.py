@@ -26,7 +26,6 @@ class Command(ProgressCommand):
         "Writes rank, primary key and score of each member of a ranking, best first, as CSV. All of them are of one "
         "moment: exits with 1, and writes nothing, if the ranking changes whenever it is read."
     )
-    only_one = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -49,7 +48,10 @@ class Command(ProgressCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        (index,) = self.named(options["index"])
+        indexes = self.named(options["index"])
+        if len(indexes) != 1:
+            raise CommandError("Name one index.")
+        (index,) = indexes
         top, retries = options["top"], options["retries"]
         try:
             ranking = index.ranking.using("primary").filter(**_parse(options["filter"]))
