@@ -10,6 +10,7 @@ __all__ = [
     "NotBuilt",
     "NotIsolated",
     "NotRanked",
+    "RankingChanged",
     "RebuildSuperseded",
     "StillRanked",
     "Unrankable",
@@ -48,6 +49,10 @@ class FilterTooLarge(ZRankError, ValueError):
 class FilterNotReady(ZRankError):
     """A combination of filters that no declared facet covers isn't computed in time, or too many others are kept. What
     is computed so far is kept for some seconds, so that the same call goes on from there."""
+
+
+class RankingChanged(ZRankError):
+    """A ranking has changed while a snapshot of it was read."""
 
 
 class RebuildSuperseded(ZRankError):

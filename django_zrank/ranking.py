@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 from django.db import models
@@ -15,7 +16,7 @@ from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .conf import get_settings
 from .entries import Entries, Recommendations
-from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
 from .generics import Member
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
@@ -424,6 +425,46 @@ class Ranking(Generic[Member]):
         return steps
 
     __aiter__ = batch_twin(__iter__)
+
+    @in_batches
+    def snapshot(
+        self, limit: int | None = None, *, progress: Callable[[int], Any] = lambda members: None
+    ) -> Batches[Entry]:
+        """Iterate over all members, or the best ``limit``, best first, as they are at one moment: for rewards at the
+        end of a season. 1,000 are read in a round trip, and memory doesn't grow with their number.
+
+        Nothing is copied or locked. After the last member, all pages are read again in the same order, and
+        :exc:`~django_zrank.exceptions.RankingChanged` is raised if one differs. So act on members only when the
+        iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
+        of members of each page that is read: each member counts twice.
+
+        Raises ``ValueError``.
+        """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"limit: expected a number of members from 1, not {limit!r}")
+        digests: list[bytes] = []
+
+        def read(number: int) -> Steps[tuple[Entries[Member], bytes]]:
+            first = number * _PAGE
+            page = yield from self._page(first, _PAGE if limit is None else min(_PAGE, max(0, limit - first)))
+            progress(len(page))
+            return page, sha256(repr(page).encode()).digest()
+
+        def steps() -> Steps[Sequence[Entry]]:
+            page, digest = yield from read(len(digests))
+            digests.append(digest)
+            if page:
+                return page
+            # Members that have the same scores as before had them when the last page was read, whose ranks show that
+            # there was nobody else. In the reverse order, a change that was undone could hide.
+            for number in range(len(digests)):
+                if (yield from read(number))[1] != digests[number]:
+                    raise RankingChanged(f"The index {self._name} has changed while it was read")
+            return ()
+
+        return steps
+
+    asnapshot = batch_twin(snapshot)
 
     @verb
     def at_rank(self, rank: int) -> Steps[Entry]:

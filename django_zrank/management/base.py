@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -65,11 +66,13 @@ class ProgressCommand(IndexCommand):
             "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
         )
 
-    def bar(self, index: RankIndex, options: dict[str, Any]) -> AbstractContextManager[Any]:
+    def bar(
+        self, index: RankIndex, options: dict[str, Any], total: Callable[[RankIndex], int] = count_rows
+    ) -> AbstractContextManager[Any]:
         """Return a bar for the rows of ``index``, which are counted only if it is shown."""
         if tqdm is None or options["no_progress"] or not options["verbosity"]:
             return nullcontext(SimpleNamespace(update=lambda rows: None))
         bar = tqdm(desc=index.name, unit=" rows", unit_scale=True, disable=None)
         if not bar.disable:
-            bar.total = count_rows(index)
+            bar.total = total(index)
         return bar
