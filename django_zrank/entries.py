@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, Generic, NamedTuple, overload
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -15,7 +15,7 @@ from .generics import Member
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["Entries", "Entry", "Recommendations"]
+__all__ = ["Entries", "Entry", "Recommendations", "Standing"]
 
 
 @dataclass(eq=False, repr=False)
@@ -80,3 +80,15 @@ class Recommendations(Entries[Member]):
     candidates: int | None
     """The number of members in the band, not counting the member itself. Excluded members are counted. None if it isn't
     known: with ``where``, and with several filters that no facet covers, whose members may be tested one by one."""
+
+
+class Standing(NamedTuple):
+    """A member among all members of a ranking."""
+
+    entry: Entry
+
+    size: int
+    """The number of members of the ranking."""
+
+    percentile: float
+    """As :meth:`.Ranking.percentile` returns it."""

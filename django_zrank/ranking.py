@@ -15,7 +15,7 @@ from django.db import models
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .conf import get_settings
-from .entries import Entries, Recommendations
+from .entries import Entries, Recommendations, Standing
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
 from .generics import Member
 from .members import batched, members_of, sort_key_of
@@ -593,9 +593,23 @@ class Ranking(Generic[Member]):
         share it. Raises :exc:`~django_zrank.NotRanked`.
         """
         size, location = yield from self._locate(member, "competition")
-        return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
+        return _percentile(size, location)
 
     apercentile = twin(percentile)
+
+    @verb
+    def standing(self, member: Any) -> Steps[Standing]:
+        """The entry of ``member`` among all: with the number of members, and its percentile. One round trip, or two
+        where ranks are dense, or ordinal over shards. Raises :exc:`~django_zrank.NotRanked`."""
+        size, equal = yield from self._locate(member, "competition")
+        location = equal
+        if self.view.method == "ordinal" and self.index.get_shards() == 1:
+            location = equal._replace(before=equal.position)
+        elif self.view.method != "competition":
+            size, location = yield from self._locate(member)
+        return Standing(self._to_entries([location])[0], size, _percentile(size, equal))
+
+    astanding = twin(standing)
 
     def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
@@ -735,6 +749,11 @@ class Ranking(Generic[Member]):
 
     def _not_ranked(self, member: Any) -> NotRanked:
         return NotRanked(f"{member!r} is not in the index {self._name}")
+
+
+def _percentile(size: int, location: Location) -> float:
+    """The percentile of a member among ``size``, located by competition ranks."""
+    return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
 
 
 def _position(given: Any) -> int:

@@ -15,7 +15,7 @@ from django.db import Error
 from .codec.units import EXACT, EXACT_LOW
 from .conf import get_settings
 from .exceptions import IndexUnavailable, NotRanked
-from .queries.scores import CHANGES, LIMIT, ChangeScores, Touch
+from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
 from .redis.steps import Blocking, Steps
 from .signals import unranked
@@ -75,9 +75,9 @@ class Scores:
         if isinstance(member, Mapping):
             if by != 1:
                 raise ValueError("by: several members are given with their own numbers, {member: by, …}")
-            return dict(zip(member, (yield from self._change(member.items(), "by", key)), strict=True))
-        (score,) = yield from self._change([(member, by)], "by", key)
-        return score
+            changed = yield from self._change(member.items(), "by", key)
+            return dict(zip(member, changed.results, strict=True))
+        return (yield from self._change([(member, by)], "by", key)).results[0]
 
     aincrement = twin(increment)
 
@@ -89,10 +89,21 @@ class Scores:
         ``key`` and errors: as ``increment()``.
         """
         self._require("submit", "'best' or 'latest'", "max", "min", "last")
-        (score,) = yield from self._change([(member, value)], "value", key)
+        score: Score = (yield from self._change([(member, value)], "value", key)).results[0]
         return score
 
     asubmit = twin(submit)
+
+    @verb
+    def change(self, member: Any, change: Any, *, key: str = "") -> Steps[tuple[Any, bool]]:
+        """Make one change by the rule that the index declares, as ``increment()`` or ``submit()`` does. Return the new
+        score, and True if the change had been made before, under this ``key``."""
+        self._require("change", "a rule", "sum", "max", "min", "last")
+        parameter = "by" if self.index.rule == "sum" else "value"
+        changed = yield from self._change([(member, change)], parameter, key)
+        return changed.results[0], changed.verdict == "replayed"
+
+    achange = twin(change)
 
     @verb
     def touch(self, *members: Any) -> Steps[None]:
@@ -145,7 +156,7 @@ class Scores:
                 f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
             )
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[list[Score]]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[Changed]:
         index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same
@@ -160,7 +171,7 @@ class Scores:
                 units = known[change] = self._units(change, parameter)
             changes[text] = units
         if not changes:
-            return []
+            return Changed("done", [])
         if len(changes) > (limit := _limit(index)):
             raise ValueError(
                 f"member: expected at most {limit} members at once in the index {index.name!r}, not {len(changes)}: "
@@ -195,7 +206,7 @@ class Scores:
                 # Raised, it would say that the change failed, and the caller would make it again.
                 logger.warning("Index %r: a change is made, but not noted as a touch. %s", index.name, error)
         decode = index.ordering.first.kind.decode
-        return list(map(decode, found.results))
+        return found._replace(results=list(map(decode, found.results)))
 
     def _units(self, change: Any, parameter: str) -> int:
         kind = self.index.ordering.first.kind

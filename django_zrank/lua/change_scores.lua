@@ -13,10 +13,10 @@
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
 --       …           then pairs: member, change in units; 150 at most, each member once
--- Returns {'done', score…}; with nothing changed {'missing', member…} if some aren't ranked, {'beyond', member…} if scores
---         would leave the column's range, or {'reused'} if another call was made under this name. The error UNHEALTHY if
---         the server is not the one that was accepted, OTHERRULE if changes by another rule are not flushed yet, READONLY
---         on a replica, SWAPPED, NOTBUILT.
+-- Returns {'done', score…}; with nothing changed {'replayed', score…} if this call was made before, {'missing', member…} if
+--         some aren't ranked, {'beyond', member…} if scores would leave the column's range, or {'reused'} if another call
+--         was made under this name. The error UNHEALTHY if the server is not the one that was accepted, OTHERRULE if
+--         changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings of a member) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -77,6 +77,7 @@ local made = call and redis.call('GET', once)
 if made and made ~= call then
   return {'reused'}
 elseif made then
+  done[1] = 'replayed'
   for n = 1, #members do
     done[n + 1] = integer(tonumber(scores[n]))
   end

@@ -25,11 +25,11 @@ _TOUCHED = 200
 
 
 class Changed(NamedTuple):
-    """The result of a change. Unless it is ``done``, nothing was changed."""
+    """The result of a change. Unless it is ``done``, nothing was changed by this call."""
 
     verdict: str
-    """``done``; ``missing`` if members aren't ranked; ``beyond`` if scores would leave the column's range; ``reused``
-    if another call had this key."""
+    """``done``; ``replayed`` if it was made before, under this key; ``missing`` if members aren't ranked; ``beyond`` if
+    scores would leave the column's range; ``reused`` if another call had this key."""
 
     results: list[Any]
     """The new scores in units, or the members concerned, as text."""
@@ -87,6 +87,6 @@ class Touch(NamedTuple):
 
 def _parse(reply: list[Any]) -> Changed:
     verdict, *found = reply
-    if verdict == b"done":
-        return Changed("done", list(map(int, found)))
+    if verdict in (b"done", b"replayed"):
+        return Changed(verdict.decode(), list(map(int, found)))
     return Changed(verdict.decode(), [text.decode() for text in found])

@@ -1,8 +1,9 @@
-"""The app's errors as REST framework answers them."""
+"""The app's errors as REST framework answers them. Each has a stable ``code``, which docs/rest.md lists."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from django.utils.translation import gettext_lazy as _
 from rest_framework import status
@@ -10,7 +11,34 @@ from rest_framework.exceptions import APIException, NotFound
 
 from ..conf import get_settings
 
-__all__ = ["KeyReused", "MemberNotRanked", "NoOwner", "RankingUnavailable"]
+__all__ = [
+    "AmbiguousMember",
+    "FiltersTooLarge",
+    "KeyReused",
+    "MemberNotRanked",
+    "NoOwner",
+    "RankingUnavailable",
+]
+
+
+class AmbiguousMember(APIException):
+    """400: several members are the user's. ``parameters`` of the response tell them apart."""
+
+    status_code = status.HTTP_400_BAD_REQUEST
+    default_code = "ambiguous_member"
+
+    def __init__(self, parameters: Sequence[str]) -> None:
+        message = _("Several members of this ranking are yours.")
+        choose = _("Choose one by {names}.").format(names=", ".join(parameters)) if parameters else ""
+        super().__init__({"detail": f"{message} {choose}".strip(), "parameters": parameters})
+
+
+class FiltersTooLarge(APIException):
+    """400: no facet covers a combination of filters, and too many members pass each of them."""
+
+    status_code = status.HTTP_400_BAD_REQUEST
+    default_detail = _("Too many members pass these filters for them to be combined.")
+    default_code = "filter_too_large"
 
 
 class KeyReused(APIException):
@@ -31,11 +59,8 @@ class MemberNotRanked(NotFound):
 class NoOwner(NotFound):
     """404: the index declares no ``owner``, so the user's row can't be looked up."""
 
+    default_detail = _("Members of this ranking don't belong to users.")
     default_code = "no_owner"
-
-    def __init__(self, index: str) -> None:
-        message = _("The index “{index}” declares no owner, so it can't tell which member is yours.")
-        super().__init__(message.format(index=index))
 
 
 class RankingUnavailable(APIException):
@@ -43,7 +68,7 @@ class RankingUnavailable(APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = _("The ranking is unavailable at the moment.")
-    default_code = "unavailable"
+    default_code = "index_unavailable"
 
     @property
     def wait(self) -> int:

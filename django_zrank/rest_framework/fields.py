@@ -27,6 +27,7 @@ from .schemas import NUMBER, Schema, band_pattern, choices_of, enumeration, face
 
 __all__ = [
     "BandField",
+    "EmptyField",
     "FacetField",
     "GroupsField",
     "IntegerField",
@@ -261,6 +262,8 @@ class ValueField(QueryField):
         self.facet = index.faceting.reading(path)
         self.model_field = value_field(self.facet.field(path))
         self.choices = choices_of(self.model_field)
+        is_text = isinstance(self.model_field, (models.CharField, models.TextField))
+        self.may_be_empty = is_text and not self.model_field.primary_key and "" in (self.choices or [""])
 
     def parse(self, text: str) -> Any:
         if isinstance(self.model_field, models.BooleanField):
@@ -326,14 +329,24 @@ class GroupsField(ValuesField):
 class NullField(QueryField, serializers.BooleanField):
     """Members that have no value, or those that have one."""
 
+    value: ClassVar[Any] = None
+    help_text_of_all: ClassVar[Any] = _("Only members without a value (true), or with one (false).")
+
     def __init__(self, path: str) -> None:
-        super().__init__(help_text=_("Only members without a value (true), or with one (false)."))
+        super().__init__(help_text=self.help_text_of_all)
         self.path = path
 
     def parse(self, text: str) -> ParsedFilter:
         if text.lower() not in {"true", "false"}:
             raise ValueError(text)
-        return ParsedFilter(self.path, [None], negated=text.lower() == "false")
+        return ParsedFilter(self.path, [self.value], negated=text.lower() == "false")
+
+
+class EmptyField(NullField):
+    """Members whose text is empty, or those whose text isn't."""
+
+    value = ""
+    help_text_of_all = _("Only members whose value is empty text (true), or is not (false).")
 
 
 class FacetField(QueryField):

@@ -23,11 +23,12 @@ from drf_spectacular.extensions import (
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
-from rest_framework.exceptions import NotFound
+from rest_framework.exceptions import NotAuthenticated, NotFound, PermissionDenied, Throttled
 from rest_framework.serializers import DecimalField
 
 from ..index import RankIndex
 from ..registry import registry
+from .exceptions import FiltersTooLarge, KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
 from .fields import PageField, QueryField
 from .query import RecommendationQuery
 from .schemas import (
@@ -44,6 +45,7 @@ from .schemas import (
 from .serializers import (
     IDEMPOTENCY_KEY,
     LONGEST_KEY,
+    REPLAYED,
     EntrySerializer,
     UnrankedSerializer,
     get_change_serializer,
@@ -102,6 +104,9 @@ class IndexAutoSchema(AutoSchema):
             about = str(_("A unique name of this change: if it is sent again, it counts once."))
             schema = {"type": "string", "maxLength": LONGEST_KEY}
             found.append(header(IDEMPOTENCY_KEY, schema, description=about))
+            about = str(_("True if this change had been made before, under the same key."))
+            replayed = {"type": "string", "enum": ["true"]}
+            found.append(header(REPLAYED, replayed, description=about, response=["200"]))
         about = str(_("Seconds after which to try again."))
         return [*found, header("Retry-After", int, description=about, response=["429", "503"])]
 
@@ -178,28 +183,33 @@ class IndexAutoSchema(AutoSchema):
         schema = _ACTIONS[self.viewset.action](self)
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
         invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
-        failed = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
         of_changes = _OF_CHANGES if self.viewset.action == "change" else ()
         failures = (*_FAILURES, *of_changes, *(_THROTTLED if self.viewset.throttle_classes else ()))
-        return {
-            "200": OpenApiResponse(schema, examples=[example]),
-            "400": self._get_error(
-                "RankingParameterErrors",
-                invalid,
-                _("A parameter is invalid. The body names it."),
-                {"n": ["Ensure this value is greater than or equal to 1."]},
-            ),
-            **{
-                status: self._get_error("RankingError", failed, description, {"detail": detail})
-                for status, description, detail in failures
-            },
-        }
+        responses = {status: self._get_error(description, codes) for status, description, codes in failures}
+        bad = self._get_error(*_BAD_REQUESTS)
+        parameters = self._get_component("RankingParameterErrors", invalid)
+        named = OpenApiExample("invalid", {"n": ["Ensure this value is greater than or equal to 1."]})
+        responses["400"] = OpenApiResponse(
+            {"anyOf": [parameters, bad.response]},
+            description=bad.description,
+            examples=[named, *bad.examples],
+        )
+        return {"200": OpenApiResponse(schema, examples=[example]), **responses}
 
-    def _get_error(self, name: str, schema: Schema, description: Any, value: Any) -> OpenApiResponse:
+    def _get_error(self, description: Any, codes: Mapping[str, Any]) -> OpenApiResponse:
+        schema = object_schema(detail={"type": "string"}, code={"type": "string"})
+        names = {"type": "array", "items": {"type": "string"}}
+        schema["properties"]["parameters"] = {
+            **names,
+            "description": "Those that tell several members apart.",
+        }
         return OpenApiResponse(
-            self._get_component(name, schema),
+            self._get_component("RankingError", schema),
             description=str(description),
-            examples=[OpenApiExample("Example", value=value)],
+            examples=[
+                OpenApiExample(code, value={"detail": str(detail), "code": code})
+                for code, detail in codes.items()
+            ],
         )
 
     def _get_component(self, name: str, schema: Schema) -> Schema:
@@ -238,6 +248,14 @@ class IndexAutoSchema(AutoSchema):
                 "required": sorted({*row.schema.get("required", ()), *entry.schema["required"]}),
             }
         return self._get_component(f"{entry.name}With{row.name}", schema)
+
+    def _get_standing_schema(self) -> Schema:
+        result = self._get_result_schema()
+        if not shows_rank(self.viewset.get_serializer_class()):
+            return result
+        percentage = {"type": "number", "minimum": 0, "maximum": 100}
+        among_all = object_schema(count={"type": "integer"}, percentile=percentage)
+        return {"allOf": [result, self._get_component("Standing", among_all)]}
 
     def _get_around_schema(self) -> Schema:
         return object_schema(results={"type": "array", "items": self._get_result_schema()})
@@ -279,25 +297,59 @@ class IndexAutoSchema(AutoSchema):
 
 _ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
     "list": IndexAutoSchema._get_list_schema,
-    "retrieve": IndexAutoSchema._get_result_schema,
-    "me": IndexAutoSchema._get_result_schema,
+    "retrieve": IndexAutoSchema._get_standing_schema,
+    "me": IndexAutoSchema._get_standing_schema,
     "around": IndexAutoSchema._get_around_schema,
     "counts": IndexAutoSchema._get_counts_schema,
     "change": IndexAutoSchema._get_change_schema,
 }
 
-_FAILURES: Final = (
-    ("401", _("Nobody has signed in."), "Authentication credentials were not provided."),
-    ("403", _("Not allowed."), "You do not have permission to perform this action."),
-    ("404", _("No such ranked member, page or index."), "This member is not in the ranking."),
-    ("503", _("The ranking is unavailable at the moment."), "The ranking is unavailable at the moment."),
+_BAD_REQUESTS: Final = (
+    _("A parameter is invalid, which the body names; or the request can't be answered."),
+    {
+        "ambiguous_member": _("Several members of this ranking are yours."),
+        "filter_too_large": FiltersTooLarge.default_detail,
+        "too_many_parameters": _("There are too many parameters."),
+    },
 )
 
-_THROTTLED: Final = (("429", _("Too many requests."), "Request was throttled."),)
+_FAILURES: Final = (
+    (
+        "401",
+        _("Nobody has signed in."),
+        {"not_authenticated": NotAuthenticated.default_detail},
+    ),
+    ("403", _("Not allowed."), {"permission_denied": PermissionDenied.default_detail}),
+    (
+        "404",
+        _("No such ranked member, page or index."),
+        {
+            "not_ranked": MemberNotRanked.default_detail,
+            "no_owner": NoOwner.default_detail,
+            "no_index": _("There is no index called “nothing”."),
+            "not_found": _("Invalid page."),
+        },
+    ),
+    (
+        "503",
+        _("The ranking is unavailable at the moment."),
+        {
+            "index_unavailable": RankingUnavailable.default_detail,
+            "filter_not_ready": _("These filters take longer to compute."),
+        },
+    ),
+)
+"""Statuses, and an example of each code."""
+
+_THROTTLED: Final = (("429", _("Too many requests."), {"throttled": Throttled.default_detail}),)
 
 _OF_CHANGES: Final = (
-    ("415", _("The body is not JSON."), 'Unsupported media type "text/plain" in request.'),
-    ("422", _("The key was used for another change."), "This idempotency key was used for another change."),
+    (
+        "415",
+        _("The body is not JSON."),
+        {"unsupported_media_type": 'Unsupported media type "text/plain" in request.'},
+    ),
+    ("422", _("The key was used for another change."), {"key_reused": KeyReused.default_detail}),
 )
 
 
@@ -399,7 +451,14 @@ _BY_FORMAT: Final[Mapping[str | None, Any]] = {
     "uri": "https://example.org/",
 }
 
-_BY_NAME: Final = {"pk": 4711, "score": 230, "rank": 1702, "candidates": 8312, "count": 12}
+_BY_NAME: Final = {
+    "pk": 4711,
+    "score": 230,
+    "rank": 1702,
+    "candidates": 8312,
+    "count": 8312,
+    "percentile": 79.5,
+}
 
 
 def example_of(schema: Mapping[str, Any], resolve: Callable[[str], Schema], name: str = "") -> Any:

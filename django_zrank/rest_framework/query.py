@@ -5,6 +5,7 @@ Unknown parameters are refused: if a misspelt filter were ignored, the response 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -20,6 +21,7 @@ from ..codec.filters import GROUP
 from ..ranking import Ranking
 from .fields import (
     BandField,
+    EmptyField,
     FacetField,
     GroupsField,
     IntegerField,
@@ -36,6 +38,9 @@ from .fields import (
 )
 
 __all__ = ["AroundQuery", "CountsQuery", "ListQuery", "QuerySerializer", "RecommendationQuery", "narrow"]
+
+
+logger = logging.getLogger("django_zrank")
 
 
 class QuerySerializer(serializers.Serializer[Any]):
@@ -79,6 +84,8 @@ class QuerySerializer(serializers.Serializer[Any]):
             found[name] = ValuesField(value, path)
             found[f"{name}__not"] = ValuesField(value, path, negated=True)
             found[f"{name}__isnull"] = NullField(path)
+            if value.may_be_empty:
+                found[f"{name}__isempty"] = EmptyField(path)
         if self.context["allow_groups"]:
             found.update({name: GroupsField(negated=name != GROUP) for name in _GROUPS})
         return found
@@ -101,7 +108,9 @@ class QuerySerializer(serializers.Serializer[Any]):
         for name, texts in data.lists():
             try:
                 field = self.get_field(name, data)
-                if field is None:
+                if isinstance(field, (ValuesField, NullField)):
+                    texts = list(filter(None, texts))  # "Any" of an HTML form
+                if field is None or not texts:
                     continue
                 if len(texts) > 1 and not field.repeatable:
                     # Proxies and frameworks differ in which of them counts.
@@ -138,6 +147,9 @@ class QuerySerializer(serializers.Serializer[Any]):
         raise serializers.ValidationError([message], code="unknown")
 
 
+_MOST_MEMBERS: Final = 100
+"""The most members that are looked up at once, by one round trip."""
+
 _GROUPS: Final = (GROUP, f"{GROUP}__not")
 
 
@@ -146,10 +158,11 @@ class ListQuery(QuerySerializer):
 
     def get_parameters(self) -> dict[str, QueryField]:
         texts = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
+        ids = _("Only these members, as they rank among all: ids, separated by commas.")
         return {
             name: PageField() if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
             for name, lowest in self.context["pages"]
-        }
+        } | {"pk": MembersField(MemberField(self.context["index"]), _MOST_MEMBERS, help_text=ids)}
 
 
 class AroundQuery(QuerySerializer):
@@ -234,7 +247,8 @@ def narrow(ranking: Ranking, filters: Mapping[str, ParsedFilter]) -> Ranking:
             if negated:
                 ranking = ranking.exclude(**{f"{path}__in": values})
     except ValueError as error:
-        path, _separator, message = str(error).partition(": ")
-        name = names.get(path, api_settings.NON_FIELD_ERRORS_KEY)
-        raise serializers.ValidationError({name: [message or str(error)]}, code="invalid") from error
+        logger.warning("%s", error)  # Names what to declare, which is not for clients
+        name = names.get(str(error).partition(": ")[0], api_settings.NON_FIELD_ERRORS_KEY)
+        message = _("Members can't be filtered by this alone.")
+        raise serializers.ValidationError({name: [message]}, code="invalid") from error
     return ranking

@@ -20,6 +20,7 @@ from .schemas import component_name
 __all__ = [
     "IDEMPOTENCY_KEY",
     "LONGEST_KEY",
+    "REPLAYED",
     "ChangeSerializer",
     "EntrySerializer",
     "KeyField",
@@ -32,6 +33,9 @@ __all__ = [
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
+
+REPLAYED: Final = "Idempotent-Replayed"
+"""The header of a response to a change that had been made before, under the same key."""
 
 
 class KeyField(serializers.ReadOnlyField):

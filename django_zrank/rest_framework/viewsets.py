@@ -5,25 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import inf
 from typing import Any, ClassVar
 
-from django.core.exceptions import TooManyFieldsSent
+from django.core.exceptions import ImproperlyConfigured, TooManyFieldsSent
 from django.db import DataError, connections, models, transaction
 from django.http import Http404
+from django.utils.cache import (
+    get_conditional_response,
+    patch_cache_control,
+    patch_vary_headers,
+    set_response_etag,
+)
 from django.utils.duration import duration_string
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from rest_framework.decorators import action
-from rest_framework.exceptions import NotFound, ParseError, ValidationError
+from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
 from rest_framework.generics import get_object_or_404
 from rest_framework.parsers import JSONParser
 from rest_framework.permissions import BasePermission, IsAdminUser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField
-from rest_framework.settings import api_settings
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
@@ -34,23 +39,31 @@ from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..registry import registry
 from .checks import RESERVED, filter_name
-from .exceptions import KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
-from .fields import ParsedFilter
+from .exceptions import (
+    AmbiguousMember,
+    FiltersTooLarge,
+    KeyReused,
+    MemberNotRanked,
+    NoOwner,
+    RankingUnavailable,
+)
 from .pagination import RankingList, get_page_parameters, get_pagination_class
 from .permissions import IsOwner, get_permission_classes
 from .query import AroundQuery, CountsQuery, ListQuery, QuerySerializer, RecommendationQuery, narrow
 from .serializers import (
     IDEMPOTENCY_KEY,
     LONGEST_KEY,
+    REPLAYED,
     ChangeSerializer,
     EntrySerializer,
     combine,
     get_change_serializer,
+    shows_rank,
 )
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_zrank")
 
 
 @cache
@@ -86,7 +99,7 @@ class IndexViewSet(GenericViewSet[Any]):
     With the default, or a subclass of it, no row is fetched."""
 
     query_classes: ClassVar[Mapping[str, type[QuerySerializer]]] = {}
-    """The serializer of the query string of each action. Default: of the filters alone."""
+    """The serializer of the query string of each action. It is read before anything is looked up."""
 
     filtered_actions: ClassVar[Collection[str]] = ("list",)
     """The actions that the filter backends apply to, if the serializer shows rows."""
@@ -119,14 +132,13 @@ class IndexViewSet(GenericViewSet[Any]):
             return registry.default() if name is None else registry.get(name)
         except LookupError as error:
             if name is not None:
-                raise NotFound(_("There is no index called “{name}”.").format(name=name)) from error
-            if not getattr(
-                self, "swagger_fake_view", False
-            ):  # drf-spectacular looks at paths that nobody requests
+                message = _("There is no index called “{name}”.").format(name=name)
+                raise NotFound(message, "no_index") from error
+            if not getattr(self, "swagger_fake_view", False):  # drf-spectacular: nobody requests that path
                 _warn(
                     f"{type(self).__name__} has no index. {error}"
-                )  # It names a setting, which is not for clients
-            raise NotFound(_("No ranking is served here. Name an index in the path.")) from error
+                )  # it names a setting, which is not for clients
+            raise NotFound(_("No ranking is served here. Name an index in the path."), "no_index") from error
 
     @cached_property
     def served(self) -> RankIndex:
@@ -137,11 +149,11 @@ class IndexViewSet(GenericViewSet[Any]):
         """Return the ranking, before the filters of the query string. Override it to restrict every request."""
         return self.served.ranking
 
-    def get_filtered(self, conditions: Mapping[str, ParsedFilter]) -> Ranking:
+    def get_filtered(self) -> Ranking:
         """Return the ranking, with the filters of the query string, bounded by ``max_scan`` and ``max_wait``."""
-        ranking = self.get_ranking()
-        if conditions:
-            ranking = narrow(ranking, conditions)
+        ranking, filters = self.get_ranking(), self.arguments["filters"]
+        if filters:
+            ranking = narrow(ranking, filters)
         return ranking.within(seconds=self.max_wait, scan=self.max_scan)
 
     def get_filters(self) -> Mapping[str, str]:
@@ -151,15 +163,14 @@ class IndexViewSet(GenericViewSet[Any]):
         if not paths:
             return {}
         taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
-        taken.update(_common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class))  # type: ignore[arg-type]
-        taken.update(self._get_backend_parameters())
+        taken.update(self._get_common_parameters(), self._get_backend_parameters())
         return {filter_name(path, taken, paths): path for path in paths}
 
     def get_query(self, **context: Any) -> QuerySerializer:
         """Return the serializer of this action's query string. Its ``context``, of hashable values, is what the view
         allows."""
-        query_class = self.query_classes.get(self.action or "", QuerySerializer)
-        others = _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
+        query_class = self.query_classes.get(self.action or "", QuerySerializer)  # of filters alone
+        others = self._get_common_parameters()
         if self.extra_parameters:
             others = others.union(self.extra_parameters)
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
@@ -174,10 +185,18 @@ class IndexViewSet(GenericViewSet[Any]):
             **context,
         )
 
-    def read_query(self) -> tuple[dict[str, Any], dict[str, ParsedFilter]]:
-        """Return the parameters of the request by name, and the filters. 400 if they are invalid."""
-        arguments = self.get_query().run_validation(self.request.query_params)
-        return arguments, arguments.pop("filters")
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if self.action in self.query_classes:
+            _ = self.arguments
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The parameters of the request by name, all filters as ``filters``. 400 if they are invalid."""
+        return self.get_query().run_validation(self.request.query_params)
+
+    def _get_common_parameters(self) -> frozenset[str]:
+        return _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
 
     def _get_backend_parameters(self) -> Iterator[str]:
         """Yield the parameters of the filter backends, by their OpenAPI names; of django-filter, by its own."""
@@ -203,40 +222,52 @@ class IndexViewSet(GenericViewSet[Any]):
             return super().get_queryset()
         return self.served.get_queryset().all()
 
-    def get_own_member(self, conditions: Mapping[str, ParsedFilter] | None = None) -> Any:
-        """Return the row of the user. 401 or 403 if nobody has signed in, 404 if the user has no ranked row.
+    def get_member(self) -> Any:
+        """Return the user's own row. 401 or 403 if nobody has signed in, 404 if the user has no ranked row. Override it
+        to choose the row in another way.
 
-        It is the user's own by the index's ``owner``, so object permissions aren't checked. Of several, such as one for
-        each week, it is the first that passes the filters.
+        It is the user's by the index's ``owner``, so object permissions aren't checked. Of several, such as one for
+        each week, it is the one that passes the filters; 400 if more than one does.
         """
-        user = self.request.user
+        index, user = self.served, self.request.user
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
-        index = self.served
-        rows = self.get_own_rows() if index.has_several else ()
+        rows = self.get_own_rows()
         if len(rows) > 1:
-            ranked = self.get_filtered(conditions or {}).members(rows)
-            pks = {entry.pk for entry in ranked}
-            return next((row for row in rows if row.pk in pks), rows[0])
-        try:
-            return rows[0] if rows else index.get_member(user)
-        except NotRanked:
-            by_owner = type(index).get_member is RankIndex.get_member
-            if by_owner and index.get_owner() is None and not isinstance(user, index.model):
-                raise NoOwner(index.name) from None
-            raise
+            selected = {entry.pk for entry in self.get_filtered().members(rows)}
+            rows = [row for row in rows if row.pk in selected]
+            if not rows:
+                raise MemberNotRanked
+            if len(rows) > 1:
+                raise AmbiguousMember(self._get_telling_apart(selected))
+        if rows:
+            return rows[0]
+        by_owner = type(index).get_member is RankIndex.get_member
+        if by_owner and index.get_owner() is None and not isinstance(user, index.model):
+            logger.warning(
+                "Index %r declares no owner, so it can't tell which member is a user's.", index.name
+            )
+            raise NoOwner
+        return index.get_member(user)
 
     def get_own_rows(self) -> Sequence[Any]:
         """Return the ranked rows of the user by primary key, ``MAX_N`` at most, if a user may own several."""
         index, user = self.served, self.request.user
-        by_owner = type(index).get_member is RankIndex.get_member
-        if not (index.has_several and by_owner and index.get_owner() and user and user.pk):
+        by_owner = index.has_several and type(index).get_member is RankIndex.get_member and index.get_owner()
+        if not (by_owner and user and user.pk):
             return ()
         if self._own_rows is None:
             self._own_rows = list(index.owned_by(user).order_by("pk").distinct()[: get_settings().max_n])
         return self._own_rows
 
-    def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
+    def _get_telling_apart(self, pks: Collection[Any]) -> Sequence[str]:
+        """Return the parameters that would choose one of several rows."""
+        rows = self.served.get_queryset().filter(pk__in=pks).order_by()
+        filters = self.get_filters().items()
+        names = [name for name, path in filters if rows.values_list(path).distinct().count() > 1]
+        return [*names, *(["member"] if "member" in self.get_query().fields else [])]
+
+    def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it.
 
         The 404 is that of a row that isn't ranked: a client can't tell rows that are hidden from those that aren't
@@ -269,35 +300,57 @@ class IndexViewSet(GenericViewSet[Any]):
         return combine(self.served, entries, shown)
 
     def handle_exception(self, exc: Exception) -> Response:
+        """Answer errors of the index, and add its ``code`` to every ``detail``. What developers need is logged."""
         if isinstance(exc, NotRanked):
             exc = MemberNotRanked()
-        elif isinstance(exc, FilterTooLarge):
-            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [str(exc)]}, code="filter_too_large")
-        elif isinstance(
-            exc, TooManyFieldsSent
-        ):  # Django's own 400 is a page, and REST framework's debugging a 500
-            message = _("There are too many parameters.")
-            exc = ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [message]}, code="too_many")
-        elif isinstance(exc, (FilterNotReady, IndexUnavailable)):
+        elif isinstance(exc, TooManyFieldsSent):
+            # Django's own 400 is a page, and REST framework's debugging a 500
+            exc = ParseError(_("There are too many parameters."), "too_many_parameters")
+        elif isinstance(exc, (FilterTooLarge, FilterNotReady, IndexUnavailable)):
             logger.warning("%s", exc)
-            exc = RankingUnavailable()
-        return super().handle_exception(exc)
+            if isinstance(exc, FilterTooLarge):
+                exc = FiltersTooLarge()
+            elif isinstance(exc, FilterNotReady):
+                exc = RankingUnavailable(_("These filters take longer to compute."), "filter_not_ready")
+            else:
+                exc = RankingUnavailable()
+        response = super().handle_exception(exc)
+        # Unless an exception handler of the project has chosen another form.
+        detail = response.data.get("detail") if isinstance(response.data, dict) else None
+        if isinstance(detail, ErrorDetail):
+            response.data.setdefault("code", detail.code)
+        return response
+
+    def is_personal(self) -> bool:
+        """Return True if the response depends on who has signed in, so that nothing may keep it."""
+        return False
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if self.is_personal():
+            patch_cache_control(response, private=True, no_store=True)
+        return response
 
 
 class RecommendationViewSet(IndexViewSet):
     """Random members of a ranking whose score is near mine, half ranked before me, half after.
 
-    * `n`: how many.
-    * `band`: how far their scores may lie from mine, `10`, or `50,100` for below and above.
-    * `ranks`: how far their ranks may lie from mine instead; a band is then not used.
-    * `widen`: a wider band to try where there are too few. Once for every step: `widen=25&widen=50,100`.
-    * `exclude`: ids of members to leave out, `exclude=3,5,8`.
-    * `member`: the id of the member to ask as, for those who may.
-    * Each facet of the index is a filter by its name; with `__not` and `__isnull` after it, by what a member hasn't.
+    n: how many.
+
+    band: how far their scores may lie from mine, as in 10, or 50,100 for below and above.
+
+    ranks: how far their ranks may lie from mine instead; a band is then not used.
+
+    widen: a wider band to try where there are too few. Once for every step.
+
+    exclude: ids of members to leave out, as in 3,5,8.
+
+    member: the id of the member to ask as, if it isn't the only one of mine that passes the filters.
+
+    Each facet of the index is a filter by its name; with __not or __isnull after it, by what a member hasn't.
 
     The response has the band that was used, and the number of other members in it, excluded ones included; null if it
-    isn't known, as with several filters that no facet covers.
-    Every request is a new draw, so there are no pages.
+    isn't known, as with several filters that no facet covers. Every request is a new draw, so there are no pages.
     """
 
     query_classes = {"list": RecommendationQuery}
@@ -326,13 +379,8 @@ class RecommendationViewSet(IndexViewSet):
     max_ranks: int | tuple[int, int] | None = 1000
     """The same for ``ranks``: how many ranks away at most. None: no ceiling."""
 
-    @property
-    def default_response_headers(self) -> dict[str, str]:
-        # As never_cache() sets it, which takes 50 µs for each response.
-        return {
-            **super().default_response_headers,
-            "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
-        }
+    def is_personal(self) -> bool:
+        return True
 
     def get_max_band(self) -> Band | None:
         """Return the widest band allowed. None: no ceiling, as by default if the index has no band."""
@@ -353,8 +401,8 @@ class RecommendationViewSet(IndexViewSet):
             **context,
         )
 
-    def get_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
-        member = super().get_member(pk, lookup_field=lookup_field)
+    def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
+        member = super().find_member(pk, lookup_field=lookup_field)
         self.check_member_permissions(member)
         return member
 
@@ -366,18 +414,19 @@ class RecommendationViewSet(IndexViewSet):
                 permission.has_permission(self.request, self)
                 and permission.has_object_permission(self.request, self, member)
             ):
-                self.permission_denied(self.request, message=getattr(permission, "message", None))
+                message, code = getattr(permission, "message", None), getattr(permission, "code", None)
+                self.permission_denied(self.request, message, code)
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        arguments, conditions = self.read_query()
-        arguments.setdefault("n", min(self.default_n, get_settings().max_n))
+        arguments = {"n": min(self.default_n, get_settings().max_n), **self.arguments}
+        del arguments["filters"]
         if "ranks" in arguments:
             arguments.pop("band", None)
         pk = arguments.pop("member", None)
-        member = self.get_own_member(conditions) if pk is None else self.get_member(pk)
-        if self.served.has_several and (own := self.get_own_rows()):  # nobody is one's own opponent
+        member = self.get_member() if pk is None else self.find_member(pk)
+        if own := self.get_own_rows():  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *own]
-        recommendations = self.get_filtered(conditions).recommend(member, **arguments)
+        recommendations = self.get_filtered().recommend(member, **arguments)
         band: Any = recommendations.band
         return Response(
             {
@@ -403,15 +452,39 @@ class LeaderboardViewSet(IndexViewSet):
     """The members of a ranking, best first, by pages.
 
     Each facet of the index is a filter by its name: members with a value, or with one of several, separated by commas;
-    with `__not` after the name those without it, with `__isnull` those that have none. Ranks are then those within it.
+    with __not after the name those without it, with __isnull those that have none. Ranks are then those within it.
+
+    pk: only these members, as in 3,5,8, with their ranks among all.
     """
 
-    query_classes = {"list": ListQuery, "around": AroundQuery, "counts": CountsQuery}
+    query_classes = {
+        "list": ListQuery,
+        "retrieve": QuerySerializer,
+        "me": QuerySerializer,
+        "around": AroundQuery,
+        "counts": CountsQuery,
+    }
     filtered_actions = ("list", "me", "around")
     pagination_class = get_pagination_class()
 
     default_n = 10
     """Members around one where the request doesn't say how many."""
+
+    max_age: int | None = 5
+    """Seconds for which browsers and proxies may keep a response to a client that hasn't signed in. None: don't say."""
+
+    def is_personal(self) -> bool:
+        return "me" in (self.action, self.kwargs.get(self.lookup_url_kwarg or self.lookup_field))
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if self.max_age and request.method in ("GET", "HEAD") and response.status_code == 200:
+            is_page = response.accepted_renderer.format == "api"  # Has a CSRF token
+            if not (is_page or self.is_personal() or (request.user and request.user.is_authenticated)):
+                patch_cache_control(response, max_age=self.max_age)
+                patch_vary_headers(response, ("Cookie", "Authorization"))
+                response.add_post_render_callback(partial(_answer_conditionally, request))
+        return response
 
     def get_query(self, **context: Any) -> QuerySerializer:
         if self.action == "list":
@@ -419,55 +492,44 @@ class LeaderboardViewSet(IndexViewSet):
         return super().get_query(**context)
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        _, conditions = self.read_query()
-        ranking = self.get_filtered(conditions)
-        page: list[Entry] | None = self.paginate_queryset(RankingList(ranking, self.paginator))  # type: ignore[arg-type]
+        ranking, pks = self.get_filtered(), self.arguments.get("pk")
+        found: Any = RankingList(ranking, self.paginator) if pks is None else ranking.members(pks)
+        page: list[Entry] | None = self.paginate_queryset(found)
         if page is None:
-            return Response(self.get_results(ranking.top(get_settings().max_n)))
+            return Response(self.get_results(ranking.top(get_settings().max_n) if pks is None else found))
         return self.get_paginated_response(self.get_results(page))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One member: rank and score. With a filter, the rank among those that pass it."""
-        _, conditions = self.read_query()
-        member = self.get_member(self._get_key(), lookup_field=self.lookup_field)
-        entry = self.get_filtered(conditions).entry(member)
-        return self._get_location(entry, {entry.pk: member})
+        """One member: rank, score, and how it stands among all. With a filter, among those that pass it."""
+        member = self._find_member()
+        return self._get_standing(member, {member.pk: member})
 
     @action(detail=False, name="My rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """My own rank and score. With a filter, my rank among those that pass it."""
-        _, conditions = self.read_query()
-        member = self.get_own_member(conditions)
-        return self._get_location(self.get_filtered(conditions).entry(member))
+        """My own rank and score, and how I stand among all. With a filter, among those that pass it."""
+        return self._get_standing(self.get_member())
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The members around a member, best first, itself included. `me` in the path is mine.
+        """The members around a member, best first, itself included. With me in the path, around mine.
 
-        `n` is how many in all; near an end of the ranking, there are more of them on the other side.
+        n: how many in all. Near an end of the ranking, there are more of them on the other side.
         """
-        arguments, conditions = self.read_query()
-        key = self._get_key()
-        member = (
-            self.get_own_member(conditions)
-            if key == "me"
-            else self.get_member(key, lookup_field=self.lookup_field)
-        )
-        n = arguments.get("n", min(self.default_n, get_settings().max_n))
-        entries = self.get_filtered(conditions).around(member, n)
-        return Response({"results": self.get_results(entries)})
+        n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
+        member = self.get_member() if self.is_personal() else self._find_member()
+        return Response({"results": self.get_results(self.get_filtered().around(member, n))})
 
     @action(detail=False)
     def counts(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The number of members for each value of a facet, most first.
 
-        `facet` names it, or the columns of one of several, separated by commas. `n` limits the values
-        shown; `count` says how many there are.
+        facet: its name, or the columns of one of several, separated by commas.
+
+        n: how many values are shown at most. The response has their number as count.
         """
-        arguments, conditions = self.read_query()
-        facet, n = arguments["facet"], arguments.get("n", get_settings().max_n)
+        facet, n = self.arguments["facet"], self.arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
-        counts = self.get_filtered(conditions).counts(*facet.paths)
+        counts = self.get_filtered().counts(*facet.paths)
         largest = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:n]
         parts = [names[path] for path in facet.paths]
         results = [
@@ -476,19 +538,36 @@ class LeaderboardViewSet(IndexViewSet):
         ]
         return Response({"count": len(counts), "results": results})
 
-    def _get_key(self) -> str:
-        return str(self.kwargs[self.lookup_url_kwarg or self.lookup_field])
+    def _find_member(self) -> Any:
+        key = self.kwargs[self.lookup_url_kwarg or self.lookup_field]
+        return self.find_member(str(key), lookup_field=self.lookup_field)
 
-    def _get_location(self, entry: Entry, rows: Mapping[Any, models.Model] | None = None) -> Response:
+    def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
+        if shows_rank(self.get_serializer_class()):
+            entry, size, percentile = self.get_filtered().standing(member)
+            among_all = {"count": size, "percentile": percentile}
+        else:
+            entry, among_all = self.get_filtered().entry(member), {}
         for result in self.get_results([entry], rows):
-            return Response(result)
+            if clashing := result.keys() & among_all.keys():
+                raise ImproperlyConfigured(
+                    f"{self.get_serializer_class().__name__}: a result of {self.action!r} has the ranking's own "
+                    f"{min(clashing)!r}, so a field of the serializer needs another name."
+                )
+            return Response({**result, **among_all})
         raise MemberNotRanked  # The view's queryset doesn't show it
+
+
+def _answer_conditionally(request: Any, response: Any) -> Any:
+    """Set the ETag of a rendered response; return a 304 if the client has it already."""
+    set_response_etag(response)
+    return get_conditional_response(request, etag=response["ETag"], response=response)
 
 
 class ScoreViewSet(IndexViewSet):
     """Change the score of a member, which is ranked at once.
 
-    Give each change an `Idempotency-Key` of its own, such as a UUID: sent again with the same key within a day, after a
+    Give each change an Idempotency-Key of its own, such as a UUID: sent again with the same key within a day, after a
     lost answer or a 503, it counts once.
     """
 
@@ -496,6 +575,7 @@ class ScoreViewSet(IndexViewSet):
     """The permissions, checked for the request and for the member. Users that pass them set scores: ``[IsOwner]`` lets
     players report their own."""
 
+    query_classes = {"change": QuerySerializer}
     parser_classes = [JSONParser]
     pagination_class = None
 
@@ -532,30 +612,27 @@ class ScoreViewSet(IndexViewSet):
 
     def change(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change the score of one member."""
-        self.read_query()
         index, key = self._get_changed_index(), self.get_idempotency_key()
         try:
             given = request.data
-        except (ParseError, RecursionError) as error:
-            detail = (
-                error.detail if isinstance(error, ParseError) else _("JSON parse error: nested too deeply")
-            )
-            raise ValidationError({api_settings.NON_FIELD_ERRORS_KEY: [detail]}, code="parse_error") from None
+        except RecursionError as error:
+            raise ParseError(_("JSON parse error: nested too deeply")) from error
         serializer = self.get_serializer(data=given)
         serializer.is_valid(raise_exception=True)
-        ((_name, change),) = serializer.validated_data.items()
-        member = self.get_member(
+        ((name, change),) = serializer.validated_data.items()
+        member = self.find_member(
             kwargs[self.lookup_url_kwarg or self.lookup_field], lookup_field=self.lookup_field
         )
-        make = index.scores.increment if index.rule == "sum" else index.scores.submit
         try:
-            score = make(member, change, key=key)
+            score, is_replay = index.scores.change(member, change, key=key)
         except ValueError as error:
-            parameter, _colon, message = str(error).partition(": ")
-            if parameter == "key":
+            if str(error).startswith("key:"):
                 raise KeyReused from error
-            raise ValidationError({parameter: [message]}, code="invalid") from error
-        return Response({"pk": member.pk, "score": score})
+            logger.warning("%s", error)
+            message = _("The score would leave its range.")
+            raise ValidationError({name: [message]}, code="out_of_range") from error
+        headers = {REPLAYED: "true"} if is_replay else None
+        return Response({"pk": member.pk, "score": score}, headers=headers)
 
     def _get_changed_index(self) -> RankIndex:
         if not self.served.rule:
