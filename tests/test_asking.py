@@ -652,6 +652,7 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
         (lambda ranking: ranking.count_between(2, 5), 1),
         (lambda ranking: ranking.counts("platform"), 1),
         (lambda ranking: ranking.percentile(4), 1),
+        (lambda ranking: ranking.standing(4), 1),
         (lambda ranking: ranking.rank_of_score(3), 1),
         (lambda ranking: ranking.recommend(4, 2), 1),
         (lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)), 2),

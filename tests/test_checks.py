@@ -125,7 +125,7 @@ class OwnBoard(LeaderboardViewSet):
 
 
 class TellsWho(LeaderboardViewSet):
-    def get_own_member(self) -> Any:
+    def get_member(self) -> Any:
         return None
 
 

@@ -162,12 +162,20 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         assert ranking.rank(pk) == oracle.rank(pk)
         assert ranking.score(pk) == oracle.values(pk)[0]
         assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
+        assert ranking.standing(pk) == (oracle.entry(pk), size, ranking.percentile(pk))
         for n in (1, 4, size + 3):
             assert ranking.around(pk, n) == oracle.around(pk, n)
         assert pk in ranking
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers, 999]:
-        for ask in (ranking.rank, ranking.score, ranking.entry, ranking.around, ranking.percentile):
+        for ask in (
+            ranking.rank,
+            ranking.score,
+            ranking.entry,
+            ranking.around,
+            ranking.percentile,
+            ranking.standing,
+        ):
             with pytest.raises(NotRanked):
                 ask(pk)
     assert not any(pk in ranking for pk in [*strangers, 999])

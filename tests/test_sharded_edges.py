@@ -72,7 +72,11 @@ def test_the_api(client: Client) -> None:
     ]
     page = client.get("/api/divided/leaderboard/", {"page_size": 3}).json()
     assert [entry["score"] for entry in page["results"]] == [120, 119, 118]
-    assert client.get("/api/divided/leaderboard/me/").json()["rank"] == 21
+    mine = client.get("/api/divided/leaderboard/me/").json()
+    assert (mine["rank"], mine["count"], mine["percentile"]) == (21, 41, 50.0)
+    some = ",".join(str(player.pk) for player in Player.objects.filter(level__in=[85, 119, 100]))
+    page = client.get("/api/divided/leaderboard/", {"pk": some}).json()
+    assert [(entry["score"], entry["rank"]) for entry in page["results"]] == [(119, 2), (100, 21), (85, 36)]
 
 
 class Names(serializers.ModelSerializer[Player]):

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
+from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Regional
 from tests.testapp.models import Player
 
@@ -23,7 +24,12 @@ FILTERS: dict[str, Callable[[Player], bool]] = {
     "bio=kantou&bio=kansai": lambda player: player.bio in ("kantou", "kansai"),
     "bio=kantou,kantou": lambda player: player.bio == "kantou",
     "bio=nowhere": lambda player: False,
-    "bio=": lambda player: False,
+    "bio=": lambda player: True,
+    "bio=&bio=kantou": lambda player: player.bio == "kantou",
+    "bio__not=&bio__isnull=&is_active=&user=&is_active__not=true": lambda player: not player.is_active,
+    "bio__isempty=true": lambda player: player.bio == "",
+    "bio__isempty=false": lambda player: player.bio != "",
+    "bio__isempty=&is_active=true": lambda player: player.is_active,
     r"bio=a\,b": lambda player: player.bio == "a,b",
     r"bio=a\,b,kantou": lambda player: player.bio in ("a,b", "kantou"),
     "bio=a,b": lambda player: False,
@@ -79,9 +85,15 @@ def test_filters(client: APIClient, regions: list[Player], me: Player, query: st
         around = client.get(f"{BOARD}{player.pk}/around/?n=3&{query}")
         if player in passing:
             rank = passing.index(player) + 1
-            assert response.json() == {"pk": player.pk, "score": player.level, "rank": rank}
+            entry = {"pk": player.pk, "score": player.level, "rank": rank}
+            percentile = 100 if len(passing) == 1 else 100 * (len(passing) - rank) / (len(passing) - 1)
+            assert response.json() == {
+                **entry,
+                "count": len(passing),
+                "percentile": pytest.approx(percentile),
+            }
             assert len(around.json()["results"]) == min(3, len(passing))
-            assert response.json() in around.json()["results"]
+            assert entry in around.json()["results"]
         else:
             assert response.status_code == around.status_code == 404
 
@@ -193,7 +205,7 @@ class TestGroups:
                 assert response.status_code == 400
                 assert response.json() == {name: ["No group can be given here."]}
 
-    @pytest.mark.parametrize("value", ["", "x" * 201, "live,"])
+    @pytest.mark.parametrize("value", ["x" * 201, "live,"])
     def test_nonsense(self, client: APIClient, regions: list[Player], value: str) -> None:
         response = client.get(DRAW, {"group": value})
         assert response.status_code == 400
@@ -202,7 +214,6 @@ class TestGroups:
 
 NONSENSE = [
     ("is_active", ["maybe"]),
-    ("is_active", [""]),
     ("is_active", ["true,"]),
     ("is_active__not", ["2"]),
     ("user", ["ada"]),
@@ -212,8 +223,10 @@ NONSENSE = [
     ("bio", ["a\0b"]),
     ("bio__not", ["\0"]),
     ("user__isnull", ["maybe"]),
-    ("user__isnull", [""]),
     ("user__isnull", ["true", "true"]),
+    ("bio__isempty", ["maybe"]),
+    ("is_active__isempty", ["true"]),
+    ("bio__isempty", ["true", "false"]),
     ("bio", [",".join(map(str, range(101)))]),
     ("bio__in", ["kantou"]),
     ("bio__gt", ["kantou"]),
@@ -242,7 +255,7 @@ def test_messages(client: APIClient, regions: list[Player]) -> None:
     assert client.get(BOARD, query).json() == {
         "is_active": ["“maybe” is not a value of is active."],
         "user__isnull": ["Must be a valid boolean."],
-        "bio__xyz": ["There is no such parameter. Did you mean bio__not?"],
+        "bio__xyz": ["There is no such parameter. Did you mean bio__not, bio__isempty?"],
         "quality": ["There is no such parameter."],
     }
 
@@ -341,7 +354,7 @@ def test_names_of_the_view(client: APIClient, regions: list[Player]) -> None:
     assert client.get("/api/board/", {"region__gt": 1}).json().keys() == {"region__gt"}
 
 
-def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player]) -> None:
+def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player], caplog: Any) -> None:
     expected = [player.pk for player in regions if player.bio == "kantou" and player.is_active]
     assert pks(ask(client, "/pairs/board/", "bio=kantou&is_active=true")) == expected
     for query, named in (
@@ -353,15 +366,21 @@ def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player]) ->
         response = client.get(f"/pairs/board/?{query}")
         assert response.status_code == 400
         assert list(response.json()) == [named], query
-        assert "facet" in response.json()[named][0]
+        assert response.json()[named] == ["Members can't be filtered by this alone."]
+        assert "declare facets" in caplog.messages[-1]  # for the site's developers
 
 
-def test_a_combination_that_is_too_large(client: APIClient, regions: list[Player], settings: Any) -> None:
+def test_a_combination_that_is_too_large(
+    client: APIClient, regions: list[Player], settings: Any, caplog: Any
+) -> None:
     settings.ZRANK = {**settings.ZRANK, "MAX_SCAN": 3}
     response = client.get(BOARD, {"is_active": "true", "user__isnull": "true"})
     assert response.status_code == 400
-    (message,) = response.json()["non_field_errors"]
-    assert "facets = (('is_active', 'user'),)" in message
+    assert response.json() == {
+        "detail": "Too many members pass these filters for them to be combined.",
+        "code": "filter_too_large",
+    }
+    assert "facets = (('is_active', 'user'),)" in caplog.messages[-1]  # for the site's developers
     # What a declared facet covers has no bound.
     assert ask(client, BOARD, "is_active=true&bio=kantou")["count"] > 3
 
@@ -377,9 +396,26 @@ def test_a_view_bounds_combinations(
     assert client.get(BOARD, query).status_code == 200
     settings.ZRANK = {**settings.ZRANK, "MAX_COMBINATIONS": 1}
     response = client.get(BOARD, {"is_active": "true", "user__isnull": "false"})
-    assert response.status_code == 503
+    assert (response.status_code, response.json()["code"]) == (503, "filter_not_ready")
     assert int(response.headers["Retry-After"]) >= 1
     assert client.get(BOARD, query).status_code == 200  # is there
+
+
+def test_empty_text_is_a_value(client: APIClient, regions: list[Player]) -> None:
+    """``?bio=``, as a form sends it, is no filter, so the value has a parameter of its own."""
+    empty = {player.pk for player in regions[::3]}
+    Player.objects.filter(pk__in=empty).update(bio="")
+    sync_now(Regional)
+    for query, passes in (
+        ("bio__isempty=true", lambda player: player.pk in empty),
+        ("bio__isempty=false", lambda player: player.pk not in empty),
+        ("bio=,kantou", lambda player: player.pk in empty or player.bio == "kantou"),
+        ("bio=", lambda player: True),
+    ):
+        expected = [player.pk for player in regions if passes(player)]
+        assert pks(ask(client, BOARD, query)) == expected, query
+    counts = ask(client, f"{BOARD}counts/", "facet=bio")["results"]
+    assert {"values": {"bio": ""}, "count": len(empty)} in counts
 
 
 def test_a_filter_of_several_by_relation(client: APIClient, regions: list[Player], user: User) -> None:

@@ -18,7 +18,7 @@ from django_zrank.registry import Registry
 from django_zrank.rest_framework.checks import check_facet_names
 from django_zrank.rest_framework.pagination import LeaderboardPagination, get_pagination_class
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import MusicianRank, Regional
+from tests.rest_framework.urls import MusicianRank, Regional, TiedRanks
 from tests.testapp.models import Musician, Nickname, Player
 from tests.testapp.zrank import NicknameRank, PlayerRank
 
@@ -111,7 +111,9 @@ class TestPages:
         ) as sent:
             for path, trips in (
                 ("?page=2&page_size=5", 2),  # The count and the page
+                (f"?pk={me.pk},{regions[0].pk}", 1),
                 (f"{me.pk}/", 1),
+                ("me/", 1),
                 ("me/around/", 1),
                 ("counts/?facet=bio", 1),
                 ("?bio=kantou", 2),
@@ -155,17 +157,19 @@ class TestPlaces:
     def test_anybody(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
         other = Player.objects.get(level=117)
         with django_assert_num_queries(1):  # The row, for permissions that look at it
-            assert ask(client, f"{URL}{other.pk}/") == {"pk": other.pk, "score": 117, "rank": 4}
+            answer = ask(client, f"{URL}{other.pk}/")
+        assert answer == {"pk": other.pk, "score": 117, "rank": 4, "count": 41, "percentile": 92.5}
 
     def test_me(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(1):
-            assert ask(client, f"{URL}me/") == {"pk": me.pk, "score": 100, "rank": 21}
+            answer = ask(client, f"{URL}me/")
+        assert answer == {"pk": me.pk, "score": 100, "rank": 21, "count": 41, "percentile": 50.0}
 
     def test_with_a_serializer(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
         for path, queries in ((f"{regions[3].pk}/", 1), ("me/", 2)):
             with django_assert_num_queries(queries):
                 answer = ask(client, f"/api/board/{path}")
-            assert list(answer) == ["pk", "score", "rank", "name", "asked_at"]
+            assert list(answer) == ["pk", "score", "rank", "name", "asked_at", "count", "percentile"]
             assert answer["name"] == f"level {answer['score']}"
             assert answer["asked_at"] == f"/api/board/{path}"
 
@@ -181,7 +185,7 @@ class TestPlaces:
             response = client.get(f"{URL}{path}")
             assert (response.status_code, response.json()) == (
                 404,
-                {"detail": "This member is not in the ranking."},
+                {"detail": "This member is not in the ranking.", "code": "not_ranked"},
             )
 
     def test_no_row_of_mine(self, staff: APIClient, me: Player) -> None:
@@ -211,7 +215,13 @@ class TestPlaces:
         for score, nick in enumerate(["émile", "a b", "me"]):
             Nickname.objects.create(nick=nick, score=score)
         sync_now(NicknameRank)
-        assert ask(staff, "/nickname/board/émile/") == {"pk": "émile", "score": 0.0, "rank": 3}
+        assert ask(staff, "/nickname/board/émile/") == {
+            "pk": "émile",
+            "score": 0.0,
+            "rank": 3,
+            "count": 3,
+            "percentile": 0.0,
+        }
         assert [one["pk"] for one in ask(staff, "/nickname/board/a b/around/")["results"]] == [
             "me",
             "a b",
@@ -231,6 +241,126 @@ class TestPlaces:
         ):
             results = ask(staff, "/nickname/", member="ada", exclude=exclude)["results"]
             assert {one["pk"] for one in results} == left
+
+    def test_ties(self, client: APIClient, regions: list[Player]) -> None:
+        """With dense ranks, the percentile is still that of SQL's PERCENT_RANK()."""
+        sync_now(TiedRanks)
+        active = [player for player in regions if player.is_active]
+        for player, rank, percentile in (
+            (active[0], 1, 100),
+            (next(one for one in regions if not one.is_active), 2, 100 * (1 - len(active) / 40)),
+        ):
+            answer = ask(client, f"/tied/board/{player.pk}/")
+            assert (answer["rank"], answer["count"]) == (rank, 41)
+            assert answer["percentile"] == pytest.approx(percentile)
+
+    def test_a_view_that_shows_no_rank(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        """Shows nothing that a rank can be computed from."""
+        for path in (f"{me.pk}/", "me/"):
+            assert ask(client, f"/open/unranked/board/{path}") == {"pk": me.pk, "score": 100}
+
+    def test_a_field_of_the_same_name(self, client: APIClient, regions: list[Player]) -> None:
+        assert client.get("/counted/board/").status_code == 200
+        with pytest.raises(ImproperlyConfigured, match="'count'"):
+            client.get("/counted/board/me/")
+
+
+class TestFriends:
+    """GET /leaderboard/?pk=…: some members, as they rank among all."""
+
+    def test_friends(self, client: APIClient, regions: list[Player], django_assert_num_queries: Any) -> None:
+        some = [regions[7], regions[2], regions[30]]
+        query = f"{some[0].pk},{some[1].pk}"
+        with django_assert_num_queries(0):
+            answer = ask(client, BOARD, pk=[query, str(some[2].pk), "0", str(10**30), str(some[2].pk)])
+        assert [(one["pk"], one["rank"]) for one in answer["results"]] == [
+            (regions[2].pk, 3),
+            (regions[7].pk, 8),
+            (regions[30].pk, 31),
+        ]
+        assert (answer["count"], answer["next"]) == (3, None)
+        assert ask(client, BOARD, pk="0")["results"] == []
+
+    def test_pages(self, client: APIClient, regions: list[Player]) -> None:
+        query = ",".join(str(player.pk) for player in regions[:9:2])
+        answer = ask(client, BOARD, pk=query, page=2, page_size=2)
+        assert [one["rank"] for one in answer["results"]] == [5, 7]
+        assert (answer["count"], "pk=" in answer["next"]) == (5, True)
+        assert [one["rank"] for one in ask(client, "/offset/board/", pk=query, offset=3)["results"]] == [7, 9]
+        assert [one["rank"] for one in ask(client, "/whole/board/", pk=query)] == [1, 3, 5, 7, 9]
+
+    def test_filters(self, client: APIClient, regions: list[Player]) -> None:
+        kansai = [player for player in regions if player.bio == "kansai"]
+        query = f"{kansai[3].pk},{regions[0].pk},{kansai[1].pk}"
+        answer = ask(client, BOARD, pk=query, bio="kansai")
+        assert [(one["pk"], one["rank"]) for one in answer["results"]] == [
+            (kansai[1].pk, 2),
+            (kansai[3].pk, 4),
+        ]
+
+    def test_rows(self, client: APIClient, regions: list[Player]) -> None:
+        Player.objects.filter(pk=regions[1].pk).update(name="hidden")
+        answer = ask(client, "/api/board/", pk=f"{regions[1].pk},{regions[3].pk}")
+        assert [one["name"] for one in answer["results"]] == [f"level {regions[3].level}"]
+
+    def test_text_keys(self, staff: APIClient, zrank: Any) -> None:
+        for score, nick in enumerate(["ada", "a,b", "b"]):
+            Nickname.objects.create(nick=nick, score=score)
+        sync_now(NicknameRank)
+        answer = ask(staff, "/nickname/board/", pk="a\\,b,ada")
+        assert {one["pk"]: one["rank"] for one in answer["results"]} == {"a,b": 2, "ada": 3}
+
+    @pytest.mark.parametrize("value", ["", "x", "1,", "1,,2", "1.5", "\0", ",".join(map(str, range(101)))])
+    def test_nonsense(
+        self, client: APIClient, regions: Any, value: str, django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(0):
+            response = client.get(BOARD, {"pk": value})
+        assert (response.status_code, list(response.json())) == (400, ["pk"])
+        assert client.get(f"{BOARD}me/", {"pk": "1"}).status_code == 400  # A parameter of the list alone
+
+
+class TestCaches:
+    """Cache-Control, Vary and ETag."""
+
+    def test_what_is_mine_is_not_kept(
+        self, client: APIClient, staff: APIClient, regions: list[Player]
+    ) -> None:
+        for path in ("me/", "me/around/", "me/?bio=nowhere", "me/around/?n=x"):
+            assert client.get(f"{BOARD}{path}")["Cache-Control"] == "private, no-store"
+            assert staff.get(f"/open/board/{path}")["Cache-Control"] == "private, no-store"
+        for path in ("", f"{regions[0].pk}/", f"{regions[0].pk}/around/", "counts/?facet=bio"):
+            response = client.get(f"/open/board/{path}")
+            assert ("Cache-Control" in response, "ETag" in response) == (False, False)
+
+    def test_what_anybody_may_see(self, anonymous: APIClient, regions: list[Player]) -> None:
+        for board in ("/open/board/", "/open/rows/board/"):
+            for path in ("", "?page=2&page_size=3", f"{regions[0].pk}/", "counts/?facet=bio"):
+                response = anonymous.get(f"{board}{path}")
+                assert response.status_code == 200
+                assert response["Cache-Control"] == "max-age=5"
+                assert {"Accept", "Cookie", "Authorization"} <= set(response["Vary"].split(", "))
+                etag = response["ETag"]
+                again = anonymous.get(f"{board}{path}", headers={"If-None-Match": f'"x", {etag}'})
+                assert (again.status_code, again.content) == (304, b"")
+                assert {name: again[name] for name in ("ETag", "Cache-Control", "Vary")} == {
+                    name: response[name] for name in ("ETag", "Cache-Control", "Vary")
+                }
+                assert anonymous.head(f"{board}{path}")["Cache-Control"] == "max-age=5"
+        Player.objects.filter(pk=regions[0].pk).update(level=500)
+        sync_now(Regional)
+        again = anonymous.get("/open/board/", headers={"If-None-Match": etag})
+        assert (again.status_code, again.json()["results"][0]["score"]) == (200, 500)
+
+    def test_what_is_not_kept(self, anonymous: APIClient, regions: list[Player], zrank: Any) -> None:
+        html = anonymous.get("/open/board/", headers={"Accept": "text/html"})  # Has a CSRF token
+        assert "max-age" not in html.get("Cache-Control", "")
+        for url in ("/unkept/board/", "/open/board/?n=x", "/open/board/0/", "/api/leaderboard/"):
+            response = anonymous.get(url)
+            assert ("Cache-Control" in response, "ETag" in response) == (False, False), url
+        zrank.flushall()
+        response = anonymous.get("/open/board/")
+        assert (response.status_code, "Cache-Control" in response) == (503, False)
 
 
 class TestAround:
@@ -398,7 +528,10 @@ def test_unavailable(client: APIClient, regions: Any, zrank: Any) -> None:
         response = client.get(f"{BOARD}{path}")
         assert response.status_code == 503, path
         assert response["Retry-After"] == "5"
-        assert response.json() == {"detail": "The ranking is unavailable at the moment."}
+        assert response.json() == {
+            "detail": "The ranking is unavailable at the moment.",
+            "code": "index_unavailable",
+        }
 
 
 def test_the_browsable_api(client: APIClient, regions: Any) -> None:
@@ -446,7 +579,13 @@ class TestNamesOfParameters:
             Musician.objects.create(level=5, genre=genre)
         sync_now(MusicianRank)
         board = "/musicians/board/"
-        for query, count in (("genre=pop", 3), ("genre=", 1), ("genre=pop,", 4), ("genre__not=rock", 5)):
+        for query, count in (
+            ("genre=pop", 3),
+            ("genre=", 6),
+            ("genre__isempty=true", 1),
+            ("genre=pop,", 4),
+            ("genre__not=rock", 5),
+        ):
             assert client.get(f"{board}?{query}").json()["count"] == count
         for query in ("genre=jazz", "genre__not=jazz", "genre=Pop", "genre=pop,jazz"):
             response = client.get(f"{board}?{query}")

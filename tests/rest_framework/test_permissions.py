@@ -18,6 +18,8 @@ from tests.testapp.models import Player
 
 URL = "/api/recommendations/"
 
+NOBODY = {"detail": "Authentication credentials were not provided.", "code": "not_authenticated"}
+
 
 @pytest.fixture
 def other(me: Player) -> Player:
@@ -32,7 +34,7 @@ def test_nobody_signed_in(anonymous: APIClient, me: Player, other: Player) -> No
     for query in ({}, {"member": me.pk}, {"n": 0}):
         response = anonymous.get(URL, query)
         assert response.status_code == 403
-        assert response.json() == {"detail": "Authentication credentials were not provided."}
+        assert response.json() == NOBODY
         response = anonymous.get("/basic/", query)
         assert response.status_code == 401
         assert response["WWW-Authenticate"] == 'Basic realm="api"'
@@ -58,7 +60,10 @@ def test_as_somebody_else(client: APIClient, me: Player, other: Player, url: str
     for member in (other, Player.objects.get(level=95)):  # Whether or not a user owns it
         response = client.get(url, {"member": member.pk})
         assert response.status_code == 403
-        assert response.json() == {"detail": "You can't ask as somebody else."}
+        assert response.json() == {
+            "detail": "You can't ask as somebody else.",
+            "code": "permission_denied",
+        }
 
 
 def test_there_is_no_way_round(client: APIClient, me: Player, other: Player) -> None:
@@ -191,7 +196,7 @@ def test_nobody_signed_in_learns_which_members_there_are(anonymous: APIClient, m
         response = anonymous.get(f"/owners-alone/board/{pk}/")
         assert (response.status_code, response.json()) == (
             403,
-            {"detail": "Authentication credentials were not provided."},
+            NOBODY,
         )
 
 

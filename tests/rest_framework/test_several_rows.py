@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import WeekRank
+from tests.rest_framework.urls import Alike, WeekRank
 from tests.testapp.models import WeekResult
 
 
@@ -22,7 +22,7 @@ def weeks(user: User, zrank: Any) -> dict[int, WeekResult]:
         for week in (1, 2, 3)
         for at, owner in enumerate([user, *others])
     )
-    sync_now(WeekRank)
+    sync_now(WeekRank, Alike)
     return {row.week: row for row in WeekResult.objects.filter(user=user)}
 
 
@@ -32,12 +32,45 @@ def test_my_rank_in_each_week(client: APIClient, weeks: dict[int, WeekResult]) -
             "pk": row.pk,
             "score": 10 * week,
             "rank": 6,
+            "count": 6,
+            "percentile": 0.0,
         }
         around = client.get("/weeks/board/me/around/", {"week": week, "n": 2}).json()["results"]
         assert {one["score"] for one in around} == {10 * week, 10 * week + 1}
-    assert client.get("/weeks/board/me/", {"week": 4}).status_code == 404
-    assert client.get("/weeks/board/me/").json()["pk"] == weeks[1].pk
     assert client.get("/weeks/this/board/me/").json()["pk"] == weeks[3].pk
+
+
+def test_the_filters_must_leave_one(client: APIClient, weeks: dict[int, WeekResult]) -> None:
+    for path, query, names in (
+        ("board/me/", {}, ["week"]),
+        ("board/me/around/", {}, ["week"]),
+        ("board/me/", {"week": "1,2"}, ["week"]),
+        ("", {"week__not": 1}, ["week", "member"]),
+        ("alike/board/me/", {}, []),
+        ("alike/", {}, ["member"]),
+    ):
+        response = client.get(f"/weeks/{path}", query)
+        detail = "Several members of this ranking are yours."
+        if names:
+            detail += f" Choose one by {', '.join(names)}."
+        assert response.status_code == 400
+        assert response.json() == {"detail": detail, "code": "ambiguous_member", "parameters": names}
+    for path in ("board/me/", "board/me/around/", ""):
+        response = client.get(f"/weeks/{path}", {"week": 4})
+        assert (response.status_code, response.json()["code"]) == (404, "not_ranked")
+    assert client.get("/weeks/", {"member": weeks[2].pk}).status_code == 200
+    weeks[1].delete()
+    weeks[2].delete()
+    sync_now(WeekRank)
+    assert client.get("/weeks/board/me/").json()["pk"] == weeks[3].pk
+
+
+def test_a_view_that_chooses(client: APIClient, weeks: dict[int, WeekResult]) -> None:
+    """By ``get_member()``, here the newest."""
+    assert client.get("/weeks/newest/board/me/").json()["pk"] == weeks[3].pk
+    assert client.get("/weeks/newest/board/me/", {"week": 2}).status_code == 404
+    results = client.get("/weeks/newest/", {"band": 3, "n": 50}).json()["results"]
+    assert {one["score"] for one in results} == {31, 32, 33}
 
 
 def test_opponents_are_of_that_week_and_others(client: APIClient, weeks: dict[int, WeekResult]) -> None:
@@ -48,7 +81,11 @@ def test_opponents_are_of_that_week_and_others(client: APIClient, weeks: dict[in
 
 def test_my_other_rows_are_no_opponents(client: APIClient, weeks: dict[int, WeekResult]) -> None:
     mine = {row.pk for row in weeks.values()}
-    for parameters in ({}, {"member": weeks[2].pk}, {"exclude": weeks[3].pk}):
-        drawn = client.get("/weeks/", {"n": 50, **parameters}).json()["results"]
-        assert len(drawn) == 15
-        assert not mine & {one["pk"] for one in drawn}
+    for url in ("/weeks/", "/weeks/newest/"):
+        for parameters in ({"member": weeks[2].pk}, {"member": weeks[1].pk, "exclude": weeks[3].pk}):
+            drawn = client.get(url, {"n": 50, **parameters}).json()["results"]
+            assert len(drawn) == 15
+            assert not mine & {one["pk"] for one in drawn}
+    drawn = client.get("/weeks/newest/", {"n": 50}).json()["results"]
+    assert len(drawn) == 15
+    assert not mine & {one["pk"] for one in drawn}

@@ -21,7 +21,7 @@ from rest_framework.versioning import QueryParameterVersioning
 
 from django_zrank import RankIndex
 from django_zrank.rest_framework.permissions import IsOwner
-from django_zrank.rest_framework.serializers import EntrySerializer
+from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
 from tests.testapp.models import Musician, Player, WeekResult
 from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
@@ -87,6 +87,15 @@ class Tied(Regional):
     facets = ("bio",)
 
 
+class TiedRanks(Regional):
+    """Members of a score share a rank."""
+
+    name = "tied-ranks"
+    order = ("-is_active",)
+    ranking_method = "dense"
+    facets = ()
+
+
 class Pairs(Regional):
     """Only a facet of two columns together."""
 
@@ -103,6 +112,18 @@ class WeekRank(RankIndex):
     band = 100
     owner = "user"
     facets = ("week",)
+
+
+class Alike(WeekRank):
+    """The same, without a facet that tells the rows of a user apart."""
+
+    name = "alike"
+    facets = ("user",)
+
+
+def newest(view: Any) -> Any:
+    """The row of the newest week of a user."""
+    return WeekResult.objects.filter(user=view.request.user).latest("week")
 
 
 class MusicianRank(RankIndex):
@@ -140,6 +161,16 @@ class SameNames(serializers.ModelSerializer[Player]):
     class Meta:
         model = Player
         fields = ["name", "pk", "score"]
+
+
+class Counted(serializers.ModelSerializer[Player]):
+    """A field with the name of one that a member alone has."""
+
+    count = serializers.CharField(source="name")
+
+    class Meta:
+        model = Player
+        fields = ["count"]
 
 
 class Unranked(PlayerSerializer):
@@ -322,6 +353,15 @@ urlpatterns = [
         "weeks/this/board/", board(index=WeekRank, get_ranking=lambda view: WeekRank.ranking.filter(week=3))
     ),
     path("weeks/", view(index=WeekRank)),
+    path("weeks/newest/board/", board(index=WeekRank, get_member=newest)),
+    path("weeks/newest/", view(index=WeekRank, get_member=newest)),
+    path("weeks/alike/board/", board(index=Alike)),
+    path("weeks/alike/", view(index=Alike)),
+    path("open/unranked/board/", board(permission_classes=[AllowAny], serializer_class=UnrankedSerializer)),
+    path("open/rows/board/", board(permission_classes=[AllowAny], serializer_class=PlayerSerializer)),
+    path("unkept/board/", board(permission_classes=[AllowAny], max_age=None)),
+    path("counted/board/", board(serializer_class=Counted)),
+    path("tied/board/", board(index=TiedRanks)),
     path("active/board/", board(index=Active)),
     path("active/", view(index=Active, member_permission_classes=[IsOwner | IsAdminUser])),
     path("musicians/", view(index=MusicianRank)),
