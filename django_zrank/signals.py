@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-__all__ = ["drained", "drift_found", "push_failed", "rebuilt", "repaired", "unranked"]
+__all__ = ["drained", "drift_found", "push_failed", "pushed", "rebuilt", "repaired", "unranked"]
 
 push_failed = Signal()
 """A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
+
+pushed = Signal()
+"""Members were written to Redis as the database has them, or removed: after a save, and again in the drain of its mark.
+Argument: ``members``, a list of up to 1,000 primary keys. A rebuild and a score that begins in Redis don't send it."""
 
 drained = Signal()
 """Waiting marks were worked off. Arguments: ``marks`` and ``members``, their numbers."""

@@ -5,7 +5,8 @@ them from top to bottom, as a reader does who copies one after the other. Conven
 
 - ``…`` stands for a reader's own code; it runs as ``...``.
 - A block whose first line is ``# settings.py`` consists of settings: the system checks must accept them.
-- One whose first line names another file is a whole module. ``players/zrank.py`` is the project's own. Tests
+- One whose first line names another file is a whole module. ``players/zrank.py`` is the project's own, and
+  ``players/models.py`` is added to its own. Tests
   (``TESTS``) are run by ``tests/test_projects.py``, by the runners that they are written for.
 - A block of Celery's is run where Celery is installed, and its tasks are called; elsewhere it is compiled.
 - Any other block may use what blocks before it have defined, and the names that a page takes for granted (``GRANTED``).
@@ -27,6 +28,9 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
+
+PROJECT: Final = {"players/models.py", "players/zrank.py"}
+"""Modules that the project of a page has."""
 
 GRANTED: Final = """
 import datetime
@@ -101,8 +105,8 @@ def run(block: Block, names: dict[str, Any]) -> None:
     code = compile("\n" * (block.line - 1) + block.code, str(ROOT / block.page), "exec", dont_inherit=True)
     if block.file == "settings.py":
         check_settings(code)
-    elif block.file == "players/zrank.py":
-        names |= vars(import_module("players.zrank"))  # the project has it
+    elif block.file in PROJECT:
+        names |= vars(import_module(block.file.removesuffix(".py").replace("/", ".")))
     elif "celery" not in block.imports:
         exec(code, names)
     elif find_spec("celery"):

@@ -92,7 +92,8 @@ FIRST = {"README.md"}
 def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.flushdb()
-    files = {"players/models.py": MODELS, "players/zrank.py": declared(page)}
+    own = [block.code for block in blocks(page) if block.file == "players/models.py"]
+    files = {"players/models.py": "\n".join([MODELS, *own]), "players/zrank.py": declared(page)}
     if page == "docs/admin.md":
         files["settings.py"] = SETTINGS.replace(
             '"django.contrib.auth"', '"django.contrib.admin", "django.contrib.auth"'

@@ -13,6 +13,7 @@ from django_zrank.testing import EmbeddedServer
 from tests.keyspace import whole
 from tests.projects import Project, documented, is_closed
 from tests.servers import wait_for
+from tests.test_docs import MODELS as PAGE_MODELS
 
 pytestmark = pytest.mark.slow
 
@@ -218,3 +219,56 @@ def test_what_is_for_tests_does_nothing_in_a_shell(project: Project) -> None:
                     raise AssertionError(call)
         """)
     )
+
+
+OVERTAKEN = """
+import random
+from django_zrank.sync.watch import sync
+from players.models import Compared, Overtaking, Player
+from players.zrank import PlayerRank
+import players.overtaken
+
+rng = random.Random(5)
+pks = list(Player.objects.values_list("pk", flat=True))
+for pk in pks:
+    Player.objects.filter(pk=pk).update(points=rng.randrange(40))
+Compared.objects.bulk_create(Compared(player=player, points=player.points) for player in Player.objects.all())
+sync(PlayerRank)
+assert not Overtaking.objects.exists()
+found = 0
+for step in range(30):
+    before = dict(Player.objects.values_list("pk", "points"))
+    changed = rng.sample(pks, rng.choice([1, 1, 2, 9]))
+    if len(changed) == 1:
+        player = Player.objects.get(pk=changed[0])
+        player.points += rng.randrange(-5, 20)
+        player.save()
+    else:
+        for pk in changed:
+            Player.objects.filter(pk=pk).update(points=rng.randrange(60))
+    if len(changed) > 1 or step % 2:
+        sync(PlayerRank)
+    now = dict(Player.objects.values_list("pk", "points"))
+    expected = {
+        (winner, loser) for winner in pks for loser in pks if before[winner] < now[loser] < now[winner]
+    }
+    assert sorted(Overtaking.objects.values_list("winner", "loser")) == sorted(expected)
+    assert dict(Compared.objects.values_list("pk", "points")) == now
+    found += len(expected)
+    Overtaking.objects.all().delete()
+print("overtaken", found)
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_who_overtook_whom(shards: int, tmp_path: Path) -> None:
+    """The program of docs/howto/overtaken.md against all pairs of rows."""
+    own = documented("docs/howto/overtaken.md")
+    files = {
+        "players/models.py": f"{PAGE_MODELS}\n{own['players/models.py']}",
+        "players/zrank.py": f"{own['players/zrank.py']}\n    shards = {shards}\n",
+        "players/overtaken.py": own["players/overtaken.py"],
+    }
+    with EmbeddedServer() as server:
+        said = Project(tmp_path, server.url, files).shell(OVERTAKEN)
+    assert int(said.removeprefix("overtaken ")) > 50

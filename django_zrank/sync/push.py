@@ -19,6 +19,7 @@ from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..signals import push_failed, unranked
+from ..signals import pushed as members_pushed
 from ..store import Epoch, Number, Store
 from . import rows
 from .reach import Reach, is_suspended, resume, suspend, suspend_server
@@ -87,7 +88,11 @@ def write(reach: Reach, pks: Iterable[Any], *, saved: bool = False) -> Pushed:
     index, push = reach.index, _Push(reach, saved=saved)
     size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
     for chunk in batched(pks, size):
-        push.run(index.split(chunk, index.to_text))
+        parts = index.split(chunk, index.to_text)
+        push.run(parts)
+        done = (own for part, own in parts.items() if part not in reach.failed)
+        if members_pushed.has_listeners(index) and (members := list(chain.from_iterable(done))):
+            members_pushed.send_robust(index, members=members)
     return Pushed(
         {part: written for part, written in push.written.items() if part not in reach.failed},
         push.astray,

@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt
+from django_zrank.signals import pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
 from django_zrank.sync.push import forget, push, try_push
 from django_zrank.sync.reach import Reach
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.builds import start
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
-from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerRank
+from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerAscending, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -74,6 +77,41 @@ def test_many_members_go_in_batches_and_all_arrive(round_trips: list[str]) -> No
     assert set(others) == {"apply_changes"}
     assert len(others) >= 3  # a batch goes in pieces
     assert_mirrors(NicknameRank)
+
+
+@pytest.fixture
+def heard() -> Iterator[list[list[str]]]:
+    """The members of each signal ``pushed`` of the index."""
+    found: list[list[str]] = []
+
+    def hear(members: list[str], **kwargs: Any) -> None:
+        found.append(members)
+        raise RuntimeError("a receiver at fault")
+
+    pushed.connect(hear, sender=INDEX)
+    yield found
+    pushed.disconnect(hear, sender=INDEX)
+
+
+def test_those_that_were_pushed_are_signalled(heard: list[list[str]], ten_players: None) -> None:
+    """By a save, a deletion and a drain, ranked or not, once they are in Redis: whatever the receiver does."""
+    Nickname.objects.create(nick="a", score=1)
+    assert heard.pop() == ["a"]
+    Nickname.objects.filter(nick="a").update(score=2)
+    sync(INDEX)
+    assert {*heard.pop()} == {"a"}
+    assert contents(NicknameRank) == {"a": 2}
+    Nickname.objects.all().delete()
+    assert heard.pop() == ["a"]
+    heard.clear()
+    push(PlayerAscending.instance(), [1])
+    assert not heard
+
+
+def test_nobody_is_signalled_whom_redis_has_not_got(heard: list[list[str]], zrank: Redis) -> None:
+    zrank.flushall()
+    assert not try_push(INDEX, {"a"})
+    assert not heard
 
 
 # Readings that arrive in the wrong order
