@@ -158,7 +158,7 @@ def _widest(
     facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
     if not facets:
         path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
-        raise ValueError(f"{path} is not a facet by itself; declare {_declare([path])}")
+        raise ValueError(f"{path}: not a facet by itself; declare {_declare([path])}")
     facet = max(facets, key=lambda one: len(one.paths))
     names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
     return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))
