@@ -154,6 +154,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "near": lambda ranking: ranking.near(2, 5, band=3, seed=1),
     "near a row": lambda ranking: ranking.near(Competitor(points=2, lost=1), 5, band=3, seed=1),
+    "standing": lambda ranking: ranking.standing(4),
     "near badly": lambda ranking: ranking.near(None),
     "forget": lambda ranking: ranking.forget(7),
     "ranks by a query": lambda ranking: ranking.ranks(Competitor.objects.order_by("pk")),

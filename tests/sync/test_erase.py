@@ -240,7 +240,7 @@ def test_command(zrank: Redis) -> None:
         command(name, row.nick)
     with pytest.raises(CommandError, match="no index called 'nothing'"):
         command("nothing", row.nick)
-    with pytest.raises(CommandError, match="not a primary key"):
+    with pytest.raises(CommandError, match="expected a primary key"):
         command(CompetitorRank.instance().name, row.nick)
     NicknameRank.group("live").add(row.nick)
     Nickname.objects.all().delete()
