@@ -48,6 +48,6 @@ def _indexes(view: Any, initkwargs: dict[str, Any], base: Any) -> list[type[Rank
     index = initkwargs.get("index", view.index)
     if index is not None:
         return [index if isinstance(index, type) else type(index)]
-    if view.get_index is not base.get_index or view.get_own_member is not base.get_own_member:
+    if view.get_index is not base.get_index or view.get_member is not base.get_member:
         return []  # unknown
     return list(map(type, registry.all()))

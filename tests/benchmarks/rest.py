@@ -318,7 +318,7 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
     parts = {
         "authentication": (APIView, "perform_authentication"),
         "query string": (viewsets.IndexViewSet, "get_query"),
-        "my row": (viewsets.IndexViewSet, "get_own_member"),
+        "my row": (viewsets.IndexViewSet, "get_member"),
         "recommend(), my friends": (Ranking, "recommend"),
         "rows of the results": (viewsets.IndexViewSet, "get_results"),
         "serialisation": (base, "combine"),
