@@ -30,7 +30,7 @@ from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.captures import captured
-from tests.testapp.models import Account, Club, Employee, Person, Player, PlayerProxy, Ticket
+from tests.testapp.models import Account, Club, Employee, Person, Player, PlayerProxy, Ticket, WeekResult
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
 with isolate_apps("tests.testapp"):
@@ -555,6 +555,18 @@ DECLARATIONS = [
         model=Ticket,
         order=("real",),
         idle=("moment", timedelta(1)),
+    ),
+    *(
+        declaring(
+            "zrank.W012",
+            f"rows that no facet tells apart {facets!r}",
+            "a user may own several rows by 'user', and no facet",
+            model=WeekResult,
+            order=("-points",),
+            owner="user",
+            facets=facets,
+        )
+        for facets in ((), ("user", "user__is_staff"))
     ),
     declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),

@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import Error, connections, models, router
+from django.db.models.constants import LOOKUP_SEP
 
 from ..codec.fields import follow, value_field
 from ..codec.filters import GROUP
@@ -240,6 +241,18 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
         ends_at_user = owner == "pk" and issubclass(user_model, index.model)
     if not ends_at_user:
         yield error(cls, f".owner {owner!r} does not end at the user model.", hint, "zrank.E018")
+        return
+    own = f"{owner}{LOOKUP_SEP}"  # Facets of the user are the same in all rows.
+    is_told_apart = any(not f"{path}{LOOKUP_SEP}".startswith(own) for path in index.faceting.paths)
+    if index.has_several and cls.get_member is RankIndex.get_member and not is_told_apart:
+        message = (
+            f".owner: a user may own several rows by {owner!r}, and no facet tells them apart, so the REST API can't "
+            "choose one."
+        )
+        hint = (
+            'Declare a column in which they differ, such as facets = ("season",), or override get_member().'
+        )
+        yield warning(cls, message, hint, "zrank.W012")
 
 
 def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:

@@ -84,7 +84,8 @@ def _common_parameters(format_parameter: str | None, versioning_class: Any) -> f
 class IndexViewSet(GenericViewSet[Any]):
     """Base of the views of an index: finds the index and the member, and handles the index's errors.
 
-    The docstring of a view with a path is written for its clients: REST framework shows it to them.
+    The docstring of a view with a path is written for its clients: REST framework shows it to them,
+    as Markdown where that is installed, and as plain text: one line for each paragraph, without markup.
     """
 
     index: type[RankIndex] | RankIndex | None = None
@@ -349,8 +350,9 @@ class RecommendationViewSet(IndexViewSet):
 
     Each facet of the index is a filter by its name; with __not or __isnull after it, by what a member hasn't.
 
-    The response has the band that was used, and the number of other members in it, excluded ones included; null if it
-    isn't known, as with several filters that no facet covers. Every request is a new draw, so there are no pages.
+    The response has the band that was used, and the number of other members in it, excluded ones included.
+
+    That is null if it isn't known, as with several filters that no facet covers. Every request is a new draw.
     """
 
     query_classes = {"list": RecommendationQuery}
@@ -451,8 +453,9 @@ def _tenfold(distance: Any) -> Any:
 class LeaderboardViewSet(IndexViewSet):
     """The members of a ranking, best first, by pages.
 
-    Each facet of the index is a filter by its name: members with a value, or with one of several, separated by commas;
-    with __not after the name those without it, with __isnull those that have none. Ranks are then those within it.
+    Each facet of the index is a filter by its name: members with a value, or with one of several, separated by commas.
+
+    With __not after the name, those without it; with __isnull, those that have none. Ranks are then those within it.
 
     pk: only these members, as in 3,5,8, with their ranks among all.
     """
@@ -567,8 +570,7 @@ def _answer_conditionally(request: Any, response: Any) -> Any:
 class ScoreViewSet(IndexViewSet):
     """Change the score of a member, which is ranked at once.
 
-    Give each change an Idempotency-Key of its own, such as a UUID: sent again with the same key within a day, after a
-    lost answer or a 503, it counts once.
+    Give each change an Idempotency-Key of its own, such as a UUID. Sent again with the same key, it counts once.
     """
 
     permission_classes = [IsAdminUser]

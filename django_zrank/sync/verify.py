@@ -85,7 +85,7 @@ _MERGED: Final[Mapping[str, Callable[[Any, int], Any]]] = {
 Place = tuple[bytes, bytes]
 """The name of a facet ranking, empty for the whole index, and a stored member."""
 
-Standing = tuple[Number, bytes]
+SortKeyed = tuple[Number, bytes]
 """The score and the membership that a row gives its member."""
 
 _Suspect = tuple["_Shard", bytes]
@@ -231,10 +231,10 @@ class _Shard:
 
     def with_pending(
         self,
-        rows: Mapping[bytes, Standing],
+        rows: Mapping[bytes, SortKeyed],
         flushes: Sequence[bytes | None],
         found: Iterable[Sequence[bytes | None]],
-    ) -> dict[bytes, Standing]:
+    ) -> dict[bytes, SortKeyed]:
         """Return rows with the pending changes that were found of each. No change leads to a score that needs tie bytes
         to be exact."""
         merge = _MERGED.get((flushes[2] or b"").decode() or self.store.rule)
@@ -284,7 +284,7 @@ class _Comparison:
 
     # Inclusion
 
-    def rows(self) -> Iterator[dict[bytes, Standing]]:
+    def rows(self) -> Iterator[dict[bytes, SortKeyed]]:
         """Yield the members that there should be, in batches.
 
         Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers
@@ -305,7 +305,7 @@ class _Comparison:
                 break
             bounds = {"pk__gt": ends[0]}
 
-    def include(self, shard: _Shard, rows: dict[bytes, Standing]) -> None:
+    def include(self, shard: _Shard, rows: dict[bytes, SortKeyed]) -> None:
         """Count the members that stand where their rows say, and suspect the others."""
         if self.index.rule:
             (flushes,) = shard.store.read([shard.flushes()])
@@ -525,9 +525,9 @@ class _Comparison:
         self,
         shard: _Shard,
         places: Mapping[bytes, Collection[Place]],
-        rows: Mapping[bytes, Standing],
+        rows: Mapping[bytes, SortKeyed],
         flushes: list[bytes | None],
-    ) -> Iterator[tuple[bytes, tuple[Any, Any] | None, dict[Place, float | None], Standing | None]]:
+    ) -> Iterator[tuple[bytes, tuple[Any, Any] | None, dict[Place, float | None], SortKeyed | None]]:
         """Yield each member with its state, None if flushes came in between; its scores at these places; and its row,
         with pending changes. All of one moment."""
         stored: defaultdict[bytes, list[bytes]] = defaultdict(list)
@@ -553,7 +553,7 @@ class _Comparison:
         member: bytes,
         state: tuple[Any, Any] | None,
         found: Mapping[Place, float | None],
-        row: Standing | None,
+        row: SortKeyed | None,
         expected: Collection[Place],
     ) -> Example | None:
         """Return what is wrong with a member that was found at these places; None if nothing is."""
@@ -579,7 +579,7 @@ class _Comparison:
             return None
         return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
 
-    def read_rows(self, members: Iterable[bytes]) -> dict[bytes, Standing]:
+    def read_rows(self, members: Iterable[bytes]) -> dict[bytes, SortKeyed]:
         """Return the score and the membership of each of these members that the database ranks now."""
         pks = (pk for member in members if (pk := self.pk_of(member)) is not None)
         return {
@@ -635,7 +635,7 @@ def _cut(places: Mapping[bytes, Collection[Place]]) -> Iterator[dict[bytes, Coll
 
 def _example(
     member: bytes,
-    row: Standing | None,
+    row: SortKeyed | None,
     membership: bytes,
     found: Mapping[Place, float | None],
     expected: Collection[Place],

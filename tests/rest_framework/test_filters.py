@@ -367,7 +367,7 @@ def test_parts_of_a_composite_facet(client: APIClient, regions: list[Player], ca
         assert response.status_code == 400
         assert list(response.json()) == [named], query
         assert response.json()[named] == ["Members can't be filtered by this alone."]
-        assert "declare facets" in caplog.messages[-1]  # for the site's developers
+        assert "declare facets" in caplog.text  # for the site's developers
 
 
 def test_a_combination_that_is_too_large(
@@ -380,7 +380,7 @@ def test_a_combination_that_is_too_large(
         "detail": "Too many members pass these filters for them to be combined.",
         "code": "filter_too_large",
     }
-    assert "facets = (('is_active', 'user'),)" in caplog.messages[-1]  # for the site's developers
+    assert "facets = (('is_active', 'user'),)" in caplog.text  # for the site's developers
     # What a declared facet covers has no bound.
     assert ask(client, BOARD, "is_active=true&bio=kantou")["count"] > 3
 
@@ -409,7 +409,7 @@ def test_empty_text_is_a_value(client: APIClient, regions: list[Player]) -> None
     for query, passes in (
         ("bio__isempty=true", lambda player: player.pk in empty),
         ("bio__isempty=false", lambda player: player.pk not in empty),
-        ("bio=,kantou", lambda player: player.pk in empty or player.bio == "kantou"),
+        ("bio=kantou,", lambda player: player.pk in empty or player.bio == "kantou"),
         ("bio=", lambda player: True),
     ):
         expected = [player.pk for player in regions if passes(player)]

@@ -143,13 +143,13 @@ def test_every_example_is_allowed(schema: Any) -> None:
             for example in examples.values():
                 validate(schema, path, example["value"], status)
                 checked += 1
-    assert checked == 6 * len(schema["paths"])
+    assert checked == 13 * len(schema["paths"])
 
 
 def test_parameters(schema: Any) -> None:
     common = {"region", "region__not", "region__isnull", "active", "active__not", "active__isnull"}
-    common |= {"user", "user__not", "user__isnull", "group", "group__not"}
-    assert named(schema, PATHS["list"]).keys() == common | {"page", "page_size"}
+    common |= {"region__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
+    assert named(schema, PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
     assert named(schema, PATHS["retrieve"]).keys() == common | {"id"}
     assert named(schema, PATHS["me"]).keys() == common
     assert named(schema, PATHS["around"]).keys() == common | {"id", "n"}
@@ -158,7 +158,7 @@ def test_parameters(schema: Any) -> None:
     assert named(schema, "/api/recommendations/").keys() == draw
     assert named(schema, PATHS["draw"]).keys() == draw | {"search"}
     own = {"bio", "bio__not", "bio__isnull", "is_active", "is_active__not", "is_active__isnull"}
-    own |= {"user", "user__not", "user__isnull", "group", "group__not"}
+    own |= {"bio__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
     assert named(schema, "/own/linked/").keys() == draw | own | {"seed"}
 
 
@@ -248,6 +248,7 @@ def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: An
         (PATHS["around"], {"n": 3}),
         (PATHS["counts"], {"facet": "user"}),
         (PATHS["counts"], {"facet": "region,active"}),
+        (PATHS["list"], {"pk": f"{regions[0].pk},{regions[5].pk}"}),
         (PATHS["draw"], {}),
         ("/own/linked/", {"bio": "kantou", "seed": 7}),
         ("/own/same-names/", {}),
@@ -271,13 +272,28 @@ def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: An
 
 
 def test_a_check_that_can_fail(schema: Any) -> None:
-    good = {"pk": 1, "score": 2, "rank": 3, "name": "ada", "asked_at": "/"}
+    good = {"pk": 1, "score": 2, "rank": 3, "name": "ada", "asked_at": "/", "count": 9, "percentile": 75.0}
     validate(schema, PATHS["me"], good)
-    for bad in ({"rank": "first"}, {"score": "2"}, {"name": 5}):
+    for bad in ({"rank": "first"}, {"score": "2"}, {"name": 5}, {"count": None}, {"percentile": 101}):
         with pytest.raises(jsonschema.ValidationError):
             validate(schema, PATHS["me"], good | bad)
     with pytest.raises(jsonschema.ValidationError):
         validate(schema, PATHS["me"], {"pk": 1, "score": 2})
+
+
+def test_codes_of_errors_are_documented(schema: Any) -> None:
+    """Each code has an example in the schema and a row in the documentation."""
+    table = (ROOT / "docs" / "rest.md").read_text()
+    table = table[table.index("| code | status |") : table.index("## Caches")]
+    codes = {
+        example["value"]["code"]
+        for path in schema["paths"]
+        for status in ("400", "401", "403", "404", "503")
+        for example in content(schema, path, status)["examples"].values()
+        if "code" in example["value"]
+    }
+    assert {"ambiguous_member", "filter_too_large", "not_ranked", "index_unavailable"} <= codes
+    assert not [code for code in {*codes, "key_reused", "throttled"} if f"`{code}`" not in table]
 
 
 def test_what_the_project_says_itself(schema: Any) -> None:

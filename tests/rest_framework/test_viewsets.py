@@ -275,6 +275,24 @@ class TestBrowsable:
         assert "&quot;candidates&quot;: 20" in page
         assert "level 10" in self.page(client, "/api/opponents/", 200)
 
+    @pytest.mark.parametrize("markdown", [True, False])
+    def test_descriptions(
+        self, client: APIClient, me: Player, monkeypatch: pytest.MonkeyPatch, markdown: bool
+    ) -> None:
+        """They read well as Markdown, and as plain text where that is not installed."""
+        if not markdown:
+            monkeypatch.setattr("rest_framework.utils.formatting.apply_markdown", None)
+        for url, shown in (
+            (URL, ["n: how many.", "a filter by its name; with __not or __isnull after it"]),
+            ("/api/leaderboard/", ["The members of a ranking, best first, by pages.", "With __not after"]),
+            ("/api/leaderboard/me/around/", ["n: how many in all."]),
+        ):
+            page = self.page(client, url, 200)
+            described = page[page.index('<div class="pull-left">') : page.index('<div class="request-info"')]
+            assert all(text in described for text in shown)
+            assert not set("`*") & set(described)
+            assert described.count("<br />") == 2 * described.count("<br /><br />")
+
     def test_errors(self, client: APIClient, anonymous: APIClient, staff: APIClient, me: Player) -> None:
         assert "Ensure this value is" in self.page(client, f"{URL}?n=0", 400)
         assert "credentials were not provided" in self.page(anonymous, URL, 403)
@@ -347,7 +365,7 @@ class TestNotRanked:
                 "detail": "Members of this ranking don't belong to users.",
                 "code": "no_owner",
             }
-            assert "'ascending' declares no owner" in caplog.messages[-1]  # for the site's developers
+            assert "'ascending' declares no owner" in caplog.text  # for the site's developers
 
 
 class TestIndexes:
