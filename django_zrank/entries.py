@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -15,7 +15,7 @@ from .generics import Member
 if TYPE_CHECKING:
     from .index import Band, RankIndex
 
-__all__ = ["Entries", "Entry", "Recommendations", "Standing"]
+__all__ = ["Bin", "Entries", "Entry", "Recommendations", "Standing"]
 
 
 @dataclass(eq=False, repr=False)
@@ -92,3 +92,11 @@ class Standing(NamedTuple):
 
     percentile: float
     """As :meth:`.Ranking.percentile` returns it."""
+
+
+class Bin(NamedTuple):
+    """A range of scores, both ends included, and the number of members in it."""
+
+    low: Any
+    high: Any
+    members: int

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
@@ -15,7 +17,7 @@ from django.db import models
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .conf import get_settings
-from .entries import Entries, Recommendations, Standing
+from .entries import Bin, Entries, Recommendations, Standing
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
 from .generics import Member
 from .members import batched, members_of, sort_key_of
@@ -44,6 +46,9 @@ _PAGE_LIMIT: Final = 10_000
 
 _PAGE: Final = 1000
 """Members that iteration reads in one round trip."""
+
+_BINS: Final = 100
+"""The most ranges of a histogram."""
 
 _MANY: Final = 200
 """Members whose exclusions ``recommend_many()`` reads at once."""
@@ -502,14 +507,14 @@ class Ranking(Generic[Member]):
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(f"offset: expected a number of members, not {offset!r}")
-        return self._entries((yield from self._between(low, high, _at_most("n", n), offset)))
+        return self._entries((yield from self._ask(self._between(low, high, _at_most("n", n), offset))))
 
     abetween = twin(between)
 
-    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> Steps[Page]:
+    def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> PageBetween:
         bounds = [self._bound("low", low), self._bound("high", high)]
         best, worst = reversed(bounds) if self.view.reverse else bounds
-        return (yield from self._ask(PageBetween(best, worst, limit, offset)))
+        return PageBetween(best, worst, limit, offset)
 
     def _bound(self, parameter: str, value: Any) -> Bound:
         """Parse a score to begin or end with. Raises ``ValueError``, naming the ``parameter``."""
@@ -598,6 +603,36 @@ class Ranking(Generic[Member]):
     apercentile = twin(percentile)
 
     @verb
+    def score_at_percentile(self, percentile: float) -> Steps[Any]:
+        """The worst score whose members have at least this :meth:`percentile`: 50 for the median, 99 for the score that
+        one percent of members reach. None if no member is ranked. Two round trips."""
+        if (
+            isinstance(percentile, bool)
+            or not isinstance(percentile, (int, float))
+            or not 0 <= percentile <= 100
+        ):
+            raise ValueError(f"percentile: expected a number from 0 to 100, not {percentile!r}")
+        size = yield from self._ask(Size())
+        position = int((100 - Fraction(percentile)) * max(0, size - 1) / 100)
+        entries = yield from self._page(position, 1)
+        return entries[0].score if entries else None
+
+    ascore_at_percentile = twin(score_at_percentile)
+
+    @verb
+    def tier(self, member: Any, shares: Sequence[float]) -> Steps[int]:
+        """The number of the tier of ``member``, 0 for the best. ``shares``: where tiers end, in percent of all members:
+        with (1, 10, 50), tier 0 is the best percent, tier 1 the next nine, and tier 3 those after the first half.
+        Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        if not shares or list(shares) != sorted({*shares}) or shares[0] <= 0 or shares[-1] > 100:
+            raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
+        size, location = yield from self._locate(member, "competition")
+        return bisect_right([Fraction(share) * size for share in shares], 100 * location.before)
+
+    atier = twin(tier)
+
+    @verb
     def standing(self, member: Any) -> Steps[Standing]:
         """The entry of ``member`` among all: with the number of members, and its percentile. One round trip, or two
         where ranks are dense, or ordinal over shards. Raises :exc:`~django_zrank.NotRanked`."""
@@ -677,9 +712,26 @@ class Ranking(Generic[Member]):
     @verb
     def count_between(self, low: Any = None, high: Any = None) -> Steps[int]:
         """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
-        return (yield from self._between(low, high, 0)).following
+        return (yield from self._ask(self._between(low, high, 0))).following
 
     acount_between = twin(count_between)
+
+    @verb
+    def histogram(self, bins: int = 20) -> Steps[list[Bin]]:
+        """The numbers of members in at most ``bins`` (100 at most) ranges of scores of the same width, lowest scores
+        first; empty if no member is ranked. Three round trips."""
+        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
+            raise ValueError(f"bins: expected a whole number from 1 to {_BINS}, not {bins!r}")
+        keys, kind = [], self.index.ordering.first.kind
+        for ranking in (self, self.reversed()):
+            keys += [kind.key(entry.score) for entry in (yield from ranking._page(0, 1))]
+        if not keys:
+            return []
+        ranges = [(kind.at(low), kind.at(high)) for low, high in kind.ranges(min(keys), max(keys), bins)]
+        pages = yield from self._ask(Several([self._between(low, high, 0) for low, high in ranges]))
+        return [Bin(low, high, page.following) for (low, high), page in zip(ranges, pages, strict=True)]
+
+    ahistogram = twin(histogram)
 
     @verb
     def counts(self, *paths: str) -> Steps[dict[Any, int]]:

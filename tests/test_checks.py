@@ -647,7 +647,7 @@ RIGHT = [
     declaring(None, "band of dates", model=Ticket, order=("day",), band=(timedelta(days=7), 3)),
     declaring(None, "band of durations", model=Ticket, order=("-span",), band=timedelta(seconds=5)),
     declaring(None, "owner", owner="user"),
-    declaring(None, "owner behind a relation", order=("-level",), owner="friends__user", facets=("region",)),
+    declaring(None, "owner behind a relation", order=("-level",), owner="friends__user", facets=("name",)),
     declaring(None, "users", model=User, order=("-date_joined",), owner="pk"),
     declaring(None, "users without an owner", model=User, order=("-date_joined",)),
     declaring(None, "a proxy", model=PlayerProxy),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -14,6 +15,7 @@ from tests.keyspace import whole
 from tests.projects import Project, documented, is_closed
 from tests.servers import wait_for
 from tests.test_docs import MODELS as PAGE_MODELS
+from tests.test_docs import declared
 
 pytestmark = pytest.mark.slow
 
@@ -272,3 +274,71 @@ def test_who_overtook_whom(shards: int, tmp_path: Path) -> None:
     with EmbeddedServer() as server:
         said = Project(tmp_path, server.url, files).shell(OVERTAKEN)
     assert int(said.removeprefix("overtaken ")) > 50
+
+
+MATCHING = """
+import random, time
+from concurrent.futures import ThreadPoolExecutor
+from django.contrib.auth.models import User
+from django_zrank.sync.watch import sync
+from players.models import Player
+from players import matchmaking, pairing
+
+rng = random.Random(3)
+Player.objects.all().delete()
+users = User.objects.bulk_create(User(username=f"player {number}") for number in range(300))
+Player.objects.bulk_create(Player(user=user, level=rng.randrange(100)) for user in users)
+from players.zrank import PlayerRank
+sync(PlayerRank)
+players = list(Player.objects.order_by("pk"))
+matches, times = [], []
+
+def play(own):
+    for player in own:
+        matchmaking.join(player)
+        began = time.monotonic()
+        # The threads see to all who wait: those who are left over wait for somebody to come.
+        while time.monotonic() - began < 5 and player.pk in matchmaking.waiting:
+            found = matchmaking.match(player, 4 * (time.monotonic() - began))
+            if found:
+                matches.append(found)
+            time.sleep(0.01)
+        times.append(time.monotonic() - began)
+
+with ThreadPoolExecutor(10) as threads:
+    list(threads.map(play, [players[at:200:10] for at in range(10)]))
+played = [pk for pair in matches for pk in pair]
+assert len(played) == len(set(played)), "somebody is in two matches"
+assert len(played) == 200 - matchmaking.waiting.count() > 180
+times.sort()
+print(f"seconds to a match: median {times[100]:.2f}, 95 % {times[190]:.2f}, longest {times[-1]:.2f}")
+
+matchmaking.waiting.clear()
+assert matchmaking.match(players[0], 60) is None
+for player in players[200:]:
+    matchmaking.join(player)
+four = matchmaking.match(players[200], 60, size=4)
+assert len(four) == len(set(four)) == 4 and players[200].pk in four
+assert not matchmaking.leave(players[200])
+assert matchmaking.leave(next(player for player in players[200:] if player.pk not in four))
+pairs = list(pairing.match_everybody(100))
+paired = [pk for pair in pairs for pk in pair]
+assert len(paired) == len(set(paired)) > 60
+assert not set(paired) & set(four)
+assert matchmaking.waiting.count() == 100 - 5 - len(paired)
+print("matched", len(matches), "in a batch", len(pairs))
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_matchmaking(shards: int, tmp_path: Path) -> None:
+    """The programs of docs/howto/matchmaking.md: 200 players in 10 threads, none of them twice."""
+    own = documented("docs/howto/matchmaking.md")
+    files = {
+        "players/models.py": PAGE_MODELS,
+        "players/zrank.py": f"{declared('docs/leaderboards.md')}\n    shards = {shards}\n",
+        "players/matchmaking.py": own["players/matchmaking.py"],
+        "players/pairing.py": own["players/pairing.py"],
+    }
+    with EmbeddedServer() as server:
+        sys.stdout.write(Project(tmp_path, server.url, files).shell(MATCHING))  # shown by pytest -s

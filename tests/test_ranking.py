@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from django_zrank import Entry, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
 from tests.populations import populate
-from tests.testapp.models import Competitor
+from tests.testapp.models import Competitor, Ticket
 
 REGIONS = ("kantou", "kansai", None)
 PLATFORMS = ("pc", "ps")
@@ -189,6 +191,22 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
     asked = [*pks[::2], *strangers, 999]
     assert ranking.ranks(asked) == {pk: oracle.rank(pk) if pk in oracle.rows else None for pk in asked}
     assert ranking.members(asked) == oracle.entries(pks[::2])
+    for wanted in (0, 25, 50, 99.5, 100):
+        reach = [pk for pk in pks if oracle.percentile(pk) >= wanted]
+        assert ranking.score_at_percentile(wanted) == (oracle.values(reach[-1])[0] if reach else None)
+    for pk in pks[::5]:
+        better = sum(oracle.values(other) != oracle.values(pk) for other in pks[: pks.index(pk)])
+        tier = sum(share * size <= 100 * better for share in (10, 25, 62.5))
+        assert ranking.tier(pk, (10, 25, 62.5)) == tier
+    bins = ranking.histogram(4)
+    assert sum(found.members for found in bins) == size
+    assert len(bins) <= 4
+    for low, high, count in bins:
+        assert count == len(oracle.between(low, high))
+    assert not bins or (bins[0].low, bins[-1].high) == (
+        min(oracle.values(pk)[0] for pk in pks),
+        max(oracle.values(pk)[0] for pk in pks),
+    )
     scores = sorted({oracle.values(pk)[0] for pk in pks} | {-4, -1, 0, 2})
     bounds = (None, *scores[:: max(1, len(scores) // 3)])
     for low in bounds:
@@ -292,3 +310,30 @@ def test_thousands_of_values() -> None:
     ranking = index.ranking.filter(platform="pc")
     assert [entry.pk for entry in ranking.filter(tags__in=range(1, 9000)).top()] == [4, 3, 2, 1]
     assert [entry.pk for entry in ranking.exclude(tags__in=range(1, 9000)).top()] == [6, 5]
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize(
+    ("column", "scores"),
+    [
+        ("real", [-1e308, -0.5, 0.0, 1e-300, 3.25, 1e308]),
+        ("real", [7.5]),
+        ("price", [Decimal("-0.01"), Decimal("12.34"), Decimal("12.35")]),
+        ("day", [date(1999, 12, 31), date(2026, 2, 28), date(2026, 3, 1)]),
+        ("flag", [True, False, True]),
+        ("integer", [-(2**63), 2**53 + 1, 2**53 + 2, 2**63 - 1]),
+        ("integer", []),
+    ],
+)
+def test_histograms_of_every_kind(column: str, scores: list[Any]) -> None:
+    index = type("Rank", (RankIndex,), {"name": f"bins-{column}", "model": Ticket, "order": (column,)})
+    populate(index, {uuid4(): {column: score} for score in scores})
+    for bins in (1, 2, 7, 100):
+        found = index.ranking.histogram(bins)
+        assert len(found) <= bins
+        assert [one.members for one in found] == [
+            sum(one.low <= score <= one.high for score in scores) for one in found
+        ]
+        assert sum(one.members for one in found) == len(scores)
+    median = index.ranking.score_at_percentile(50)
+    assert median == (sorted(scores)[(len(scores) - 1) // 2] if scores else None)

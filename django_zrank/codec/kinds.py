@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from itertools import pairwise
 from struct import Struct
 from typing import Any, Final
 
@@ -67,6 +68,11 @@ class Kind:
 
     def at(self, key: Number) -> Any:
         return self.value(int(key))
+
+    def ranges(self, low: Number, high: Number, count: int) -> list[tuple[Number, Number]]:
+        """Return at most ``count`` ranges of keys of the same width, both ends included, from ``low`` to ``high``."""
+        width = -(-(int(high) - int(low) + 1) // count)
+        return [(at, min(at + width - 1, int(high))) for at in range(int(low), int(high) + 1, width)]
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
         """Return the lowest and the highest key that can be ranked; None if no column can hold others."""
@@ -202,6 +208,10 @@ class Float(Kind):
 
     def at(self, key: Number) -> Any:
         return key
+
+    def ranges(self, low: Number, high: Number, count: int) -> list[tuple[Number, Number]]:
+        starts = sorted({low * (1 - at / count) + high * (at / count) for at in range(count)})
+        return [*((one, math.nextafter(other, one)) for one, other in pairwise(starts)), (starts[-1], high)]
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number]:
         return self.lowest, self.highest
