@@ -57,6 +57,8 @@ class PlayerSerializer(serializers.ModelSerializer):
 
 foxes = Guild.objects.create(slug="foxes")
 Player.objects.filter(level__gt=10).update(guild=foxes, points=50)
+newcomer = Player.objects.first()
+newcomer.pk = None
 player, *players = Player.objects.order_by("-level")[:5]
 player.tags.set([Tag.objects.create(word=word) for word in ("early", "late")])
 call_command("sync_zrank", verbosity=0)

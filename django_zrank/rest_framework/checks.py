@@ -18,7 +18,7 @@ __all__ = ["RESERVED", "check_facet_names", "filter_name"]
 
 RESERVED: Final = frozenset(
     [
-        *("n", "band", "ranks", "widen", "exclude", "seed", "member", "facet", "pk"),
+        *("n", "band", "ranks", "widen", "exclude", "seed", "near", "member", "facet", "pk"),
         *("page", "page_size", "limit", "offset", "format"),
     ]
 )

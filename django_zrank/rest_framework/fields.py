@@ -12,13 +12,13 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Final, NamedTuple
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from ..codec.facets import Facet
-from ..codec.fields import value_field
+from ..codec.fields import follow, value_field
 from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.units import Distance
 from ..index import Band, RankIndex
@@ -38,6 +38,7 @@ __all__ = [
     "ParsedFilter",
     "QueryField",
     "RanksField",
+    "ScoreField",
     "StepsField",
     "ValuesField",
 ]
@@ -165,7 +166,29 @@ class MembersField(ListField):
         return schema
 
 
-# Distances
+# Scores and distances
+
+
+class ScoreField(QueryField):
+    """A score, as Django reads the text of its column."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a score.")}
+
+    def __init__(self, index: RankIndex, **options: Any) -> None:
+        super().__init__(**options)
+        *_path, self.column = follow(index.model, index.ordering.first.path)
+        self.order = index.ordering
+
+    def parse(self, text: str) -> Any:
+        try:
+            value: Any = value_field(self.column).to_python(text)
+        except ValidationError as error:
+            raise ValueError(text) from error
+        self.order.bound_of(value)
+        return value
+
+    def get_schema(self) -> Schema:
+        return {"type": "string"}
 
 
 class BandField(QueryField):

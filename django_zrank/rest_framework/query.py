@@ -32,6 +32,7 @@ from .fields import (
     ParsedFilter,
     QueryField,
     RanksField,
+    ScoreField,
     StepsField,
     ValueField,
     ValuesField,
@@ -212,6 +213,8 @@ class RecommendationQuery(AroundQuery):
         fields["exclude"] = MembersField(MemberField(index), context["max_excluded"], help_text=ids)
         if context["allow_seed"]:
             fields["seed"] = IntegerField(help_text=_("The same seed draws the same members."))
+        if context["allow_near"]:
+            fields["near"] = ScoreField(index, help_text=_("A score to draw around, in place of a member's."))
         fields["member"] = MemberField(index, help_text=_("The id of the member to ask as. Default: mine."))
         return fields
 
@@ -221,6 +224,8 @@ class RecommendationQuery(AroundQuery):
             refused.update(dict.fromkeys(("band", "ranks", "widen"), _("No band can be given here.")))
         if not self.context["allow_seed"]:
             refused["seed"] = _("No seed can be given here.")
+        if not self.context["allow_near"]:
+            refused["near"] = _("No score can be given here.")
         return refused
 
     def get_field(self, name: str, data: QueryDict) -> Any:

@@ -346,6 +346,8 @@ class RecommendationViewSet(IndexViewSet):
 
     exclude: ids of members to leave out, as in 3,5,8.
 
+    near: a score to draw around, in place of a member's, where this is allowed.
+
     member: the id of the member to ask as, if it isn't the only one of mine that passes the filters.
 
     Each facet of the index is a filter by its name; with __not or __isnull after it, by what a member hasn't.
@@ -370,6 +372,9 @@ class RecommendationViewSet(IndexViewSet):
 
     allow_seed = False
     """True to allow ``seed``, for tests and demos: a client that chooses the seed chooses the members drawn."""
+
+    allow_near = False
+    """True to allow ``near``: members near any score, whoever asks."""
 
     allow_band = True
     """True to allow ``band``, ``ranks`` and ``widen``."""
@@ -397,6 +402,7 @@ class RecommendationViewSet(IndexViewSet):
         return super().get_query(
             max_excluded=self.max_excluded,
             allow_seed=self.allow_seed,
+            allow_near=self.allow_near,
             allow_band=self.allow_band,
             max_band=tuple(band) if isinstance(band, list) else band,
             max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
@@ -424,11 +430,15 @@ class RecommendationViewSet(IndexViewSet):
         del arguments["filters"]
         if "ranks" in arguments:
             arguments.pop("band", None)
-        pk = arguments.pop("member", None)
-        member = self.get_member() if pk is None else self.find_member(pk)
+        pk, score = arguments.pop("member", None), arguments.pop("near", None)
+        member = None
+        if score is None:
+            member = self.get_member() if pk is None else self.find_member(pk)
         if own := self.get_own_rows():  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *own]
-        recommendations = self.get_filtered().recommend(member, **arguments)
+        ranking = self.get_filtered()
+        draw = partial(ranking.near, score) if member is None else partial(ranking.recommend, member)
+        recommendations = draw(**arguments)
         band: Any = recommendations.band
         return Response(
             {

@@ -237,6 +237,22 @@ def test_nonsense_seed(client: APIClient, me: Player, value: str) -> None:
     assert list(response.json()) == ["seed"]
 
 
+@pytest.mark.parametrize("value", ["", "abc", "1.5", "nan", "9" * 30])
+def test_nonsense_score(client: APIClient, me: Player, value: str) -> None:
+    response = client.get("/seeded/", {"near": value})
+    assert response.status_code == 400
+    assert list(response.json()) == ["near"]
+
+
+def test_near_a_score(client: APIClient, me: Player) -> None:
+    players = Player.objects.bulk_create(Player(level=1000 + number) for number in range(9))
+    sync_now(PlayerRank)
+    found = client.get("/seeded/", {"near": "1004", "band": "2", "n": "9"}).json()
+    assert [result["pk"] for result in found["results"]] == [player.pk for player in players[6:1:-1]]
+    assert found["band"] == [2, 2]
+    assert client.get(URL, {"near": "1004"}).json() == {"near": ["No score can be given here."]}
+
+
 def test_everything_wrong_is_said_at_once(client: APIClient, me: Player) -> None:
     response = client.get(URL, {"n": "0", "band": "x", "widen": ["1", "y"], "exclude": "z", "seed": "1"})
     assert response.status_code == 400
@@ -315,7 +331,13 @@ def test_no_filter_is_called_like_a_parameter() -> None:
         "others": frozenset(),
         "pages": (),
     }
-    allowed: Any = {"allow_band": True, "allow_seed": True, "allow_groups": False, "allow_unknown": False}
+    allowed: Any = {
+        "allow_band": True,
+        "allow_seed": True,
+        "allow_near": True,
+        "allow_groups": False,
+        "allow_unknown": False,
+    }
     bounds: Any = {"max_excluded": 1000, "max_band": None, "max_ranks": None}
     own = {name for one in queries for name in one.of(**context, **allowed, **bounds).fields}
     assert {"n", "facet", "seed", "band"} <= own <= RESERVED

@@ -319,7 +319,7 @@ urlpatterns = [
     path("admins-as-others/", view(member_permission_classes=[IsAdminUser])),
     path("lenient/", view(allow_unknown=True)),
     path("basic/", view(authentication_classes=[BasicAuthentication])),
-    path("seeded/", view(allow_seed=True)),
+    path("seeded/", view(allow_seed=True, allow_near=True)),
     path("ceilings/", view(max_band=[2, 4], max_ranks=[3, 5])),
     path("unbounded/", view(get_max_band=lambda view: None, max_ranks=None)),
     path("wrong-ceiling/", view(max_band="far")),
