@@ -31,7 +31,7 @@ __all__ = ["condition", "excluded_by_index", "excluding", "parse_draw", "parse_p
 def parse_draw(
     index: RankIndex,
     view: View,
-    member: str,
+    member: str | None,
     n: int,
     *,
     band: Band | None = None,

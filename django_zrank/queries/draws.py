@@ -101,8 +101,8 @@ class Point(NamedTuple):
 class Draw(NamedTuple):
     """Draw random distinct members near a member; None if that is not ranked."""
 
-    member: str
-    """The asking member; '' for none."""
+    member: str | None
+    """The asking member; None for nobody, if a position is given."""
 
     wanted: int
 
@@ -144,7 +144,7 @@ class Draw(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[Sample | None]:
         """One round trip; more if many members don't pass a combination of filters, or may not be offered."""
-        is_found = not (self.at and self.member)  # by the short script
+        is_found = not self.at or self.member is None  # by the short script
         if view.is_plain and self.measure == "score" and is_found and not self.remember and not self.where:
             return self._plain(view, keys)
         return Drawing(self, view, Shards((keys,)), self.at and self.at[:2]).run()
@@ -154,7 +154,7 @@ class Draw(NamedTuple):
         this depends on their number alone, so it favours nobody."""
         wanted, excluded = self.wanted, self.excluded
         arguments = (
-            self.member,
+            self.member or "",
             wanted,
             "1" if view.reverse else "0",
             packed_bands(tuple(self.bands), self.measure),
@@ -211,7 +211,8 @@ class Drawing:
         self.draw, self.view, self.shards, self.me = draw, view, shards, me
         self._standing, self._find_ends = "checked" if check else "own", ends
         self._rng = random.SystemRandom() if draw.seed is None else random.Random(draw.seed)  # noqa: S311
-        self._own = shards.of(draw.member)
+        self._text = draw.member or ""
+        self._own = None if draw.member is None else shards.of(self._text)
         self._tests = view.ranking is None and draw.measure != "ranks"
         self._trips = self._tried = 0
         self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
@@ -221,7 +222,7 @@ class Drawing:
         """Those who were shown before, and would have been taken."""
 
         self._split, self._key = view.layout.split, draw.key
-        self._member = self._key(draw.member.encode()) if draw.member else None
+        self._member = None if draw.member is None else self._key(self._text.encode())
 
     def run(self) -> Query[Sample | None]:
         """Draw; None if the member is not ranked."""
@@ -237,7 +238,7 @@ class Drawing:
         chosen += again[: draw.wanted - len(chosen)]
         if draw.remember and chosen:
             members = [self._split(stored)[1] for _, stored, _ in chosen]
-            yield from remember_shown(self.shards.own(draw.member), draw.member, draw.remember, members)
+            yield from remember_shown(self.shards.own(self._text), self._text, draw.remember, members)
         candidates = None if self._tests or draw.where else sum(self._inside.values())
         before: list[Any] = [before for *_, before in chosen]
         ranked = None if self._trips > 1 or None in before else before
@@ -341,7 +342,7 @@ class Drawing:
         barred = 0 if shard in self._inside else -(-self._barred // len(self.shards.keys))
         arguments = (
             *(keys.generation, width, memberships, reverse, method if ranks else ""),
-            *(draw.member, self._standing if is_own else "other"),
+            *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
             *(
                 *ends,
@@ -356,7 +357,7 @@ class Drawing:
         each = self._price * (4 if words[3] or words[7] or self._tests else 1)
         each += 60 if ranks and view.searches_ties else 0
         cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
-        seen = keys.seen(draw.member)
+        seen = keys.seen(self._text)
         if self._tests:
             where = (keys.root, keys.root, keys.meta, seen, view.intersection(keys), *view.tested(keys))
             reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)

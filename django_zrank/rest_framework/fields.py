@@ -38,7 +38,7 @@ __all__ = [
     "ParsedFilter",
     "QueryField",
     "RanksField",
-    "ScoreField",
+    "PointField",
     "StepsField",
     "ValuesField",
 ]
@@ -169,7 +169,7 @@ class MembersField(ListField):
 # Scores and distances
 
 
-class ScoreField(QueryField):
+class PointField(QueryField):
     """A score, as Django reads the text of its column."""
 
     default_error_messages = {"invalid": _("“{value}” is not a score.")}

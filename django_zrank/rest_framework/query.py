@@ -32,7 +32,7 @@ from .fields import (
     ParsedFilter,
     QueryField,
     RanksField,
-    ScoreField,
+    PointField,
     StepsField,
     ValueField,
     ValuesField,
@@ -214,7 +214,7 @@ class RecommendationQuery(AroundQuery):
         if context["allow_seed"]:
             fields["seed"] = IntegerField(help_text=_("The same seed draws the same members."))
         if context["allow_near"]:
-            fields["near"] = ScoreField(index, help_text=_("A score to draw around, in place of a member's."))
+            fields["near"] = PointField(index, help_text=_("A score to draw around, in place of a member's."))
         fields["member"] = MemberField(index, help_text=_("The id of the member to ask as. Default: mine."))
         return fields
 

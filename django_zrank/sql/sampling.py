@@ -40,7 +40,7 @@ class Side(NamedTuple):
 def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     """Draw with four queries, or up to seven if much is excluded; one query less for each further band that is tried.
     One more for ranks, unless they are positions."""
-    barred = {str(pk).encode() for pk in (*draw.excluded, draw.member)}
+    barred = {str(pk).encode() for pk in (*draw.excluded, draw.member) if pk is not None}
     chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
     placed = _placed(rows, view, draw)
     if placed is None:
@@ -119,9 +119,10 @@ def _placed(rows: Rows, view: View, draw: Draw) -> tuple[Row, tuple[Q, Q]] | Non
         key = rows.kind.key(at.values[0])
         lower, higher = ("lte", "gt") if view.reverse else ("lt", "gte")
         return Row(None, at.values, at.score, b"", b""), (rows.than(key, lower), rows.than(key, higher))
-    me = rows.find([draw.member], rows.ranked).get(draw.member) if draw.member else None
+    me = None if draw.member is None else rows.find([draw.member], rows.ranked).get(draw.member)
     if at and not (me and (me.score, me.stored) == at[:2]):
-        text: Any = me.text if me else draw.member or ("\U0010ffff" if view.reverse else "")
+        last: Any = "\U0010ffff" if view.reverse else ""
+        text = me.text if me else last if draw.member is None else draw.member
         text = text.encode() if isinstance(text, str) and rows.connection.vendor == "mysql" else text
         me = Row(None, at.values, at.score, b"", b"", text)
     return me and (me, (rows.apart(me, higher=False), rows.apart(me, higher=True)))

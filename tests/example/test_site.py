@@ -128,7 +128,7 @@ def test_an_audience(client):
     status, _, body = client.get("/?audience=on&band=5000")
     assert len(shown(body)[2]) == 10
     assert re.search(
-        r"Drawn from (199|200) players in the audience within 5,000 levels, friends excluded", body
+        r"Drawn from (199|200|the) players in the audience within 5,000 levels, friends excluded", body
     )
     status, _, body = client.get("/?audience=on&band=5000&region=kanto")
     assert "from Kanto in the audience within 5,000 levels" in body

@@ -40,7 +40,7 @@ def video() -> Video:
 
 
 def test_every_verb_is_asked_here() -> None:
-    assert verbs(Scores) == {"increment", "submit", "touch"}
+    assert verbs(Scores) == {"change", "increment", "submit", "touch"}
 
 
 @both_ways
@@ -50,6 +50,8 @@ def test_increments(way: Way, video: Video) -> None:
     assert scores.increment({video: 2, other: -3}) == {video: 13, other: 17}
     assert [scores.increment(video, 5, key="a") for _ in range(2)] == [18, 18]
     assert pending() == {str(video.pk): 8, str(other.pk): -3}
+    assert [scores.change(video, 2, key="b") for _ in range(2)] == [(20, False), (20, True)]
+    assert scores.change(video, -2) == (18, False)
     flush(INDEX)
     assert column() == {str(video.pk): 18, str(other.pk): 17} == contents(VideoRank)
 

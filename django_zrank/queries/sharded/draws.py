@@ -29,7 +29,7 @@ def draw(question: Draw, view: View, shards: Shards) -> Query[Sample | None]:
     for is_last in (question.at is not None, True):
         me = known
         if me is None:
-            member = question.member
+            member = question.member or ""
             me = (yield from find_sort_keys([member], replace(view, scope=ALL), shards)).get(member)
             if me is None:
                 return None
