@@ -36,9 +36,9 @@ __all__ = [
     "NullField",
     "PageField",
     "ParsedFilter",
+    "PointField",
     "QueryField",
     "RanksField",
-    "PointField",
     "StepsField",
     "ValuesField",
 ]
