@@ -1,4 +1,4 @@
--- uses: clock, server, identity, bulk, memberships
+-- uses: clock, server, identity, keys, bulk, memberships
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -16,7 +16,7 @@
 --       memberships  '1' if members have memberships
 --       dense       '1' if distinct values are counted
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
---                   member, score, membership
+--                   member, score, membership. The members shown to one that is removed are forgotten.
 -- Returns {'written', version of this write, members that it did not write…}; {'superseded'} with nothing written if a
 --         rebuild began, ended or died since, the server or the term is another, the token is too old to judge, or Redis
 --         evicted what it would be judged by.
@@ -90,6 +90,9 @@ for n, member in ipairs(named) do
     noted[2 * count - 1], noted[2 * count] = applied, member
     if stands then
       stands[count] = ARGV[i + 2]
+    end
+    if scores[count] == '' then
+      redis.call('UNLINK', seen_key(recent, member))
     end
   end
 end

@@ -41,7 +41,7 @@ class Erased:
 
     removed: dict[str, int] = field(default_factory=dict)
     """The number of places that held the primary key, by kind: ``rankings``, of all builds; ``pending`` changes, also
-    of flushes; ``touched``; ``group`` and ``seen``, its own list included; ``intersection``, which are removed as a
+    of flushes; ``touched``; ``group`` and ``seen``, lists of others; ``intersection``, which are removed as a
     whole; ``marks`` that were worked off."""
 
     remains: dict[str, datetime | None] = field(default_factory=dict)

@@ -112,7 +112,7 @@ def test_no_trace_is_left(asynchronous: bool, tickets: type[RankIndex], zrank: R
     removed = erased.removed
     assert removed["pending"] == 2  # its change, and what the flush carried
     assert removed["group"] == 2
-    assert removed["seen"] == 10  # its own list, and nine of others
+    assert removed["seen"] == 9  # lists of others; its own went when it left
     assert removed["touched"] == removed["marks"] == 1
     assert erased.remains.keys() == {"batches", "idempotency keys"}
     until = erased.remains["batches"]
@@ -251,3 +251,26 @@ def test_command(zrank: Redis) -> None:
     document = json.loads(command(name, "a-very-distinctive-name", "--json"))
     assert document["member"] == "a-very-distinctive-name"
     assert document["removed"] == {}
+
+
+@pytest.mark.parametrize("how", ["save", "update", "delete", "raw"])
+def test_whom_a_member_was_shown_is_forgotten_when_it_leaves(zrank: Redis, how: str) -> None:
+    players = Nickname.objects.bulk_create(Nickname(nick=f"n{at}", score=at) for at in range(9))
+    drain(NicknameRank.instance())
+    for player in players[:2]:
+        NicknameRank.ranking.recommend(player, 3, band=99, remember=timedelta(days=9))
+    pk = players[0].pk
+    leaving, staying = (NicknameRank.ranking.store.keys.seen(player.pk) for player in players[:2])
+    assert zrank.exists(leaving, staying) == 2
+    if how == "save":
+        players[0].score = None
+        players[0].save()
+    elif how == "update":
+        Nickname.objects.filter(pk=pk).update(score=None)
+    elif how == "delete":
+        players[0].delete()
+    else:
+        Nickname.objects.filter(pk=pk)._raw_delete("default")
+    drain(NicknameRank.instance())
+    assert pk not in NicknameRank.ranking
+    assert (zrank.exists(leaving), zrank.exists(staying)) == (0, 1)

@@ -28,3 +28,8 @@ end
 local function counts_key(ranking)
   return ranking .. ':counts'
 end
+
+-- The members that were shown to a member, by the key of the versions.
+local function seen_key(recent, member)
+  return string.sub(recent, 1, -#'recent' - 1) .. 'seen:' .. member
+end
