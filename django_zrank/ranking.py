@@ -441,17 +441,27 @@ class Ranking(Generic[Member]):
         Nothing is copied or locked. After the last member, all pages are read again in the same order, and
         :exc:`~django_zrank.exceptions.RankingChanged` is raised if one differs. So act on members only when the
         iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
-        of members of each page that is read: each member counts twice.
+        of members of each page that is read: each member counts twice. A change that is undone and made again
+        meanwhile may stay unnoticed.
 
-        Raises ``ValueError``.
+        Raises ``ValueError``, also under filters that no declared facet covers: what is kept of these is of several
+        moments.
         """
+        if self.view.ranking is None:
+            declare = uncovered(self.conditions, ())
+            raise ValueError(
+                f"snapshot: no facet covers these filters{f'; declare {declare}' if declare else ''}"
+            )
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"limit: expected a number of members from 1, not {limit!r}")
         digests: list[bytes] = []
+        primary = self.using("primary")  # two replicas may be of two moments, each time
 
         def read(number: int) -> Steps[tuple[Entries[Member], bytes]]:
             first = number * _PAGE
-            page = yield from self._page(first, _PAGE if limit is None else min(_PAGE, max(0, limit - first)))
+            page = yield from primary._page(
+                first, _PAGE if limit is None else min(_PAGE, max(0, limit - first))
+            )
             progress(len(page))
             return page, sha256(repr(page).encode()).digest()
 
@@ -461,7 +471,7 @@ class Ranking(Generic[Member]):
             if page:
                 return page
             # Members that have the same scores as before had them when the last page was read, whose ranks show that
-            # there was nobody else. In the reverse order, a change that was undone could hide.
+            # there was nobody else, unless a change was undone and made again.
             for number in range(len(digests)):
                 if (yield from read(number))[1] != digests[number]:
                     raise RankingChanged(f"The index {self._name} has changed while it was read")
@@ -598,7 +608,7 @@ class Ranking(Generic[Member]):
         share it. Raises :exc:`~django_zrank.NotRanked`.
         """
         size, location = yield from self._locate(member, "competition")
-        return _percentile(size, location)
+        return _percentile(size, location.before)
 
     apercentile = twin(percentile)
 
@@ -614,6 +624,8 @@ class Ranking(Generic[Member]):
             raise ValueError(f"percentile: expected a number from 0 to 100, not {percentile!r}")
         size = yield from self._ask(Size())
         position = int((100 - Fraction(percentile)) * max(0, size - 1) / 100)
+        if position + 1 < size and _percentile(size, position + 1) >= percentile:  # 99.9 isn't a float
+            position += 1
         entries = yield from self._page(position, 1)
         return entries[0].score if entries else None
 
@@ -628,7 +640,7 @@ class Ranking(Generic[Member]):
         if not shares or list(shares) != sorted({*shares}) or shares[0] <= 0 or shares[-1] > 100:
             raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
         size, location = yield from self._locate(member, "competition")
-        return bisect_right([Fraction(share) * size for share in shares], 100 * location.before)
+        return bisect_right([Fraction(str(share)) * size for share in shares], 100 * location.before)
 
     atier = twin(tier)
 
@@ -642,7 +654,7 @@ class Ranking(Generic[Member]):
             location = equal._replace(before=equal.position)
         elif self.view.method != "competition":
             size, location = yield from self._locate(member)
-        return Standing(self._to_entries([location])[0], size, _percentile(size, equal))
+        return Standing(self._to_entries([location])[0], size, _percentile(size, equal.before))
 
     astanding = twin(standing)
 
@@ -803,9 +815,9 @@ class Ranking(Generic[Member]):
         return NotRanked(f"{member!r} is not in the index {self._name}")
 
 
-def _percentile(size: int, location: Location) -> float:
-    """The percentile of a member among ``size``, located by competition ranks."""
-    return 100.0 if size == 1 else 100.0 * (1 - location.before / (size - 1))
+def _percentile(size: int, before: int) -> float:
+    """The percentile of a member among ``size``; ``before``: those that rank better."""
+    return 100.0 if size == 1 else 100 * (size - 1 - before) / (size - 1)
 
 
 def _position(given: Any) -> int:

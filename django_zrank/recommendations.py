@@ -93,7 +93,7 @@ def parse_point(index: RankIndex, view: View, at: Any) -> Point:
         score, tie = order.encode(values)
     except KeyError as error:
         raise ValueError(f"at: {error.args[0]} of {at!r} is not loaded") from None
-    except (AttributeError, TypeError, Unrankable, ValueError) as error:
+    except (ArithmeticError, AttributeError, TypeError, Unrankable, ValueError) as error:
         raise ValueError(f"at: {error}") from None
     return Point(float(score), tie + member, order.decode(float(score), tie), is_score=False)
 

@@ -181,8 +181,10 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
             with pytest.raises(NotRanked):
                 ask(pk)
     assert not any(pk in ranking for pk in [*strangers, 999])
-    assert list(ranking) == list(ranking.snapshot()) == oracle.entries(pks)
-    assert list(ranking.snapshot(5)) == oracle.entries(pks[:5])
+    assert list(ranking) == oracle.entries(pks)
+    if isinstance(ranking, Ranking) and ranking.view.ranking is not None:
+        assert list(ranking.snapshot()) == oracle.entries(pks)
+        assert list(ranking.snapshot(5)) == oracle.entries(pks[:5])
     assert bool(ranking) == bool(pks)
     with pytest.raises(IndexError):
         ranking[size]

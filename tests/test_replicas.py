@@ -224,6 +224,15 @@ def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
 
 
 @on_a_pair
+def test_a_snapshot_is_asked_of_the_primary(pair: Pair) -> None:
+    """Of two replicas, one may be behind, and answer for the same page both times."""
+    ranking = Replicated.ranking.using("replica")
+    members, from_replica = pair.answers(lambda: list(ranking.snapshot()))
+    assert not from_replica
+    assert members == list(ranking)
+
+
+@on_a_pair
 def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
     assert PlayerAscending.ranking.using("replica").rank(3) == 3
     assert pair.replica.ask("INFO", "commandstats")["cmdstat_zrank"]["calls"] == 1

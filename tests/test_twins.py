@@ -157,6 +157,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "tier": lambda ranking: ranking.tier(4, (50, 10)),
     "score_at_percentile": lambda ranking: ranking.score_at_percentile(101),
     "histogram": lambda ranking: ranking.histogram(0),
+    "snapshot": lambda ranking: list(ranking.snapshot(5)),
+    "snapshot of filters": lambda ranking: list(ranking.filter(tags=1, region="kantou").snapshot()),
     "standing": lambda ranking: ranking.standing(4),
     "near badly": lambda ranking: ranking.near(None),
     "forget": lambda ranking: ranking.forget(7),

@@ -210,7 +210,8 @@ class Float(Kind):
         return key
 
     def ranges(self, low: Number, high: Number, count: int) -> list[tuple[Number, Number]]:
-        starts = sorted({low * (1 - at / count) + high * (at / count) for at in range(count)})
+        steps = (low * (1 - at / count) + high * (at / count) for at in range(count))
+        starts = sorted({low, *(min(max(low, step), high) for step in steps)})  # rounded, they may lie beyond
         return [*((one, math.nextafter(other, one)) for one, other in pairwise(starts)), (starts[-1], high)]
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number]:

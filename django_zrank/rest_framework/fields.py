@@ -180,11 +180,14 @@ class PointField(QueryField):
         self.order = index.ordering
 
     def parse(self, text: str) -> Any:
+        field = value_field(self.column)
+        if isinstance(field, models.IntegerField) and not _WHOLE.fullmatch(text):
+            raise ValueError(text)  # int() reads more: " 7", "1_000", "٣"
         try:
-            value: Any = value_field(self.column).to_python(text)
+            value: Any = field.to_python(text)
         except ValidationError as error:
             raise ValueError(text) from error
-        self.order.bound_of(value)
+        self.order.ahead_of(value, reverse=False)
         return value
 
     def get_schema(self) -> Schema:

@@ -252,13 +252,13 @@ class IndexViewSet(GenericViewSet[Any]):
         return index.get_member(user)
 
     def get_own_rows(self) -> Sequence[Any]:
-        """Return the ranked rows of the user by primary key, ``MAX_N`` at most, if a user may own several."""
+        """Return the ranked rows of the user, the newest ``MAX_N`` by primary key, if a user may own several."""
         index, user = self.served, self.request.user
         by_owner = index.has_several and type(index).get_member is RankIndex.get_member and index.get_owner()
         if not (by_owner and user and user.pk):
             return ()
         if self._own_rows is None:
-            self._own_rows = list(index.owned_by(user).order_by("pk").distinct()[: get_settings().max_n])
+            self._own_rows = list(index.owned_by(user).order_by("-pk").distinct()[: get_settings().max_n])
         return self._own_rows
 
     def _get_telling_apart(self, pks: Collection[Any]) -> Sequence[str]:

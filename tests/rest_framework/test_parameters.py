@@ -237,7 +237,7 @@ def test_nonsense_seed(client: APIClient, me: Player, value: str) -> None:
     assert list(response.json()) == ["seed"]
 
 
-@pytest.mark.parametrize("value", ["", "abc", "1.5", "nan", "9" * 30])
+@pytest.mark.parametrize("value", ["", "abc", "1.5", "nan", "9" * 30, str(2**53 + 1), " 7", "1_000", "٣"])
 def test_nonsense_score(client: APIClient, me: Player, value: str) -> None:
     response = client.get("/seeded/", {"near": value})
     assert response.status_code == 400

@@ -40,6 +40,13 @@ def test_my_rank_in_each_week(client: APIClient, weeks: dict[int, WeekResult]) -
     assert client.get("/weeks/this/board/me/").json()["pk"] == weeks[3].pk
 
 
+def test_my_newest_row_of_more_than_are_looked_at(
+    client: APIClient, weeks: dict[int, WeekResult], settings: Any
+) -> None:
+    settings.ZRANK = {**settings.ZRANK, "MAX_N": 2}
+    assert client.get("/weeks/board/me/", {"week": 3}).json()["pk"] == weeks[3].pk
+
+
 def test_the_filters_must_leave_one(client: APIClient, weeks: dict[int, WeekResult]) -> None:
     for path, query, names in (
         ("board/me/", {}, ["week"]),
