@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
@@ -115,6 +116,9 @@ def run(block: Block, names: dict[str, Any]) -> None:
         exec(code, names)
         for task in re.findall(r"@shared_task.*\ndef (\w+)", block.text):
             names[task]()
+    if block.file:  # blocks below may import from it
+        name = block.file.removesuffix(".py").replace("/", ".")
+        vars(sys.modules.setdefault(name, ModuleType(name))).update(names)
 
 
 def check_settings(code: Any) -> None:

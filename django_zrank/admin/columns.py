@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.checks import CheckMessage, Error
-from django.db.models import CharField, F
+from django.db.models import CharField, F, Value
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Cast
 from django.http import HttpRequest
@@ -22,6 +22,8 @@ __all__ = ["RankedAdminMixin"]
 
 _BATCH = 10_000
 _COLUMN = "zrank_rank"
+_BY_RANK = Value(_COLUMN)
+"""What Django takes the column to sort by, until ``_SortedByRank`` replaces it by the index's order."""
 
 
 class _SortedByRank(ChangeList):
@@ -32,8 +34,8 @@ class _SortedByRank(ChangeList):
     def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
         ordering: list[Any] = []
         for field in super().get_ordering(request, queryset):
-            if field in (_COLUMN, f"-{_COLUMN}"):
-                ordering += self.model_admin._order(is_reversed=field != _COLUMN)
+            if isinstance(field, OrderBy) and field.expression is _BY_RANK:
+                ordering += self.model_admin._order(is_reversed=field.descending)
             else:
                 ordering.append(field)
         return ordering
@@ -62,7 +64,7 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
         columns = super().get_list_display(request)
         return columns if _COLUMN in columns else [*columns, _COLUMN]
 
-    @admin.display(description="rank", empty_value="-", ordering=_COLUMN)
+    @admin.display(description="rank", empty_value="-", ordering=_BY_RANK)
     def zrank_rank(self, row: Any) -> str | None:
         """The column of ranks, as one of ``list_display``."""
         rank = getattr(row, "_zrank_rank", None)
