@@ -67,7 +67,7 @@ class Settings:
     """Seconds that an answer by SQL may take at most."""
 
     keep_marks: float = 3600.0
-    """Seconds for which marks are kept after they were worked off, to replay what a restarted server lost."""
+    """Seconds for which marks are kept after they were processed, to replay what a restarted server lost."""
 
     keep_keys: float = 86400.0
     """Seconds for which the idempotency keys of changes of scores are remembered."""

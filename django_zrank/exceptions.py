@@ -31,7 +31,7 @@ class IndexUnavailable(ZRankError):
 
 
 class NotBuilt(IndexUnavailable):
-    """The index was never built, or its Redis was emptied, or its declaration has changed since."""
+    """The index was never built, its Redis was emptied, or its declaration has changed since."""
 
 
 class IndexUnhealthy(IndexUnavailable):
@@ -39,7 +39,7 @@ class IndexUnhealthy(IndexUnavailable):
 
 
 class NotIsolated(IndexUnavailable):
-    """A test would use the project's Redis, or a test helper was called outside of tests."""
+    """A test tried to use the project's Redis, or a test helper was called outside of tests."""
 
 
 class FilterTooLarge(ZRankError, ValueError):
@@ -47,8 +47,8 @@ class FilterTooLarge(ZRankError, ValueError):
 
 
 class FilterNotReady(ZRankError):
-    """A combination of filters that no declared facet covers isn't computed in time, or too many others are kept. What
-    is computed so far is kept for some seconds, so that the same call goes on from there."""
+    """A combination of filters that no declared facet covers isn't computed in time, or too many others are kept. The
+    partial result is kept for some seconds, and the same call continues from there."""
 
 
 class RankingChanged(ZRankError):
@@ -64,11 +64,12 @@ class StillRanked(ZRankError):
 
 
 class Busy(ZRankError):
-    """Another process holds the lock on the index's generation. Nothing was changed, and marks still wait."""
+    """Rows stayed locked by other processes for too long. What could not be written, marks or pending scores, still
+    waits, and the same call can be repeated."""
 
 
 class CaptureError(ZRankError):
-    """The database can't hold the triggers that record changes."""
+    """The triggers that record changes can't be created."""
 
 
 class Unrankable(ZRankError, ValueError):

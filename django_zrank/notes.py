@@ -32,7 +32,7 @@ TESTS: Final = "tests"
 
 RETIRED: Final = "retired"
 """The generation noted for a shard once its index has been built with another number of shards. Writes to it, under the
-build that its row notes as ``building``, no longer work off marks."""
+build that its row notes as ``building``, no longer process marks."""
 
 _read: Recent[Generation] = Recent()
 

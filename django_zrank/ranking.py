@@ -1,4 +1,4 @@
-"""The readable side of an index: its members, best first."""
+"""Queries of an index: its members, best first."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _AT_ONCE: Final = 100
 
 
 class Ranking(Generic[Member]):
-    """The members of an index, to be queried: ``PlayerRank.ranking``; some of them: ``.filter(region="kantou")``.
+    """The members of an index, best first: all of them, ``PlayerRank.ranking``, or some, ``.filter(region="kanto")``.
 
-    A member is given as an instance of the model or as its primary key. Every method raises
-    :exc:`~django_zrank.IndexUnavailable` where the index is not built or Redis can't be reached, after the
-    timeout of its alias, and :exc:`~django_zrank.exceptions.FilterTooLarge` where no declared facet covers a
-    combination of filters and the smallest of them has more than 5 million members. A method is one round trip to
-    Redis; more where thousands of members are read, or no facet covers the filters.
+    Members are passed as instances of the model or as primary keys. Every method raises
+    :exc:`~django_zrank.IndexUnavailable` if the index is not built or Redis can't be reached within the timeout of its
+    alias, and :exc:`~django_zrank.exceptions.FilterTooLarge` if no declared facet covers a combination of filters and
+    the smallest of them has more than 5 million members. A method takes one round trip to Redis, or more if thousands
+    of members are read, or no facet covers the filters.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Ranking(Generic[Member]):
         return f"<Ranking of {self.index!r}{''.join(steps)}>"
 
     def filter(self, **conditions: Any) -> Self:
-        """The ranking of the members that have these values: ``filter(region="kantou", platform__in=["pc", "ps"])``.
+        """The ranking of the members that have these values: ``filter(region="kanto", platform__in=["pc", "ps"])``.
 
         Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
         values, one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
@@ -125,7 +125,7 @@ class Ranking(Generic[Member]):
 
     def by(self, method: str) -> Self:
         """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
-        index declares it, as it takes distinct values that other indexes don't keep.
+        index declares it, because other indexes don't keep distinct values.
 
         Raises ``ValueError``.
         """
@@ -144,7 +144,7 @@ class Ranking(Generic[Member]):
 
         A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
         that have to be computed, and indexes with ``write_behind``. It has everything that this process has pushed, and
-        may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; if it is further behind, the primary is asked.
+        may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; if it is further behind, the primary answers.
 
         Raises ``ValueError``.
         """
@@ -153,11 +153,11 @@ class Ranking(Generic[Member]):
         return self._copy(server=server)
 
     def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
-        """The same ranking, with bounds on what a combination of filters that no facet covers may take: a call waits
-        ``seconds`` for it, or raises :exc:`~django_zrank.exceptions.FilterNotReady`; and computes it from ``scan``
-        members at most, or raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
-        They are for requests that you don't trust, and below ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]``,
-        which hold in any case.
+        """The same ranking, with limits on combinations of filters that no facet covers, for requests that you don't
+        trust. A call waits at most ``seconds`` for a combination, and then raises
+        :exc:`~django_zrank.exceptions.FilterNotReady`; it computes one from at most ``scan`` members, and otherwise
+        raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
+        ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]`` apply in any case.
 
         Raises ``ValueError``.
         """
@@ -195,23 +195,23 @@ class Ranking(Generic[Member]):
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
     ) -> Steps[Recommendations[Member]]:
-        """``n`` random distinct members whose score is near ``member``'s, half ranked before it, half after.
+        """``n`` random distinct members whose scores are near ``member``'s, half ranked above it, half below.
 
-        On each side every set of candidates is equally likely; an odd one comes from before. If one side has too few,
-        the other makes up for it; fewer than ``n`` are returned only if the band holds fewer. ``member`` itself
-        need not pass the filters of this ranking.
+        On each side every set of candidates is equally likely; if ``n`` is odd, the extra one comes from above. If one
+        side has too few, the other makes up for it; fewer than ``n`` are returned only if the band holds fewer.
+        ``member`` itself need not pass the filters of this ranking.
 
         ``band``: the most that a score may differ from ``member``'s, ends included: one distance, or (below, above).
         Default: the index's. ``ranks``: the same in ranks, in place of ``band``: one number, or (worse, better).
-        ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to offer,
+        ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to draw,
         besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests.
 
         ``remember``: the time for which those drawn are not drawn for ``member`` again. When no others are left, those
         shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
 
         ``where``: a condition that only the database can test. Members are drawn in growing batches, one round trip
-        and one query each, until ``n`` pass, nobody is left, or 5,000 were tried: then fewer may come back. It
-        can't be combined with ``remember``.
+        and one query each, until ``n`` pass, nobody is left, or 5,000 have been tried (fewer may then be
+        returned). It can't be combined with ``remember``.
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for an invalid parameter (n < 1, a negative band).
         """
@@ -300,7 +300,7 @@ class Ranking(Generic[Member]):
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
         """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
 
-        One round trip draws up to 100 members, fewer where a draw costs more. If the index has ``get_excluded()``, each
+        One round trip draws up to 100 members, or fewer if a draw costs more. If the index has ``get_excluded()``, each
         200 of ``members`` also take the queries of ``get_excluded_many()``, and one for the rows of those given by
         primary key.
         """
@@ -378,7 +378,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def top(self, n: int = 10) -> Steps[Entries[Member]]:
-        """The best ``n``."""
+        """The best ``n`` members."""
         return (yield from self._page(0, _at_most("n", n)))
 
     atop = twin(top)
@@ -388,7 +388,7 @@ class Ranking(Generic[Member]):
     @overload
     def __getitem__(self, position: slice) -> Entries[Member]: ...
     def __getitem__(self, position: int | slice) -> Entry | Entries[Member]:
-        """``ranking[0]`` is the best, ``ranking[10:20]`` the second page of ten, as of a queryset."""
+        """``ranking[0]`` is the best member, ``ranking[10:20]`` the second page of ten, as with a queryset."""
         if isinstance(position, slice):
             return self._slice(position.start, position.stop, position.step)
         if _position(position) < 0:
@@ -416,7 +416,7 @@ class Ranking(Generic[Member]):
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
-        """Iterate over all members, best first, 1,000 a round trip. One that moves may be repeated or missed."""
+        """Iterate over all members, best first, 1,000 per round trip. One that moves may be repeated or missed."""
         first: int | None = 0
 
         def steps() -> Steps[Sequence[Entry]]:
@@ -435,8 +435,8 @@ class Ranking(Generic[Member]):
     def snapshot(
         self, limit: int | None = None, *, progress: Callable[[int], Any] = lambda members: None
     ) -> Batches[Entry]:
-        """Iterate over all members, or the best ``limit``, best first, as they are at one moment: for rewards at the
-        end of a season. 1,000 are read in a round trip, and memory doesn't grow with their number.
+        """Iterate over all members, or the best ``limit``, best first, as of a single moment: for rewards at the end
+        of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
 
         Nothing is copied or locked. After the last member, all pages are read again in the same order, and
         :exc:`~django_zrank.exceptions.RankingChanged` is raised if one differs. So act on members only when the
@@ -444,8 +444,8 @@ class Ranking(Generic[Member]):
         of members of each page that is read: each member counts twice. A change that is undone and made again
         meanwhile may stay unnoticed.
 
-        Raises ``ValueError``, also under filters that no declared facet covers: what is kept of these is of several
-        moments.
+        Raises ``ValueError``, also under filters that no declared facet covers, because their results aren't of a
+        single moment.
         """
         if self.view.ranking is None:
             declare = uncovered(self.conditions, ())
@@ -483,7 +483,8 @@ class Ranking(Generic[Member]):
 
     @verb
     def at_rank(self, rank: int) -> Steps[Entry]:
-        """The member at ``rank``, 1 is best, counted one by one whatever the ranking method. Raises ``NotRanked``."""
+        """The member at a position, 1 is best; positions are consecutive, whatever the ranking method. Raises
+        :exc:`~django_zrank.NotRanked`."""
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
         entries = yield from self._page(rank - 1, 1)
@@ -569,7 +570,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def rank(self, member: Any) -> Steps[int]:
-        """The rank of ``member``, 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
+        """The rank of ``member``; 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare and self.view.method == "ordinal":
             position = yield from self._ask(
                 BarePosition(self.index.to_text(member), sort_key_of(self.index, member))
@@ -647,7 +648,7 @@ class Ranking(Generic[Member]):
     @verb
     def standing(self, member: Any) -> Steps[Standing]:
         """The entry of ``member`` among all: with the number of members, and its percentile. One round trip, or two
-        where ranks are dense, or ordinal over shards. Raises :exc:`~django_zrank.NotRanked`."""
+        with dense ranks, or with ordinal ones over shards. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
         location = equal
         if self.view.method == "ordinal" and self.index.get_shards() == 1:
@@ -698,7 +699,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def rank_of_score(self, score: Any) -> Steps[int]:
-        """The rank that a member with ``score`` would have, ahead of those that have it already."""
+        """The rank that a member with ``score`` would have, ahead of the members that have it already."""
         bound = self._bound("score", score)
         return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
 
@@ -706,7 +707,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def exists(self) -> Steps[bool]:
-        """Return true if anybody is ranked."""
+        """Return true if any member is ranked."""
         return (yield from self._ask(Size())) > 0
 
     aexists = twin(exists)
@@ -730,7 +731,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def histogram(self, bins: int = 20) -> Steps[list[Bin]]:
-        """The numbers of members in at most ``bins`` (100 at most) ranges of scores of the same width, lowest scores
+        """The number of members in each of at most ``bins`` (up to 100) score ranges of equal width, lowest scores
         first; empty if no member is ranked. Three round trips."""
         if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
             raise ValueError(f"bins: expected a whole number from 1 to {_BINS}, not {bins!r}")
@@ -807,7 +808,7 @@ class Ranking(Generic[Member]):
 
     @property
     def _name(self) -> str:
-        """The ranking in words: ``'player' where region='kantou'``."""
+        """The ranking in words: ``'player' where region='kanto'``."""
         said = " and ".join(map(str, self.conditions))
         return f"{self.index.name!r} where {said}" if said else repr(self.index.name)
 

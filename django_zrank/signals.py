@@ -14,7 +14,7 @@ pushed = Signal()
 Argument: ``members``, a list of up to 1,000 primary keys. A rebuild and a score that begins in Redis don't send it."""
 
 drained = Signal()
-"""Waiting marks were worked off. Arguments: ``marks`` and ``members``, their numbers."""
+"""Waiting marks were processed. Arguments: ``marks`` and ``members``, their numbers."""
 
 repaired = Signal()
 """The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""

@@ -175,7 +175,7 @@ class ZRankTestMixin:
 def reset() -> None:
     """Make every registered index built and empty, so that what a test saves is pushed.
 
-    The builds are noted in each database that the test may use, so that marks are worked off, too. If it may use
+    The builds are noted in each database that the test may use, so that marks are processed, too. If it may use
     one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
     where they have no Redis of their own.
     """

@@ -1,6 +1,6 @@
 """Facets: a value of a declared column, or of several together, has a ranking of its own. No I/O.
 
-The ranking of a value is called by its *name*: ``region:kantou``, ``region,platform:kantou,pc``. Values are
+The ranking of a value is called by its *name*: ``region:kanto``, ``region,platform:kanto,pc``. Values are
 percent-encoded, so that commas and colons only separate them; null is a bare ``*``.
 """
 

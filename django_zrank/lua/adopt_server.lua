@@ -8,7 +8,7 @@
 --       old         its term then, '' for none
 --       server      its identity then
 --       term        the new term
---       behind      '1' if marks were set waiting: the index is behind until they are worked off
+--       behind      '1' if marks were set waiting: the index is behind until they are processed
 -- Returns 'done', or 'superseded' with nothing changed if its state is another by now.
 -- Cost  O(1).
 

@@ -1,4 +1,4 @@
--- Note that the marks set waiting by a replay are worked off.
+-- Note that the marks set waiting by a replay are processed.
 --
 -- KEYS  meta    hash of the index
 -- ARGV  behind  the replay, as check_health.lua named it before the marks were read

@@ -95,7 +95,7 @@ class Keys(_Keys):
         return f"{self.tag}:{self.generation}"
 
     def ranking(self, name: str) -> str:
-        """Sorted set: the ranking of a facet's value, by its name such as ``region:kantou``; '' for all members."""
+        """Sorted set: the ranking of a facet's value, by its name such as ``region:kanto``; '' for all members."""
         return f"{self.root}:{name}" if name else self.root
 
     @property

@@ -57,7 +57,7 @@ class Synced(NamedTuple):
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
-        parts += [f"{self.marks} mark{pluralize(self.marks)} worked off"] if self.marks or not parts else []
+        parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
         parts += [f"{self.flushed} score{pluralize(self.flushed)} flushed"] if self.flushed else []
         parts += [f"{self.asleep} fell asleep"] if self.asleep else []
         return ", ".join(parts)

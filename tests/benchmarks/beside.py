@@ -134,7 +134,7 @@ def save() -> int:
 
 
 def keep_watch() -> int:
-    """``sync_zrank --watch`` of these indexes. Returns how many marks it has worked off."""
+    """``sync_zrank --watch`` of these indexes. Returns how many marks it has processed."""
     from django_zrank.sync.watch import watch
 
     _, indexes = declare()

@@ -1,4 +1,4 @@
-"""The rate at which waiting marks are worked off: those of one update() of many rows.
+"""The rate at which waiting marks are processed: those of one update() of many rows.
 
 ``python -m tests.benchmarks.drain [--rows N] [--rounds N] [--json FILE]``, on the database
 that ``ZRANK_TEST_DATABASE`` names.

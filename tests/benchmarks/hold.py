@@ -256,7 +256,7 @@ class Measurement:
             rows.update(region=region, platform=platform)
 
     def settle(self) -> None:
-        """Work off the marks that an operation has left to the other index."""
+        """Process the marks that an operation has left to the other index."""
         from django_zrank.sync.drain import drain
 
         for index in (self.plain, self.facets):
@@ -312,7 +312,7 @@ class Measurement:
             "marks, at most": most,
             "marks, in the end": left,
             "seconds until none was left": time.monotonic() - ended,
-            "worked off by the watcher": end(watcher)[0],
+            "processed by the watcher": end(watcher)[0],
         }
 
     def during(self, name: str, operation: Operation) -> None:

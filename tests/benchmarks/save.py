@@ -124,7 +124,7 @@ def main() -> None:
                 )
             print(f"{connection.display_name}, {options.rounds:,} rounds, {options.indexes} indexes")
             with override_settings(CACHES=caches):
-                measure_push()  # first: marks of the others are worked off by nobody
+                measure_push()  # first: nobody processes the marks of the others
             for title, what in (
                 ("save()", save),
                 ("save() that changes no column that is read", lambda model: save(model, "name")),

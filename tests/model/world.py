@@ -71,7 +71,7 @@ class Database(NamedTuple):
     """Id and member."""
 
     batches: frozenset[tuple[int, int, frozenset[int]]] = frozenset()
-    """Term, version and members of the marks that were worked off together."""
+    """Term, version and members of the marks that were processed together."""
 
     note: Note = Note()
     captured: frozenset[int] = frozenset()

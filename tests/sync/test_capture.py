@@ -356,7 +356,7 @@ class Killed(BaseException):
 
 
 def test_an_install_that_is_killed_anywhere(elsewhere: Callable[..., Any]) -> None:
-    """Others write, and work off what marks they see, after each of its statements."""
+    """Others write, and process what marks they see, after each of its statements."""
     # Elsewhere a transaction holds the table, or is the only one to write.
     eager = connection.vendor == "mysql"
 

@@ -1,4 +1,4 @@
-"""Marks are worked off, in the order that makes it right, whatever comes between."""
+"""Marks are processed, in the order that makes it right, whatever comes between."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ def test_every_index_can_be_drained() -> None:
 def test_whoever_pushes_leaves_a_mark_that_leads_to_too_many(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    """A league's name: a save must not wait until all of its players are written. Other marks are worked off."""
+    """A league's name: a save must not wait until all of its players are written. Other marks are processed."""
     index = AccountRank.instance()
     club = Club.objects.create()
     accounts = Account.objects.bulk_create(Account(club=club) for _ in range(members))

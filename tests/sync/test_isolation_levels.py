@@ -56,7 +56,7 @@ def change_five() -> None:
 @pytest.mark.skipif(connection.vendor != "mysql", reason="InnoDB's gap locks")
 @pytest.mark.parametrize("isolated", ["REPEATABLE_READ"], indirect=True)
 def test_a_late_drain_locks_no_gap(isolated: None) -> None:
-    """Another one has worked off its newest marks: a DELETE of them would lock the end of the table."""
+    """Another one has processed its newest marks: a DELETE of them would lock the end of the table."""
     change_five()
     Mark.objects.exclude(index=INDEX.name).delete()
     other = connections.create_connection("default")

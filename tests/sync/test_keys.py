@@ -59,7 +59,7 @@ def watch(declare: Declare, settings: Any) -> Iterator[Declare]:
 
 
 def settle(index: type[RankIndex]) -> None:
-    """Work off every mark, and compare."""
+    """Process every mark, and compare."""
     drain(index.instance())
     assert not waiting_marks(index.instance()).exists()
     assert_mirrors(index)

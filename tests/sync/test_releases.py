@@ -62,7 +62,7 @@ def ranked(index: type[RankIndex[Any]]) -> dict[str, float]:
 
 @pytest.mark.parametrize("migrate", ["before", "between", "after"])
 def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: str) -> None:
-    """It works off the marks of ``migrate``, while processes of both releases save."""
+    """It processes the marks of ``migrate``, while processes of both releases save."""
     before, after = Before.instance(), After.instance()
     sync(before)
     assert contents(Before) == ranked(Before)

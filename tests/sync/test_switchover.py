@@ -74,7 +74,7 @@ def standby() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's standby")
 def test_a_standby_that_lags_is_not_read(standby: dict[str, Any]) -> None:
-    """It still has a mark that another process has worked off, and the row as it was then."""
+    """It still has a mark that another process has processed, and the row as it was then."""
     member = change(50)
     written, primary = fetch("SELECT pg_current_wal_insert_lsn()"), connection.settings_dict
     try:

@@ -398,7 +398,7 @@ def test_a_row_that_points_at_the_member() -> None:
 
 
 def test_a_row_that_the_member_points_at() -> None:
-    """It is marked by its own key; who points at it is asked when the mark is worked off."""
+    """It is marked by its own key; who points at it is asked when the mark is processed."""
     club = Club.objects.create()
     pk, elsewhere = club.pk, Club.objects.create()
     # PostgreSQL checks that no member leads to a new row.
@@ -714,7 +714,7 @@ def test_a_member_that_is_led_to_a_row_while_that_row_changes() -> None:
             Club.objects.update(is_open=False)
             with other.cursor() as cursor:
                 cursor.execute("UPDATE testapp_account SET club_id = %s", [club.pk])
-                cursor.execute("DELETE FROM zrank_mark")  # worked off before the club's change commits
+                cursor.execute("DELETE FROM zrank_mark")  # processed before the club's change commits
                 assert cursor.rowcount == 1
         found = marks("account", via="club_id")
         assert members_at("account", "club_id", found) == [account.pk]

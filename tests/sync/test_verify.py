@@ -418,7 +418,7 @@ def update_and_drain(pk: int) -> None:
 
 
 def there_and_back(pk: int) -> None:
-    """Two changes, worked off one after the other: nothing looks changed."""
+    """Two changes, processed one after the other: nothing looks changed."""
     update_and_drain(pk)
     Player.objects.filter(pk=pk).update(level=F("level") - 100)
     drain(INDEX)

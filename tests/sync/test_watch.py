@@ -175,7 +175,7 @@ def test_a_watch_holds_no_lock_of_its_session(watching: Callable[..., Any]) -> N
 
 
 def reads_marks() -> bool:
-    """True if a save does: it works off what others left."""
+    """True if a save does: it processes what others left."""
     player = Player.objects.first() or Player(level=0)
     with CaptureQueriesContext(connection) as queries:
         player.level = (player.level or 0) + 1

@@ -88,7 +88,7 @@ class Command(ProgressCommand):
 
 
 def _parse(conditions: list[str]) -> dict[str, str]:
-    """Parse conditions such as ``region=kantou``. Raises ``ValueError``."""
+    """Parse conditions such as ``region=kanto``. Raises ``ValueError``."""
     pairs = [condition.partition("=") for condition in conditions]
     if not all(separator for _, separator, _ in pairs):
         raise ValueError("--filter: expected FACET=VALUE")
