@@ -1,4 +1,4 @@
-"""Facets: a value of a declared column, or of several together, has a ranking of its own. No I/O.
+"""Facets: each value of a declared column, or of several together, has a ranking of its own. No I/O.
 
 The ranking of a value is called by its *name*: ``region:kanto``, ``region,platform:kanto,pc``. Values are
 percent-encoded, so that commas and colons only separate them; null is a bare ``*``.
@@ -32,7 +32,7 @@ class Facet:
     """Lookup paths from the model: one, or several of a composite facet."""
 
     fields: tuple[Any, ...]
-    """The model field behind each path; of a relation, the primary key of what it leads to."""
+    """The model field behind each path; of a relation, the primary key of the related model."""
 
     many: bool
     """True if a member may have several values."""
@@ -63,7 +63,7 @@ class Facet:
         return f"{self.name}:{','.join(map(_encode, self.fields, values))}"
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
-        """The names of the rankings that a member stands in; ``row``: its values at each path."""
+        """The names of the rankings that a member is in; ``row``: its values at each path."""
         return map(self.ranking, product(*(row[path] for path in self.paths)))
 
     def decode(self, ranking: str) -> tuple[Any, ...]:
@@ -124,19 +124,19 @@ class Facets:
 
     @property
     def many(self) -> bool:
-        """True if a member may have several values of one."""
+        """True if a member may have several values of a facet."""
         return any(facet.many for facet in self.all)
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> list[str]:
-        """The names of all rankings that a member stands in, sorted; ``row``: its values at each path."""
+        """The names of all rankings that a member is in, sorted; ``row``: its values at each path."""
         return sorted(name for facet in self.all for name in facet.rankings(row))
 
     def count(self, row: Mapping[str, Collection[Any]]) -> int:
-        """The number of rankings that a member stands in; ``row``: its values at each path."""
+        """The number of rankings that a member is in; ``row``: its values at each path."""
         return sum(prod(len(row[path]) for path in facet.paths) for facet in self.all)
 
     def reading(self, path: str) -> Facet:
-        """A facet that reads ``path``, by itself or with others. Raises ``LookupError``."""
+        """A facet that includes ``path``, by itself or with others. Raises ``LookupError``."""
         for facet in self.all:
             if path in facet.paths:
                 return facet
@@ -159,7 +159,7 @@ def _encode(field: Any, value: Any) -> str:
 
 
 def _value_field(path: str, field: Any) -> Any:
-    """The field whose values are compared. Raises ``FieldError`` if they have no plain text."""
+    """The field whose values are compared. Raises ``FieldError`` if they have no plain text form."""
     if field.is_relation and field.related_model is None:
         raise FieldError(f"{path}: a generic relation can't be a facet")
     field = value_field(field)

@@ -1,6 +1,6 @@
-"""Key names: the only place where a key is spelled.
+"""Key names: the only module that spells a key.
 
-The braces are a hash tag: every key of an index lies in one slot, so that scripts work on a Redis Cluster too.
+The braces are a hash tag: every key of an index is in one slot, so that scripts work on a Redis Cluster, too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["Keys", "guard_of"]
 
 class _Keys(NamedTuple):
     tag: str
-    """Begins every key of the index."""
+    """The beginning of every key of the index."""
 
     generation: str = ""
-    """The build that the keys from ``root`` on belong to."""
+    """The build that ``root``, and the keys below it, belong to."""
 
 
 class Keys(_Keys):
@@ -32,13 +32,13 @@ class Keys(_Keys):
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
         ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there.
 
-        Where scores begin in Redis: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
+        With ``write_behind``: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
-        ``cursor``, how far takings have come in a round; ``identified``, when the server was last compared
+        ``cursor``, how far takings have got in a round; ``identified``, when the server was last compared
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
-        merged.
+        combined.
 
-        Where members sleep: ``swept``, up to when, in microseconds, those that were last seen have marks."""
+        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks."""
         return f"{self.tag}:meta"
 
     @property
@@ -52,12 +52,12 @@ class Keys(_Keys):
         return f"{self.tag}:pending"
 
     def carried(self, flush: int) -> str:
-        """Hash: member -> its change, of those that a flush carried; kept for a few flushes. Scripts spell it from
+        """Hash: member -> its change, of those in a flush; kept for a few flushes. Scripts derive the name from
         ``pending``."""
         return f"{self.pending}:{flush}"
 
     def once(self, key: str) -> str:
-        """Text, for a while: the changes made under an idempotency key, of which the name has a digest."""
+        """Text, for a while: the changes made under an idempotency key; its name contains a digest of that key."""
         return f"{self.tag}:once:{sha256(key.encode()).hexdigest()[:32]}"
 
     @property
@@ -67,12 +67,12 @@ class Keys(_Keys):
 
     @property
     def watcher(self) -> str:
-        """Exists while a watcher keeps the index in step."""
+        """Exists while a worker watches the index."""
         return f"{self.tag}:watcher"
 
     @property
     def doomed(self) -> str:
-        """Set: the generations that were replaced or given up, and whose keys are being unlinked."""
+        """Set: the generations that were replaced or abandoned, and whose keys are being unlinked."""
         return f"{self.tag}:doomed"
 
     def group(self, name: str) -> str:
@@ -87,7 +87,7 @@ class Keys(_Keys):
     def root(self) -> str:
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
-        It is the root of the other keys of its generation. Scripts know which exist, and spell them:
+        The names of the other keys of its generation begin with it. Scripts know which exist, and derive them:
         ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
         rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense
         indexes, for each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value
@@ -118,29 +118,29 @@ class Keys(_Keys):
         return f"{self.ranking(ranking)}:counts"
 
     def intersection(self, *what: str) -> str:
-        """Sorted set, kept for some seconds: the ranking of the members that pass several tests; or hash, their numbers
-        by a facet. A client that makes it fills ``<intersection>:<token>``."""
+        """Sorted set, kept for some seconds: the ranking of the members that match several filters; or hash, their
+        counts by a facet. A client that builds it fills ``<intersection>:<token>``."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 
     @staticmethod
     def stamp(intersection: str) -> str:
-        """Text, as long as an intersection may be read: its size, and the token of the client that has made it."""
+        """Text, as long as an intersection may be read: its size, and the token of the client that built it."""
         return f"{intersection}:stamp"
 
     @staticmethod
     def making(intersection: str) -> str:
-        """Text, while a client makes an intersection."""
+        """Text, while a client builds an intersection."""
         return f"{intersection}:making"
 
     @staticmethod
     def given_up(intersection: str) -> str:
-        """Text, JSON, for some seconds: how far a client has got that couldn't wait."""
+        """Text, JSON, for some seconds: the progress of a client that couldn't wait any longer."""
         return f"{intersection}:given-up"
 
     @staticmethod
     def noted(unfinished: str) -> str:
-        """Hash, while an intersection is made: member -> how it was stored there, of those with tie bytes."""
+        """Hash, while an intersection is built: member -> its stored form there, of those with tie bytes."""
         return f"{unfinished}:noted"
 
     @staticmethod
@@ -154,7 +154,7 @@ class Keys(_Keys):
         return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:
-        """Return the word of a key's name that tells what it is: ``group``, ``seen``, ``pending``."""
+        """Return the part of a key's name that says what it is: ``group``, ``seen``, ``pending``."""
         return key.removeprefix(f"{self.tag}:").partition(":")[0]
 
     @classmethod

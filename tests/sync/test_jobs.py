@@ -31,7 +31,7 @@ NAMES = [INDEX.name]
 
 @pytest.fixture
 def carrying_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], threading.Event]]:
-    """Starts to carry out jobs beside the test. Returns the event that ends it."""
+    """Starts to run jobs beside the test. Returns the event that ends it."""
     monkeypatch.setattr(jobs_module, "_LOOK", 0.02)
     monkeypatch.setattr(jobs_module, "_PULSE", 0.02)
     stop, blocks = threading.Event(), []

@@ -1,4 +1,4 @@
-"""``manage.py export_zrank``: write a whole ranking, as it is at one moment."""
+"""``manage.py export_zrank``: write a whole ranking, as of a single moment."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _COLUMNS = ("rank", "pk", "score")
 
 class Command(ProgressCommand):
     help = (
-        "Writes rank, primary key and score of each member of a ranking, best first, as CSV. All of them are of one "
-        "moment: exits with 1, and writes nothing, if the ranking changes whenever it is read."
+        "Writes the rank, primary key and score of each member of a ranking, best first, as CSV, as of a single "
+        "moment. Exits with 1, and writes nothing, if the ranking keeps changing while it is read."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,17 +34,17 @@ class Command(ProgressCommand):
             action="append",
             default=[],
             metavar="FACET=VALUE",
-            help="Only members with this value. Several must all match.",
+            help="Only members with this value. May be repeated; all must match.",
         )
         parser.add_argument("--top", type=int, metavar="N", help="Only the best N members.")
-        parser.add_argument("--json", action="store_true", help="Write JSON Lines, one object a line.")
+        parser.add_argument("--json", action="store_true", help="Write JSON Lines, one object per line.")
         parser.add_argument("--output", metavar="FILE", help="The file to write. Default: standard output.")
         parser.add_argument(
             "--retries",
             type=int,
             default=2,
             metavar="N",
-            help="How often to read the ranking again if it has changed meanwhile. Default: 2.",
+            help="How many times to read the ranking again if it has changed meanwhile. Default: 2.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -63,7 +63,7 @@ class Command(ProgressCommand):
             count = ranking.count()
             return 2 * (count if top is None else min(top, count))  # each is read twice
 
-        # What was disturbed must not be taken for the result, so nothing is written before the end.
+        # Nothing is written before the end, so that no partial or changed result is mistaken for a snapshot.
         with TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
             while True:
                 try:
@@ -113,7 +113,7 @@ def _write(
 
 
 def _plain(value: Any) -> int | float | str:
-    """A value as JSON has it: text for one that is no number, and for decimals, which are exact."""
+    """Return a value for JSON and CSV: text unless it is a number; decimals, which are exact, as text, too."""
     if isinstance(value, (int, float, str)):
         return value
     if isinstance(value, date):
