@@ -19,7 +19,6 @@ from rest_framework import serializers
 
 from ..codec.facets import Facet
 from ..codec.fields import follow, value_field
-from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.units import Distance
 from ..index import Band, RankIndex
 from ..recommendations import sides
@@ -27,19 +26,19 @@ from .schemas import NUMBER, Schema, band_pattern, choices_of, enumeration, face
 
 __all__ = [
     "BandField",
-    "EmptyField",
     "FacetField",
-    "GroupsField",
+    "FlagField",
+    "GroupField",
     "IntegerField",
     "MemberField",
     "MembersField",
-    "NullField",
     "PageField",
     "ParsedFilter",
     "PointField",
     "QueryField",
     "RanksField",
     "StepsField",
+    "ValueField",
     "ValuesField",
 ]
 
@@ -313,13 +312,10 @@ class ValueField(QueryField):
 class ValuesField(ListField):
     """Members that have one of these values or, if ``negated``, none of them."""
 
-    help_texts: ClassVar[tuple[Any, Any]] = (
-        _("Only members with this value, or any of several, separated by commas."),
-        _("Only members without this value, or any of several, separated by commas."),
-    )
-
-    def __init__(self, child: QueryField, path: str, *, negated: bool = False, max_length: int = 100) -> None:
-        super().__init__(child, max_length, help_text=self.help_texts[negated])
+    def __init__(
+        self, child: QueryField, path: str, *, negated: bool = False, max_length: int = 100, **options: Any
+    ) -> None:
+        super().__init__(child, max_length, **options)
         self.path, self.negated = path, negated
 
     def to_internal_value(self, data: list[str]) -> ParsedFilter:
@@ -340,39 +336,17 @@ class GroupField(QueryField):
         return {"type": "string", "pattern": r"^(?:\\,|[^,\u0000]){1,200}$"}
 
 
-class GroupsField(ValuesField):
-    """Members of one of these groups, or of none of them."""
+class FlagField(QueryField, serializers.BooleanField):
+    """Members that have ``value`` at ``path`` (true), or any other (false)."""
 
-    help_texts = (
-        _("Only members of this group, or of one of several."),
-        _("No members of this group, or of any of several."),
-    )
-
-    def __init__(self, *, negated: bool = False) -> None:
-        super().__init__(GroupField(), GROUP, negated=negated, max_length=MOST_GROUPS)
-
-
-class NullField(QueryField, serializers.BooleanField):
-    """Members that have no value, or those that have one."""
-
-    value: ClassVar[Any] = None
-    help_text_of_all: ClassVar[Any] = _("Only members without a value (true), or with one (false).")
-
-    def __init__(self, path: str) -> None:
-        super().__init__(help_text=self.help_text_of_all)
-        self.path = path
+    def __init__(self, path: str, value: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.path, self.value = path, value
 
     def parse(self, text: str) -> ParsedFilter:
         if text.lower() not in {"true", "false"}:
             raise ValueError(text)
         return ParsedFilter(self.path, [self.value], negated=text.lower() == "false")
-
-
-class EmptyField(NullField):
-    """Members whose text is empty, or those whose text isn't."""
-
-    value = ""
-    help_text_of_all = _("Only members whose value is empty text (true), or is not (false).")
 
 
 class FacetField(QueryField):

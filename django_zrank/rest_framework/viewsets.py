@@ -180,9 +180,9 @@ class IndexViewSet(GenericViewSet[Any]):
             index=self.served,
             max_n=get_settings().max_n,
             filters=tuple(self.get_filters().items()),
-            allow_groups=self.allow_groups,
+            others=others,
             allow_unknown=self.allow_unknown,
-            others=others.union(name for name, _lowest in context.get("pages", ())),
+            **{switch: getattr(self, switch) for switch in query_class.switches},
             **context,
         )
 
@@ -401,9 +401,6 @@ class RecommendationViewSet(IndexViewSet):
         band, ranks = self.get_max_band(), self.max_ranks
         return super().get_query(
             max_excluded=self.max_excluded,
-            allow_seed=self.allow_seed,
-            allow_near=self.allow_near,
-            allow_band=self.allow_band,
             max_band=tuple(band) if isinstance(band, list) else band,
             max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
             **context,
