@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from functools import cache, partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import uritemplate
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from drf_spectacular.drainage import error
+from drf_spectacular.drainage import error, isolate_view_method
 from drf_spectacular.extensions import (
     OpenApiSerializerExtension,
     OpenApiSerializerFieldExtension,
@@ -354,29 +354,16 @@ class IndexViewExtension(OpenApiViewExtension):
         found: Any = type(self.target.schema)
         if not issubclass(found, AutoSchema):
             return self.target
-        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
+        attributes = {"__doc__": self.target.__doc__, "schema": _extend(found)()}
+        view: Any = type(self.target.__name__, (self.target,), attributes)
         for name in set(self.target_callback.actions.values()):
-            method = getattr(self.target, name)
-            annotated = getattr(method, "kwargs", {}).get("schema")
-            if annotated is not None:
-                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
-        return type(self.target.__name__, (self.target,), attributes)
+            if annotated := getattr(getattr(view, name), "kwargs", {}).get("schema"):
+                isolate_view_method(view, name).kwargs["schema"] = _extend(annotated)
+        return view
 
 
-def _copy(method: Any, **attributes: Any) -> Any:
-    """The same method with other ``attributes``."""
-
-    @wraps(method)
-    def copied(*args: Any, **kwargs: Any) -> Any:
-        return method(*args, **kwargs)
-
-    vars(copied).update(attributes)
-    return copied
-
-
-@cache
-def _informed(found: Any) -> type[AutoSchema]:
-    """The schema class of a project, or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
+def _extend(found: Any) -> Any:
+    """Return a schema class, of a project or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
     if issubclass(IndexAutoSchema, found):
         return IndexAutoSchema
     return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
