@@ -29,9 +29,9 @@ from rest_framework.serializers import DecimalField
 from ..index import RankIndex
 from ..registry import registry
 from .exceptions import FiltersTooLarge, KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
-from .fields import PageField, QueryField
-from .query import RecommendationQuery
-from .schemas import (
+from .fields import (
+    PageField,
+    QueryField,
     Schema,
     component_name,
     distance_schema,
@@ -42,6 +42,7 @@ from .schemas import (
     one_of,
     score_schema,
 )
+from .query import RecommendationQuery
 from .serializers import (
     IDEMPOTENCY_KEY,
     LONGEST_KEY,
