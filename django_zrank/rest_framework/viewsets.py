@@ -72,15 +72,6 @@ def _warn(message: str) -> None:
     logger.warning("django_zrank: %s", message)
 
 
-@cache
-def _common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
-    """Return the parameters of every action of a view: ``URL_FORMAT_OVERRIDE``, and that of its versioning class."""
-    names = [format_parameter]
-    if versioning_class is not None and issubclass(versioning_class, QueryParameterVersioning):
-        names.append(versioning_class.version_param)
-    return frozenset(filter(None, names))
-
-
 class IndexViewSet(GenericViewSet[Any]):
     """Base of the views of an index: finds the index and the member, and handles the index's errors.
 
@@ -161,8 +152,7 @@ class IndexViewSet(GenericViewSet[Any]):
         paths = self.served.faceting.paths
         if not paths:
             return {}
-        taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
-        taken.update(_common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class))  # type: ignore[arg-type]
+        taken = {*RESERVED, *get_page_parameters(self.paginator), *self._other_parameters}
         taken.update(self._get_backend_parameters())
         return {filter_name(path, taken, paths): path for path in paths}
 
@@ -170,9 +160,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
         the view allows."""
         query_class = self.query_classes.get(self.action or "", QuerySerializer)  # of filters alone
-        others = _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
-        if self.extra_parameters:
-            others = others.union(self.extra_parameters)
+        others = self._other_parameters
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
             others = others.union(self._get_backend_parameters())
         return query_class.of(
@@ -194,6 +182,14 @@ class IndexViewSet(GenericViewSet[Any]):
     def arguments(self) -> dict[str, Any]:
         """The parameters of the request by name, all filters as ``filters``. 400 if they are invalid."""
         return self.get_query().run_validation(self.request.query_params)
+
+    @cached_property
+    def _other_parameters(self) -> frozenset[str]:
+        """The parameters that the project's code, REST framework or its versioning class reads, on every path."""
+        names = {self.settings.URL_FORMAT_OVERRIDE, *self.extra_parameters}
+        if self.versioning_class is not None and issubclass(self.versioning_class, QueryParameterVersioning):
+            names.add(self.versioning_class.version_param)
+        return frozenset(filter(None, names))
 
     def _get_backend_parameters(self) -> Iterator[str]:
         """Yield the parameters of the filter backends, by their OpenAPI names; of django-filter, by its own."""
