@@ -1,13 +1,14 @@
-"""Fields of query strings.
+"""Fields of query strings, and the JSON schemas of an index's values.
 
 A query string is text: ``" 7"``, ``7.0`` and ``٣`` are not read as numbers. The text that a field takes is described
-by ``get_schema()``, as JSON schema, where drf-spectacular doesn't know the field by its base class.
+by ``get_schema()``, as JSON schema, where drf-spectacular doesn't know the field by its base class. This imports
+nothing of drf-spectacular.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Final, NamedTuple
@@ -19,32 +20,126 @@ from rest_framework import serializers
 
 from ..codec.facets import Facet
 from ..codec.fields import follow, value_field
-from ..codec.filters import GROUP, MOST_GROUPS
+from ..codec.times import Day, Moment
 from ..codec.units import Distance
 from ..index import Band, RankIndex
 from ..recommendations import sides
-from .schemas import NUMBER, Schema, band_pattern, choices_of, enumeration, facet_schema, key_schema
 
 __all__ = [
     "BandField",
-    "EmptyField",
     "FacetField",
-    "GroupsField",
+    "FlagField",
+    "GroupField",
     "IntegerField",
     "MemberField",
     "MembersField",
-    "NullField",
     "PageField",
     "ParsedFilter",
     "PointField",
     "QueryField",
     "RanksField",
+    "Schema",
     "StepsField",
+    "ValueField",
     "ValuesField",
+    "component_name",
+    "distance_schema",
+    "enumeration",
+    "facet_schema",
+    "key_schema",
+    "object_schema",
+    "one_of",
+    "score_schema",
 ]
 
 
+# JSON schemas
+
+Schema = dict[str, Any]
+
+_TYPES: Final[tuple[tuple[type[models.Field[Any, Any]], Schema], ...]] = (
+    (models.BooleanField, {"type": "boolean"}),
+    (models.IntegerField, {"type": "integer"}),
+    (models.FloatField, {"type": "number"}),
+    (models.DecimalField, {"type": "number"}),
+    (models.UUIDField, {"type": "string", "format": "uuid"}),
+    (models.DateTimeField, {"type": "string", "format": "date-time"}),
+    (models.DateField, {"type": "string", "format": "date"}),
+    (models.DurationField, {"type": "string", "description": "Seconds.", "example": "90.0"}),
+    (models.Field, {"type": "string"}),
+)
+
+
+def field_schema(field: Any) -> Schema:
+    """The schema of a model field's values, as REST framework's encoder writes them."""
+    field = value_field(field)  # The primary key of a child model is a relation, for one
+    if isinstance(field, models.GenericIPAddressField):
+        protocols = [field.protocol.lower()] if field.protocol.lower() != "both" else ["ipv4", "ipv6"]
+        return one_of({"type": "string", "format": one, "maxLength": field.max_length} for one in protocols)
+    return dict(next(schema for kind, schema in _TYPES if isinstance(field, kind)))
+
+
+def key_schema(index: RankIndex) -> Schema:
+    return field_schema(index.model._meta.pk)
+
+
+def score_schema(index: RankIndex) -> Schema:
+    *_relations, field = follow(index.model, index.ordering.first.path)
+    return field_schema(field)
+
+
+def distance_schema(index: RankIndex) -> Schema:
+    """One side of a band, as a response shows it."""
+    duration = {"type": "string", "description": "A duration.", "example": "7 00:00:00"}
+    match index.ordering.first.kind:
+        case Day():
+            return one_of([duration, {"type": "number", "description": "Days."}])
+        case Moment():
+            return duration
+    return {"type": "number", "example": 10}
+
+
+def facet_schema(index: RankIndex, path: str) -> Schema:
+    """A value of a facet, as a response shows it. A row may have a value that ``choices`` doesn't list."""
+    return field_schema(index.faceting.reading(path).field(path))
+
+
+def component_name(text: str) -> str:
+    """The words of ``text`` as the name of a component."""
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"\W+", text))
+
+
+def enumeration(words: Iterable[str]) -> Schema:
+    """One of ``words``; any text if there are none, as an enumeration must not be empty."""
+    listed = list(words)
+    return {"type": "string", "enum": listed} if listed else {"type": "string"}
+
+
+def one_of(schemas: Iterable[Schema]) -> Schema:
+    """Any of ``schemas``, those of several indexes."""
+    different: list[Schema] = []
+    for schema in schemas:
+        different += [one for one in schema.get("anyOf", [schema]) if one not in different]
+    # Not oneOf: a whole number is a number too.
+    return different[0] if len(different) == 1 else {"anyOf": different} if different else {}
+
+
+def object_schema(**properties: Mapping[str, Any]) -> Schema:
+    """An object that has all of ``properties``."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+# Fields
+
 _WHOLE: Final = re.compile("-?[0-9]{1,1000}")
+
+NUMBER: Final = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
+"""A distance between numbers, as JavaScript and Python write one."""
+
+SPAN: Final = (
+    r"(?:P[0-9]{1,5}D|PT[0-9]{1,6}[HMS]|(?:[0-9]{1,5} )?[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]{1,6})?)"
+)
+"""A distance between times in the notations that the documentation names. Django reads some more."""
 
 
 class QueryField(serializers.Field[Any, Any, Any, Any]):
@@ -194,6 +289,16 @@ class PointField(QueryField):
         return {"type": "string"}
 
 
+def _band_pattern(index: RankIndex) -> str:
+    """One side of a band, as a request spells it: a regular expression."""
+    match index.ordering.first.kind:
+        case Day():
+            return f"(?:{NUMBER}|{SPAN})"
+        case Moment():
+            return SPAN
+    return NUMBER
+
+
 class BandField(QueryField):
     """A band: ``10``, or ``50,100`` for below and above, each in the unit of the score.
 
@@ -225,7 +330,7 @@ class BandField(QueryField):
         return distance
 
     def get_schema(self) -> Schema:
-        side = band_pattern(self.index)
+        side = _band_pattern(self.index)
         example = "50,100" if side == NUMBER else "P3D,P7D"
         return {"type": "string", "pattern": f"^{side}(?:,{side})?$", "example": example}
 
@@ -277,6 +382,14 @@ class ParsedFilter(NamedTuple):
     negated: bool
 
 
+def _choices_of(field: Any) -> list[Any]:
+    """The values of a field with ``choices``; none of a field without."""
+    values = [value for value, _label in getattr(field, "flatchoices", ()) or () if value is not None]
+    if values and "" not in values and getattr(field, "blank", False) and isinstance(values[0], str):
+        values.append("")
+    return values
+
+
 class ValueField(QueryField):
     """A value of a facet."""
 
@@ -287,7 +400,7 @@ class ValueField(QueryField):
         self.index, self.path = index, path
         self.facet = index.faceting.reading(path)
         self.model_field = value_field(self.facet.field(path))
-        self.choices = choices_of(self.model_field)
+        self.choices = _choices_of(self.model_field)
         is_text = isinstance(self.model_field, (models.CharField, models.TextField))
         self.may_be_empty = is_text and not self.model_field.primary_key and "" in (self.choices or [""])
 
@@ -313,13 +426,10 @@ class ValueField(QueryField):
 class ValuesField(ListField):
     """Members that have one of these values or, if ``negated``, none of them."""
 
-    help_texts: ClassVar[tuple[Any, Any]] = (
-        _("Only members with this value, or any of several, separated by commas."),
-        _("Only members without this value, or any of several, separated by commas."),
-    )
-
-    def __init__(self, child: QueryField, path: str, *, negated: bool = False, max_length: int = 100) -> None:
-        super().__init__(child, max_length, help_text=self.help_texts[negated])
+    def __init__(
+        self, child: QueryField, path: str, *, negated: bool = False, max_length: int = 100, **options: Any
+    ) -> None:
+        super().__init__(child, max_length, **options)
         self.path, self.negated = path, negated
 
     def to_internal_value(self, data: list[str]) -> ParsedFilter:
@@ -340,39 +450,17 @@ class GroupField(QueryField):
         return {"type": "string", "pattern": r"^(?:\\,|[^,\u0000]){1,200}$"}
 
 
-class GroupsField(ValuesField):
-    """Members of one of these groups, or of none of them."""
+class FlagField(QueryField, serializers.BooleanField):
+    """Members that have ``value`` at ``path`` (true), or any other (false)."""
 
-    help_texts = (
-        _("Only members of this group, or of one of several."),
-        _("No members of this group, or of any of several."),
-    )
-
-    def __init__(self, *, negated: bool = False) -> None:
-        super().__init__(GroupField(), GROUP, negated=negated, max_length=MOST_GROUPS)
-
-
-class NullField(QueryField, serializers.BooleanField):
-    """Members that have no value, or those that have one."""
-
-    value: ClassVar[Any] = None
-    help_text_of_all: ClassVar[Any] = _("Only members without a value (true), or with one (false).")
-
-    def __init__(self, path: str) -> None:
-        super().__init__(help_text=self.help_text_of_all)
-        self.path = path
+    def __init__(self, path: str, value: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.path, self.value = path, value
 
     def parse(self, text: str) -> ParsedFilter:
         if text.lower() not in {"true", "false"}:
             raise ValueError(text)
         return ParsedFilter(self.path, [self.value], negated=text.lower() == "false")
-
-
-class EmptyField(NullField):
-    """Members whose text is empty, or those whose text isn't."""
-
-    value = ""
-    help_text_of_all = _("Only members whose value is empty text (true), or is not (false).")
 
 
 class FacetField(QueryField):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import uritemplate
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from drf_spectacular.drainage import error
+from drf_spectacular.drainage import error, isolate_view_method
 from drf_spectacular.extensions import (
     OpenApiSerializerExtension,
     OpenApiSerializerFieldExtension,
@@ -29,9 +29,9 @@ from rest_framework.serializers import DecimalField
 from ..index import RankIndex
 from ..registry import registry
 from .exceptions import FiltersTooLarge, KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
-from .fields import PageField, QueryField
-from .query import RecommendationQuery
-from .schemas import (
+from .fields import (
+    PageField,
+    QueryField,
     Schema,
     component_name,
     distance_schema,
@@ -42,6 +42,7 @@ from .schemas import (
     one_of,
     score_schema,
 )
+from .query import RecommendationQuery
 from .serializers import (
     IDEMPOTENCY_KEY,
     LONGEST_KEY,
@@ -72,15 +73,15 @@ class IndexAutoSchema(AutoSchema):
     def get_indexes(self) -> list[RankIndex]:
         """The index that the view serves, or all that the path may name, as far as they support the action."""
         needed = {"counts": "faceting", "change": "rule"}.get(self.viewset.action or "")
-        return [one for one in self._get_indexes() if not needed or getattr(one, needed)]
-
-    def _get_indexes(self) -> list[RankIndex]:
-        if self.viewset.index is None and "index" in uritemplate.variables(self.path):
-            return registry.all()
         try:
-            return [self.viewset.get_index()]
+            is_any = self.viewset.index is None and self._names_index()
+            indexes = registry.all() if is_any else [self.viewset.get_index()]
         except NotFound:  # No index is the default one
-            return []
+            indexes = []
+        return [index for index in indexes if not needed or getattr(index, needed)]
+
+    def _names_index(self) -> bool:
+        return "index" in uritemplate.variables(self.path)
 
     def is_excluded(self) -> bool:
         # Short paths without a default index answer 404; without facets, so do counts.
@@ -89,7 +90,7 @@ class IndexAutoSchema(AutoSchema):
     def get_operation_id(self) -> str:
         operation_id = super().get_operation_id()
         # drf-spectacular ignores variables: it would be that of the path without the index.
-        return f"index_{operation_id}" if "index" in uritemplate.variables(self.path) else operation_id
+        return f"index_{operation_id}" if self._names_index() else operation_id
 
     # Parameters
 
@@ -126,7 +127,7 @@ class IndexAutoSchema(AutoSchema):
             yield OpenApiParameter(name, schema, OpenApiParameter.PATH, description=str(description))
 
     def _get_query_parameters(self) -> Iterable[OpenApiParameter]:
-        if self.viewset.action not in _ACTIONS:
+        if self.viewset.action not in self.described:
             return
         indexes = self.get_indexes()
         fields: dict[str, QueryField] = {}
@@ -178,39 +179,37 @@ class IndexAutoSchema(AutoSchema):
         return {"application/json": one_of(self.resolve_serializer(one(), "request").ref for one in changes)}
 
     def get_response_serializers(self) -> Any:
-        if self.viewset.action not in _ACTIONS:  # One that the project has added
+        describe = self.described.get(self.viewset.action or "")
+        if describe is None:  # An action that the project has added
             return super().get_response_serializers()
-        schema = _ACTIONS[self.viewset.action](self)
+        schema = describe(self)
         example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
-        invalid = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}
-        of_changes = _OF_CHANGES if self.viewset.action == "change" else ()
-        failures = (*_FAILURES, *of_changes, *(_THROTTLED if self.viewset.throttle_classes else ()))
-        responses = {status: self._get_error(description, codes) for status, description, codes in failures}
-        bad = self._get_error(*_BAD_REQUESTS)
-        parameters = self._get_component("RankingParameterErrors", invalid)
-        named = OpenApiExample("invalid", {"n": ["Ensure this value is greater than or equal to 1."]})
-        responses["400"] = OpenApiResponse(
-            {"anyOf": [parameters, bad.response]},
-            description=bad.description,
-            examples=[named, *bad.examples],
-        )
-        return {"200": OpenApiResponse(schema, examples=[example]), **responses}
+        responses = {"200": OpenApiResponse(schema, examples=[example])}
+        left_out = {"415", "422"} if self.viewset.action != "change" else set()
+        left_out |= set() if self.viewset.throttle_classes else {"429"}
+        for status in _ERRORS.keys() - left_out:
+            responses[status] = self._get_error(status)
+        return responses
 
-    def _get_error(self, description: Any, codes: Mapping[str, Any]) -> OpenApiResponse:
+    def _get_error(self, status: str) -> OpenApiResponse:
+        description, details = _ERRORS[status]
+        texts = {"type": "array", "items": {"type": "string"}}
         schema = object_schema(detail={"type": "string"}, code={"type": "string"})
-        names = {"type": "array", "items": {"type": "string"}}
         schema["properties"]["parameters"] = {
-            **names,
+            **texts,
             "description": "Those that tell several members apart.",
         }
-        return OpenApiResponse(
-            self._get_component("RankingError", schema),
-            description=str(description),
-            examples=[
-                OpenApiExample(code, value={"detail": str(detail), "code": code})
-                for code, detail in codes.items()
-            ],
-        )
+        response = self._get_component("RankingError", schema)
+        examples = [
+            OpenApiExample(code, value={"detail": str(detail), "code": code})
+            for code, detail in details.items()
+        ]
+        if status == "400":
+            invalid = {"type": "object", "additionalProperties": texts}
+            response = {"anyOf": [self._get_component("RankingParameterErrors", invalid), response]}
+            named = {"n": ["Ensure this value is greater than or equal to 1."]}
+            examples.insert(0, OpenApiExample("invalid", named))
+        return OpenApiResponse(response, description=str(description), examples=examples)
 
     def _get_component(self, name: str, schema: Schema) -> Schema:
         component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, object=name)
@@ -294,34 +293,29 @@ class IndexAutoSchema(AutoSchema):
             results={"type": "array", "items": self._get_result_schema()},
         )
 
+    described: ClassVar[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
+        "list": _get_list_schema,
+        "retrieve": _get_standing_schema,
+        "me": _get_standing_schema,
+        "around": _get_around_schema,
+        "counts": _get_counts_schema,
+        "change": _get_change_schema,
+    }
+    """The schema of each action's response."""
 
-_ACTIONS: Final[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
-    "list": IndexAutoSchema._get_list_schema,
-    "retrieve": IndexAutoSchema._get_standing_schema,
-    "me": IndexAutoSchema._get_standing_schema,
-    "around": IndexAutoSchema._get_around_schema,
-    "counts": IndexAutoSchema._get_counts_schema,
-    "change": IndexAutoSchema._get_change_schema,
-}
 
-_BAD_REQUESTS: Final = (
-    _("A parameter is invalid, which the body names; or the request can't be answered."),
-    {
-        "ambiguous_member": _("Several members of this ranking are yours."),
-        "filter_too_large": FiltersTooLarge.default_detail,
-        "too_many_parameters": _("There are too many parameters."),
-    },
-)
-
-_FAILURES: Final = (
-    (
-        "401",
-        _("Nobody has signed in."),
-        {"not_authenticated": NotAuthenticated.default_detail},
+_ERRORS: Final[Mapping[str, tuple[Any, Mapping[str, Any]]]] = {
+    "400": (
+        _("A parameter is invalid, which the body names; or the request can't be answered."),
+        {
+            "ambiguous_member": _("Several members of this ranking are yours."),
+            "filter_too_large": FiltersTooLarge.default_detail,
+            "too_many_parameters": _("There are too many parameters."),
+        },
     ),
-    ("403", _("Not allowed."), {"permission_denied": PermissionDenied.default_detail}),
-    (
-        "404",
+    "401": (_("Nobody has signed in."), {"not_authenticated": NotAuthenticated.default_detail}),
+    "403": (_("Not allowed."), {"permission_denied": PermissionDenied.default_detail}),
+    "404": (
         _("No such ranked member, page or index."),
         {
             "not_ranked": MemberNotRanked.default_detail,
@@ -330,27 +324,21 @@ _FAILURES: Final = (
             "not_found": _("Invalid page."),
         },
     ),
-    (
-        "503",
+    "415": (
+        _("The body is not JSON."),
+        {"unsupported_media_type": 'Unsupported media type "text/plain" in request.'},
+    ),
+    "422": (_("The key was used for another change."), {"key_reused": KeyReused.default_detail}),
+    "429": (_("Too many requests."), {"throttled": Throttled.default_detail}),
+    "503": (
         _("The ranking is unavailable at the moment."),
         {
             "index_unavailable": RankingUnavailable.default_detail,
             "filter_not_ready": _("These filters take longer to compute."),
         },
     ),
-)
-"""Statuses, and an example of each code."""
-
-_THROTTLED: Final = (("429", _("Too many requests."), {"throttled": Throttled.default_detail}),)
-
-_OF_CHANGES: Final = (
-    (
-        "415",
-        _("The body is not JSON."),
-        {"unsupported_media_type": 'Unsupported media type "text/plain" in request.'},
-    ),
-    ("422", _("The key was used for another change."), {"key_reused": KeyReused.default_detail}),
-)
+}
+"""Statuses, their descriptions, and an example of each code."""
 
 
 # Extensions of drf-spectacular, which finds them once this is imported: by ready(), if it is installed.
@@ -367,29 +355,16 @@ class IndexViewExtension(OpenApiViewExtension):
         found: Any = type(self.target.schema)
         if not issubclass(found, AutoSchema):
             return self.target
-        attributes: dict[str, Any] = {"__doc__": self.target.__doc__, "schema": _informed(found)()}
+        attributes = {"__doc__": self.target.__doc__, "schema": _extend(found)()}
+        view: Any = type(self.target.__name__, (self.target,), attributes)
         for name in set(self.target_callback.actions.values()):
-            method = getattr(self.target, name)
-            annotated = getattr(method, "kwargs", {}).get("schema")
-            if annotated is not None:
-                attributes[name] = _copy(method, kwargs={**method.kwargs, "schema": _informed(annotated)})
-        return type(self.target.__name__, (self.target,), attributes)
+            if annotated := getattr(getattr(view, name), "kwargs", {}).get("schema"):
+                isolate_view_method(view, name).kwargs["schema"] = _extend(annotated)
+        return view
 
 
-def _copy(method: Any, **attributes: Any) -> Any:
-    """The same method with other ``attributes``."""
-
-    @wraps(method)
-    def copied(*args: Any, **kwargs: Any) -> Any:
-        return method(*args, **kwargs)
-
-    vars(copied).update(attributes)
-    return copied
-
-
-@cache
-def _informed(found: Any) -> type[AutoSchema]:
-    """The schema class of a project, or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
+def _extend(found: Any) -> Any:
+    """Return a schema class, of a project or of ``@extend_schema``, with :class:`IndexAutoSchema` as a further base."""
     if issubclass(IndexAutoSchema, found):
         return IndexAutoSchema
     return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})

@@ -6,10 +6,10 @@ Unknown parameters are refused: if a misspelt filter were ignored, the response 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import QueryDict
@@ -17,17 +17,16 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
-from ..codec.filters import GROUP
+from ..codec.filters import GROUP, MOST_GROUPS
 from ..ranking import Ranking
 from .fields import (
     BandField,
-    EmptyField,
     FacetField,
-    GroupsField,
+    FlagField,
+    GroupField,
     IntegerField,
     MemberField,
     MembersField,
-    NullField,
     PageField,
     ParsedFilter,
     PointField,
@@ -50,6 +49,11 @@ class QuerySerializer(serializers.Serializer[Any]):
     Its context is what the view allows. One instance serves all requests of the same context.
     """
 
+    switches: ClassVar[Mapping[str, tuple[Sequence[str], Any]]] = {
+        "allow_groups": ((GROUP, f"{GROUP}__not"), _("No group can be given here.")),
+    }
+    """Attributes of the view that allow parameters, the parameters, and the message of a 400 if they aren't allowed."""
+
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, **context: Any) -> Self:
@@ -58,44 +62,56 @@ class QuerySerializer(serializers.Serializer[Any]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.refused = self.get_refused()
+        self.refused: dict[str, Any] = {
+            name: message
+            for switch, (names, message) in self.switches.items()
+            for name in names
+            if not self.context[switch]
+        }
         self.needed: list[tuple[str, ...]] = [
             (name,) for name, field in self.fields.items() if field.required
         ]
         """Groups of parameters: a request must have one of each."""
 
     def get_fields(self) -> dict[str, Any]:
-        own, filters = self.get_parameters(), self.get_filters()
-        if clash := filters.keys() & {*own, *self.get_refused(), *self.context["others"]} - {*_GROUPS}:
+        own, filters = {**self.get_parameters(), **self.get_groups()}, self.get_filters()
+        if clash := filters.keys() & {*own, *self.context["others"]}:
             raise ImproperlyConfigured(
                 f"The filter {min(clash)!r} has the name of another parameter: get_filters() of the view must "
                 "give it another one."
             )
-        return {**own, **filters}
+        return {name: field for name, field in {**own, **filters}.items() if name not in self.refused}
 
     def get_parameters(self) -> dict[str, QueryField]:
         """Return the fields other than filters, by name."""
         return {}
 
+    def get_groups(self) -> dict[str, QueryField]:
+        """Return the fields that filter by groups, by name."""
+        some = _("Only members of this group, or of one of several.")
+        none = _("No members of this group, or of any of several.")
+        return {
+            GROUP: ValuesField(GroupField(), GROUP, max_length=MOST_GROUPS, help_text=some),
+            f"{GROUP}__not": ValuesField(
+                GroupField(), GROUP, negated=True, max_length=MOST_GROUPS, help_text=none
+            ),
+        }
+
     def get_filters(self) -> dict[str, QueryField]:
-        """Return the fields of filters, by name."""
+        """Return the fields that filter by facets, by name."""
+        some = _("Only members with this value, or any of several, separated by commas.")
+        none = _("Only members without this value, or any of several, separated by commas.")
+        null = _("Only members without a value (true), or with one (false).")
+        empty = _("Only members whose value is empty text (true), or is not (false).")
         found: dict[str, QueryField] = {}
         for name, path in self.context["filters"]:
             value = ValueField(self.context["index"], path)
-            found[name] = ValuesField(value, path)
-            found[f"{name}__not"] = ValuesField(value, path, negated=True)
-            found[f"{name}__isnull"] = NullField(path)
+            found[name] = ValuesField(value, path, help_text=some)
+            found[f"{name}__not"] = ValuesField(value, path, negated=True, help_text=none)
+            found[f"{name}__isnull"] = FlagField(path, None, help_text=null)
             if value.may_be_empty:
-                found[f"{name}__isempty"] = EmptyField(path)
-        if self.context["allow_groups"]:
-            found.update({name: GroupsField(negated=name != GROUP) for name in _GROUPS})
+                found[f"{name}__isempty"] = FlagField(path, "", help_text=empty)
         return found
-
-    def get_refused(self) -> dict[str, Any]:
-        """Return the parameters that this view doesn't allow, with the message of their 400."""
-        return (
-            {} if self.context["allow_groups"] else dict.fromkeys(_GROUPS, _("No group can be given here."))
-        )
 
     def run_validation(self, data: Any = serializers.empty) -> dict[str, Any]:
         """Return the values given, by name, and all filters as ``filters``.
@@ -109,7 +125,7 @@ class QuerySerializer(serializers.Serializer[Any]):
         for name, texts in data.lists():
             try:
                 field = self.get_field(name, data)
-                if isinstance(field, (ValuesField, NullField)):
+                if isinstance(field, (ValuesField, FlagField)):
                     texts = list(filter(None, texts))  # "Any" of an HTML form
                 if field is None or not texts:
                     continue
@@ -137,8 +153,7 @@ class QuerySerializer(serializers.Serializer[Any]):
         others = self.context["others"]
         if name in self.fields or name in others or self.context["allow_unknown"]:
             return self.fields.get(name)
-        known = {one for one, field in self.fields.items() if not isinstance(field, PageField)}
-        by_lower = {one.lower(): one for one in {*known, *others}}
+        by_lower = {one.lower(): one for one in {*self.fields, *others}}
         # Comparing long names would cost time.
         close = get_close_matches(name.lower(), by_lower) if len(name) <= 50 and len(data) <= 20 else []
         message: Any = _("There is no such parameter.")
@@ -150,8 +165,6 @@ class QuerySerializer(serializers.Serializer[Any]):
 
 _MOST_MEMBERS: Final = 100
 """The most members that are looked up at once, by one round trip."""
-
-_GROUPS: Final = (GROUP, f"{GROUP}__not")
 
 
 class ListQuery(QuerySerializer):
@@ -191,6 +204,13 @@ class CountsQuery(AroundQuery):
 class RecommendationQuery(AroundQuery):
     """The query string of ``GET /recommendations/``."""
 
+    switches: ClassVar[Mapping[str, tuple[Sequence[str], Any]]] = {
+        **QuerySerializer.switches,
+        "allow_band": (("band", "ranks", "widen"), _("No band can be given here.")),
+        "allow_seed": (("seed",), _("No seed can be given here.")),
+        "allow_near": (("near",), _("No score can be given here.")),
+    }
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         if self.context["index"].get_band() is None:
@@ -198,40 +218,29 @@ class RecommendationQuery(AroundQuery):
 
     def get_parameters(self) -> dict[str, QueryField]:
         context, index = self.context, self.context["index"]
-        fields: dict[str, QueryField] = super().get_parameters()
-        if context["allow_band"]:
-            distance = _("How far a score may lie from mine: one distance, or two as “below,above”.")
-            window = _("How far a rank may lie from mine, instead of a band: “below,above”.")
-            fields["band"] = BandField(index, context["max_band"], help_text=distance)
-            fields["ranks"] = RanksField(context["max_ranks"], help_text=window)
-            steps = _(
-                "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
-            )
-            fields["widen"] = StepsField(fields["band"], max_length=10, help_text=steps)
-            self.widen_ranks = StepsField(fields["ranks"], max_length=10)
+        distance = _("How far a score may lie from mine: one distance, or two as “below,above”.")
+        window = _("How far a rank may lie from mine, instead of a band: “below,above”.")
+        steps = _(
+            "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
+        )
         ids = _("Ids of members to leave out, separated by commas.")
-        fields["exclude"] = MembersField(MemberField(index), context["max_excluded"], help_text=ids)
-        if context["allow_seed"]:
-            fields["seed"] = IntegerField(help_text=_("The same seed draws the same members."))
-        if context["allow_near"]:
-            fields["near"] = PointField(index, help_text=_("A score to draw around, in place of a member's."))
-        fields["member"] = MemberField(index, help_text=_("The id of the member to ask as. Default: mine."))
-        return fields
-
-    def get_refused(self) -> dict[str, Any]:
-        refused = super().get_refused()
-        if not self.context["allow_band"]:
-            refused.update(dict.fromkeys(("band", "ranks", "widen"), _("No band can be given here.")))
-        if not self.context["allow_seed"]:
-            refused["seed"] = _("No seed can be given here.")
-        if not self.context["allow_near"]:
-            refused["near"] = _("No score can be given here.")
-        return refused
+        band = BandField(index, context["max_band"], help_text=distance)
+        ranks = RanksField(context["max_ranks"], help_text=window)
+        self.widen_ranks = StepsField(ranks, max_length=10)
+        return {
+            **super().get_parameters(),
+            "band": band,
+            "ranks": ranks,
+            "widen": StepsField(band, max_length=10, help_text=steps),
+            "exclude": MembersField(MemberField(index), context["max_excluded"], help_text=ids),
+            "seed": IntegerField(help_text=_("The same seed draws the same members.")),
+            "near": PointField(index, help_text=_("A score to draw around, in place of a member's.")),
+            "member": MemberField(index, help_text=_("The id of the member to ask as. Default: mine.")),
+        }
 
     def get_field(self, name: str, data: QueryDict) -> Any:
-        if name == "widen" and "ranks" in data and self.context["allow_band"]:
-            return self.widen_ranks
-        return super().get_field(name, data)
+        field = super().get_field(name, data)
+        return self.widen_ranks if name == "widen" and "ranks" in data else field
 
 
 def narrow(ranking: Ranking, filters: Mapping[str, ParsedFilter]) -> Ranking:

@@ -15,7 +15,7 @@ from rest_framework import serializers
 from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry
 from ..index import RankIndex
-from .schemas import component_name
+from .fields import component_name
 
 __all__ = [
     "IDEMPOTENCY_KEY",

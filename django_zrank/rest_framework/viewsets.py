@@ -72,15 +72,6 @@ def _warn(message: str) -> None:
     logger.warning("django_zrank: %s", message)
 
 
-@cache
-def _common_parameters(format_parameter: str | None, versioning_class: Any) -> frozenset[str]:
-    """Return the parameters of every action of a view: ``URL_FORMAT_OVERRIDE``, and that of its versioning class."""
-    names = [format_parameter]
-    if versioning_class is not None and issubclass(versioning_class, QueryParameterVersioning):
-        names.append(versioning_class.version_param)
-    return frozenset(filter(None, names))
-
-
 class IndexViewSet(GenericViewSet[Any]):
     """Base of the views of an index: finds the index and the member, and handles the index's errors.
 
@@ -122,8 +113,6 @@ class IndexViewSet(GenericViewSet[Any]):
     extra_parameters: Collection[str] = ()
     """Further parameters that requests may have, such as ``utm_source``, or those that your own code reads."""
 
-    _own_rows: Sequence[Any] | None = None
-
     def get_index(self) -> RankIndex:
         """Return the index. 404 if there is none of that name, or no default index."""
         if self.index is not None:
@@ -163,27 +152,25 @@ class IndexViewSet(GenericViewSet[Any]):
         paths = self.served.faceting.paths
         if not paths:
             return {}
-        taken = {*RESERVED, *get_page_parameters(self.paginator), *self.extra_parameters}
-        taken.update(self._get_common_parameters(), self._get_backend_parameters())
+        taken = {*RESERVED, *get_page_parameters(self.paginator), *self._other_parameters}
+        taken.update(self._get_backend_parameters())
         return {filter_name(path, taken, paths): path for path in paths}
 
     def get_query(self, **context: Any) -> QuerySerializer:
-        """Return the serializer of this action's query string. Its ``context``, of hashable values, is what the view
-        allows."""
+        """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
+        the view allows."""
         query_class = self.query_classes.get(self.action or "", QuerySerializer)  # of filters alone
-        others = self._get_common_parameters()
-        if self.extra_parameters:
-            others = others.union(self.extra_parameters)
+        others = self._other_parameters
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
             others = others.union(self._get_backend_parameters())
         return query_class.of(
             index=self.served,
             max_n=get_settings().max_n,
             filters=tuple(self.get_filters().items()),
-            allow_groups=self.allow_groups,
+            others=others,
             allow_unknown=self.allow_unknown,
-            others=others.union(name for name, _lowest in context.get("pages", ())),
-            **context,
+            **{switch: getattr(self, switch) for switch in query_class.switches},
+            **{name: tuple(limit) if isinstance(limit, list) else limit for name, limit in context.items()},
         )
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -196,8 +183,13 @@ class IndexViewSet(GenericViewSet[Any]):
         """The parameters of the request by name, all filters as ``filters``. 400 if they are invalid."""
         return self.get_query().run_validation(self.request.query_params)
 
-    def _get_common_parameters(self) -> frozenset[str]:
-        return _common_parameters(self.settings.URL_FORMAT_OVERRIDE, self.versioning_class)  # type: ignore[arg-type]
+    @cached_property
+    def _other_parameters(self) -> frozenset[str]:
+        """The parameters that the project's code, REST framework or its versioning class reads, on every path."""
+        names = {self.settings.URL_FORMAT_OVERRIDE, *self.extra_parameters}
+        if self.versioning_class is not None and issubclass(self.versioning_class, QueryParameterVersioning):
+            names.add(self.versioning_class.version_param)
+        return frozenset(filter(None, names))
 
     def _get_backend_parameters(self) -> Iterator[str]:
         """Yield the parameters of the filter backends, by their OpenAPI names; of django-filter, by its own."""
@@ -233,7 +225,7 @@ class IndexViewSet(GenericViewSet[Any]):
         index, user = self.served, self.request.user
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
-        rows = self.get_own_rows()
+        rows = self.own_rows
         if len(rows) > 1:
             selected = {entry.pk for entry in self.get_filtered().members(rows)}
             rows = [row for row in rows if row.pk in selected]
@@ -243,23 +235,26 @@ class IndexViewSet(GenericViewSet[Any]):
                 raise AmbiguousMember(self._get_telling_apart(selected))
         if rows:
             return rows[0]
-        by_owner = type(index).get_member is RankIndex.get_member
-        if by_owner and index.get_owner() is None and not isinstance(user, index.model):
-            logger.warning(
-                "Index %r declares no owner, so it can't tell which member is a user's.", index.name
-            )
-            raise NoOwner
-        return index.get_member(user)
+        try:
+            return index.get_member(user)
+        except NotRanked:
+            if self._looks_up_owner() and index.get_owner() is None and not isinstance(user, index.model):
+                logger.warning(
+                    "Index %r declares no owner, so it can't tell which member is a user's.", index.name
+                )
+                raise NoOwner from None
+            raise
 
-    def get_own_rows(self) -> Sequence[Any]:
-        """Return the ranked rows of the user, the newest ``MAX_N`` by primary key, if a user may own several."""
+    def _looks_up_owner(self) -> bool:
+        return type(self.served).get_member is RankIndex.get_member
+
+    @cached_property
+    def own_rows(self) -> Sequence[Any]:
+        """The ranked rows of the user, the newest ``MAX_N`` by primary key, if a user may own several."""
         index, user = self.served, self.request.user
-        by_owner = index.has_several and type(index).get_member is RankIndex.get_member and index.get_owner()
-        if not (by_owner and user and user.pk):
+        if not (index.has_several and self._looks_up_owner() and user and user.pk):
             return ()
-        if self._own_rows is None:
-            self._own_rows = list(index.owned_by(user).order_by("-pk").distinct()[: get_settings().max_n])
-        return self._own_rows
+        return list(index.owned_by(user).order_by("-pk").distinct()[: get_settings().max_n])
 
     def _get_telling_apart(self, pks: Collection[Any]) -> Sequence[str]:
         """Return the parameters that would choose one of several rows."""
@@ -398,16 +393,12 @@ class RecommendationViewSet(IndexViewSet):
         return _tenfold(below), _tenfold(above)
 
     def get_query(self, **context: Any) -> QuerySerializer:
-        band, ranks = self.get_max_band(), self.max_ranks
-        return super().get_query(
-            max_excluded=self.max_excluded,
-            allow_seed=self.allow_seed,
-            allow_near=self.allow_near,
-            allow_band=self.allow_band,
-            max_band=tuple(band) if isinstance(band, list) else band,
-            max_ranks=tuple(ranks) if isinstance(ranks, list) else ranks,
-            **context,
-        )
+        limits = {
+            "max_excluded": self.max_excluded,
+            "max_band": self.get_max_band(),
+            "max_ranks": self.max_ranks,
+        }
+        return super().get_query(**limits, **context)
 
     def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().find_member(pk, lookup_field=lookup_field)
@@ -434,8 +425,8 @@ class RecommendationViewSet(IndexViewSet):
         member = None
         if score is None:
             member = self.get_member() if pk is None else self.find_member(pk)
-        if own := self.get_own_rows():  # nobody is one's own opponent
-            arguments["exclude"] = [*arguments.get("exclude", ()), *own]
+        if self.own_rows:  # nobody is one's own opponent
+            arguments["exclude"] = [*arguments.get("exclude", ()), *self.own_rows]
         ranking = self.get_filtered()
         draw = partial(ranking.near, score) if member is None else partial(ranking.recommend, member)
         recommendations = draw(**arguments)
@@ -501,7 +492,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     def get_query(self, **context: Any) -> QuerySerializer:
         if self.action == "list":
-            context["pages"] = tuple(get_page_parameters(self.paginator).items())
+            context["pages"] = list(get_page_parameters(self.paginator).items())
         return super().get_query(**context)
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:

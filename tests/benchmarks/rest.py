@@ -312,7 +312,7 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
     from rest_framework.views import APIView
 
     from django_zrank.ranking import Ranking
-    from django_zrank.rest_framework import base, viewsets
+    from django_zrank.rest_framework import viewsets
 
     clock = Clock()
     parts = {
@@ -321,7 +321,7 @@ def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
         "my row": (viewsets.IndexViewSet, "get_member"),
         "recommend(), my friends": (Ranking, "recommend"),
         "rows of the results": (viewsets.IndexViewSet, "get_results"),
-        "serialisation": (base, "combine"),
+        "serialisation": (viewsets, "combine"),
         "JSON": (Response, "render"),
     }
 

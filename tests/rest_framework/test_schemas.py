@@ -16,11 +16,11 @@ from django_zrank import RankIndex
 from django_zrank.rest_framework import openapi  # noqa: F401 - registers the extensions
 from django_zrank.rest_framework.fields import (
     BandField,
-    GroupsField,
+    FlagField,
+    GroupField,
     IntegerField,
     MemberField,
     MembersField,
-    NullField,
     QueryField,
     RanksField,
     StepsField,
@@ -51,7 +51,7 @@ TEXTS: dict[str, tuple[QueryField, str]] = {
     "member": (MemberField(NICKNAMES), "exact"),
     "members": (MembersField(MemberField(NICKNAMES), 1000), "takes more"),  # Several in one text
     "values": (ValuesField(ValueField(REGIONAL, "bio"), "bio"), "exact"),
-    "group": (GroupsField(), "takes more"),  # Several in one text
+    "group": (ValuesField(GroupField(), "group"), "takes more"),  # Several in one text
 }
 """QueryFields whose texts a pattern describes."""
 
@@ -109,7 +109,7 @@ def test_numbers(text: str) -> None:
 @given(text=st.sampled_from(["true", "false", "True", "1", "0", "", "yes", "null", "on"]))
 def test_flags(text: str) -> None:
     value: Any = {"true": True, "false": False}.get(text.lower(), text)
-    assert takes(NullField("bio"), [text]) is _is_valid(value, NullField("bio"))
+    assert takes(FlagField("bio", None), [text]) is _is_valid(value, FlagField("bio", None))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models import Model
 from django.urls import include, path
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.management.commands.spectacular import Command
+from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import AllowAny
 from rest_framework.test import APIClient
 from rest_framework.throttling import UserRateThrottle
@@ -288,3 +290,22 @@ def test_the_schema(staff: APIClient, video: Video, settings: Any, tmp_path: Any
     prices = schema["components"]["schemas"]["PricesChange"]
     assert prices["required"] == ["value"]
     assert prices["properties"]["value"]["multipleOf"] == 0.01
+
+
+def test_the_schema_of_an_action_that_the_project_annotates(settings: Any) -> None:
+    settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+
+    class Annotated(ScoreViewSet):
+        index = VideoRank
+
+        @extend_schema(summary="Views of a video")
+        def change(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().change(request, *args, **kwargs)
+
+    views = {"plain": view(index=VideoRank), "annotated": Annotated.as_view({"post": "change"})}
+    paths = [path(f"{name}/<pk>/", one) for name, one in views.items()]
+    schema = SchemaGenerator(patterns=paths).get_schema(public=True)["paths"]  # type: ignore[no-untyped-call]
+    plain, annotated = schema["/plain/{id}/"]["post"], schema["/annotated/{id}/"]["post"]
+    assert annotated["summary"] == "Views of a video"
+    assert annotated["parameters"] == plain["parameters"]
+    assert annotated["responses"] == plain["responses"]

@@ -96,3 +96,20 @@ def test_my_other_rows_are_no_opponents(client: APIClient, weeks: dict[int, Week
     drawn = client.get("/weeks/newest/", {"n": 50}).json()["results"]
     assert len(drawn) == 15
     assert not mine & {one["pk"] for one in drawn}
+
+
+def test_the_only_row_outside_of_the_filters(client: APIClient, weeks: dict[int, WeekResult]) -> None:
+    """It may ask for members inside, as in ``recommend()``, but has no rank among them."""
+    weeks[1].delete()
+    weeks[2].delete()
+    sync_now(WeekRank)
+    inside = WeekRank.ranking.filter(week=2)
+    expected = {entry.pk for entry in inside.recommend(weeks[3], 50)}
+    assert expected == {entry.pk for entry in inside.top(50)}
+    for query in ({"week": 2}, {"week": 2, "member": weeks[3].pk}):
+        answer = client.get("/weeks/", {"n": 50, **query})
+        assert {one["pk"] for one in answer.json()["results"]} == expected
+    for path in ("me/", "me/around/", f"{weeks[3].pk}/", f"{weeks[3].pk}/around/"):
+        assert client.get(f"/weeks/board/{path}", {"week": 3}).status_code == 200
+        response = client.get(f"/weeks/board/{path}", {"week": 2})
+        assert (response.status_code, response.json()["code"]) == (404, "not_ranked")
