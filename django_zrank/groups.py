@@ -83,22 +83,20 @@ class Group:
         the error is raised only if no member was claimed before. A claim is never sent twice: if its reply is lost, the
         members may have left the group though nobody got them, and have to be added again.
         """
-        index, claimed = self.index, set[str]()
-        texts = list(dict.fromkeys(self._texts((yield from named_members(members)))))
+        index, claimed = self.index, set[bytes]()
+        texts = dict.fromkeys(self._texts((yield from named_members(members))))
         if len(texts) > CLAIMED:
             raise ValueError(f"members: expected at most {CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
         for part, some in index.split(texts).items():
-            claim = partial(claim_from_group, group=self._key, members=some)
             try:
-                found = yield from reader_of(part).running(claim)
+                claimed.update((yield from claim_from_group(reader_of(part).keys, self._key, some)))
             except IndexUnavailable:
                 if not claimed:
                     raise
                 logger.exception("Index %r: only some of the members could be claimed", index.name)
                 break
-            claimed.update(member.decode() for member in found)
-        return [index.from_bytes(text.encode()) for text in texts if text in claimed]
+        return [index.from_bytes(member) for member in map(str.encode, texts) if member in claimed]
 
     aclaim = twin(claim)
 

@@ -257,8 +257,10 @@ class Ranking(Generic[Member]):
         row = at if isinstance(at, models.Model) and at.pk is not None else None
         text = None if row is None else self.index.to_text(row, "at")
         point = parse_point(self.index, self.view, at)
-        draw = parse_draw(self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed)
-        return (yield from self._draw(draw._replace(at=point), row, exclude, where))
+        draw = parse_draw(
+            self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed, at=point
+        )
+        return (yield from self._draw(draw, row, exclude, where))
 
     anear = twin(near)
 
