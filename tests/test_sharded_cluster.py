@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -249,3 +250,33 @@ def asked_of(nodes: list[RedisServer], ask: Callable[[], Any]) -> int:
         node.ask("CONFIG", "RESETSTAT")
     ask()
     return sum(map(scripts, nodes))
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["blocking", "coroutine"])
+@pytest.mark.parametrize("number", range(3))
+def test_a_claim_keeps_what_it_got_from_other_shards(
+    three: Cluster, index: type[RankIndex], number: int, run: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of shards in order: those before one that hangs are claimed, those after it stay."""
+    group, members, node = index.group("few"), range(1, 51), three.nodes[number]
+    parts = index.instance().parts
+    shard = {pk: parts.index(index.instance().part_of(str(pk))) for pk in members}
+    away = min(at for at in set(shard.values()) if three.owner(slot(parts[at])) is node)
+    before = [pk for pk in members if shard[pk] < away]
+    node.freeze()
+    try:
+        claim = partial(asyncio.run, group.aclaim(members)) if run else partial(group.claim, members)
+        if before:
+            assert claim() == before
+            (record,) = [one for one in caplog.records if "the reply to a claim" in one.message]
+            named = record.message.partition("left it: ")[2].split(", ")
+            assert named == [str(pk) for pk in members if shard[pk] == away]
+        else:
+            with pytest.raises(IndexUnavailable):
+                claim()
+    finally:
+        node.thaw()
+    three.settle()
+    left = set(group)
+    assert left >= {pk for pk in members if shard[pk] > away}
+    assert left.isdisjoint(before)
