@@ -280,3 +280,20 @@ def test_a_claim_keeps_what_it_got_from_other_shards(
     left = set(group)
     assert left >= {pk for pk in members if shard[pk] > away}
     assert left.isdisjoint(before)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex]) -> None:
+    rebuild(index.instance())
+    for node in three.nodes:
+        node.ask("CONFIG", "RESETSTAT")
+    for part in index.instance().parts:  # as if it were shown to one of each shard
+        store = Store.of(part)
+        store.client.zadd(store.keys.seen("x"), {"1": 2**60, "2": 2**60})
+    assert index.erase(1).removed == {"group": 1, "seen": SHARDS}
+    for part in index.instance().parts:
+        store = Store.of(part)
+        assert store.client.zrange(store.keys.seen("x"), 0, -1) == [b"2"]
+    assert 1 not in index.group("few")
+    assert 2 in index.group("few")
+    assert {node.ask("INFO", "commandstats")["cmdstat_scan"]["calls"] for node in three.nodes} == {1}

@@ -198,6 +198,23 @@ def test_a_push_that_read_its_row_before_does_not_bring_it_back(zrank: Redis) ->
     assert contents(NicknameRank) == {"other": 9.0}
 
 
+def test_shards_on_one_server_are_found_by_one_scan(declare: Declare, zrank: Redis) -> None:
+    scans = {}
+    for shards in (1, 7):
+        index = declare(Nickname, "-score", shards=shards)
+        rebuild(index.instance())
+        groups = [index.group(f"g{at}") for at in range(300)]
+        for group in groups:
+            group.add("somebody", *map(str, range(20)))
+        zrank.config_resetstat()
+        assert index.erase("somebody").removed == {"group": 300}
+        scans[shards] = zrank.info("commandstats")["cmdstat_scan"]["calls"]
+        assert groups[0].count() == 20
+        keys = sum(1 for _ in zrank.scan_iter(count=1000))
+        assert scans[shards] <= keys / 250 + 1
+    assert scans[7] > 1
+
+
 def test_members_with_tie_bytes_and_names_that_contain_others(zrank: Redis) -> None:
     pk = 7834019283
     for one in (pk, 10 * pk):
