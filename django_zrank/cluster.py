@@ -109,7 +109,7 @@ os.register_at_fork(after_in_child=ConnectionFactory.forget)
 
 
 def is_cluster(client: Any) -> bool:
-    return isinstance(client, RedisCluster)
+    return RedisCluster in type(client).__mro__  # isinstance() would go through redis-py's protocols
 
 
 def node_of(client: Any, key: str) -> Any:

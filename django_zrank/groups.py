@@ -79,26 +79,38 @@ class Group:
         """Remove up to 500 members, given as arguments or as one iterable. Returns the primary keys of those that this
         call removed, in the order given: of several callers that claim a member, exactly one gets it.
 
-        One round trip for each shard that the members belong to. If one can't be reached, its members are not claimed;
-        the error is raised only if no member was claimed before. A claim is never sent twice: if its reply is lost, the
-        members may have left the group though nobody got them, and have to be added again.
+        One round trip for each shard that the members belong to, one after the other. If one can't be reached, those
+        claimed before are returned, and the remaining ones stay in the group; the error is logged, or raised if no
+        member was claimed.
+
+        A claim is never sent twice: if its reply is lost, the members of that shard may have left the group though
+        nobody got them, and have to be added again. So may those of a cancelled ``aclaim()``: if it was cancelled
+        between shards, they are logged. ``asyncio.shield()`` protects it.
         """
-        index, claimed = self.index, set[str]()
-        texts = list(dict.fromkeys(self._texts((yield from named_members(members)))))
+        index, claimed = self.index, set[bytes]()
+        texts = dict.fromkeys(self._texts((yield from named_members(members))))
         if len(texts) > CLAIMED:
             raise ValueError(f"members: expected at most {CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
         for part, some in index.split(texts).items():
-            claim = partial(claim_from_group, group=self._key, members=some)
             try:
-                found = yield from reader_of(part).running(claim)
+                claimed.update((yield from claim_from_group(reader_of(part).keys, self._key, some)))
             except IndexUnavailable:
                 if not claimed:
                     raise
-                logger.exception("Index %r: only some of the members could be claimed", index.name)
+                logger.exception(
+                    "Index %r: the reply to a claim from %r is missing, so these may have left it: %s",
+                    *(index.name, self.name, ", ".join(some)),
+                )
                 break
-            claimed.update(member.decode() for member in found)
-        return [index.from_bytes(text.encode()) for text in texts if text in claimed]
+            except GeneratorExit:
+                if claimed:
+                    logger.error(
+                        "Index %r: a call of claim() from %r was cancelled, so nobody got these: %s",
+                        *(index.name, self.name, ", ".join(map(bytes.decode, claimed))),
+                    )
+                raise
+        return [index.from_bytes(member) for member in map(str.encode, texts) if member in claimed]
 
     aclaim = twin(claim)
 

@@ -39,7 +39,7 @@ def named(parameter: str, given: Sequence[Any]) -> Iterable[Any]:
 
 
 def _is_several(given: Any) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, (str, bytes, models.Model))
+    return hasattr(given, "__iter__") and not isinstance(given, (str, bytes, models.Model))
 
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -250,15 +250,20 @@ class Ranking(Generic[Member]):
 
         ``at``: a score in the field's own type, which ranks ahead of the members that have it, as in
         :meth:`rank_of_score`; or an instance of the model with all criteria loaded, which need be neither ranked nor
-        saved. An instance is never drawn itself, and ``get_excluded()`` is called for one that is saved.
+        saved. An instance is neither drawn nor counted itself, whatever score it has there and in the ranking, and
+        ``get_excluded()`` is called for one that is saved.
 
         The other parameters are those of :meth:`recommend`. Raises ``ValueError``.
         """
-        row = at if isinstance(at, models.Model) and at.pk is not None else None
-        text = None if row is None else self.index.to_text(row, "at")
+        is_row = isinstance(at, models.Model)
+        text = self.index.to_text(at, "at") if is_row and at.pk is not None else None
+        # A default may have given a primary key to a row that isn't saved.
+        row = at if is_row and not at._state.adding else None
         point = parse_point(self.index, self.view, at)
-        draw = parse_draw(self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed)
-        return (yield from self._draw(draw._replace(at=point), row, exclude, where))
+        draw = parse_draw(
+            self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed, at=point
+        )
+        return (yield from self._draw(draw, row, exclude, where))
 
     anear = twin(near)
 

@@ -40,6 +40,7 @@ def parse_draw(
     remember: timedelta | None = None,
     seed: int | str | bytes | None = None,
     sort_key: tuple[float, bytes] | None = None,
+    at: Point | None = None,
 ) -> Draw:
     """The draw that the parameters of :meth:`~django_zrank.ranking.Ranking.recommend` describe, without exclusions.
     Raises ``ValueError``, naming the parameter."""
@@ -78,7 +79,7 @@ def parse_draw(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key)
+    return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key, at=at)
 
 
 def parse_point(index: RankIndex, view: View, at: Any) -> Point:

@@ -106,7 +106,10 @@ def listed(parameter: str, given: Any) -> Steps[list[Any]]:
 
 def named_members(given: Sequence[Any]) -> Steps[list[Any]]:
     """The steps to the list of the members that a call names, as several arguments or as one iterable."""
-    return listed("members", named("members", given))
+    members = named("members", given)
+    if members is given:
+        return list(given)
+    return (yield from listed("members", members))
 
 
 def _signed(ask: Method, begin: Any, was: str, now: str) -> Method:

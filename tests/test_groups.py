@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import isinf
@@ -17,7 +18,9 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError
 
 from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.redis import asynchronous
 from tests.populations import populate
+from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank
 from tests.testapp.models import Competitor
 
@@ -196,6 +199,37 @@ def test_a_claim_whose_reply_is_lost_is_not_sent_again(zrank: Redis) -> None:
         queue.claim(1)
     assert lost.call_count == 1
     assert queue.count() == 0
+
+
+def test_what_a_cancelled_claim_took_is_logged(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It took the members of the first shard, and waits for the second."""
+    queue, members = sharded(PlainGroupRank, 3).group("queue"), range(1, 31)
+    queue.add(members)
+    send, first = asynchronous.send_once, asyncio.Event()
+
+    async def send_one(*given: Any) -> Any:
+        if first.is_set():
+            await asyncio.sleep(60)
+        replies = await send(*given)
+        first.set()
+        return replies
+
+    async def cancel() -> None:
+        claim = asyncio.create_task(queue.aclaim(members))
+        await first.wait()
+        await asyncio.sleep(0)
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+        assert "was cancelled, so nobody got these" in caplog.text
+
+    monkeypatch.setattr(asynchronous, "send_once", send_one)
+    asyncio.run(cancel())
+    (record,) = caplog.records
+    named = set(map(int, record.message.partition("these: ")[2].split(", ")))
+    assert named == {*members} - {*queue} != set()
 
 
 def test_names_are_kept_apart(index: type[RankIndex]) -> None:

@@ -16,7 +16,7 @@ from tests.rankings import by_sql
 from tests.sharded import sharded
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row
 from tests.test_twins import Both
-from tests.testapp.models import Competitor, Player
+from tests.testapp.models import Competitor, Player, Ticket
 from tests.testapp.zrank import PlayerRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
@@ -208,3 +208,62 @@ def test_an_index_that_is_not_built(zrank: Any) -> None:
     zrank.flushdb()
     with pytest.raises(NotBuilt):
         PlayerRank.ranking.near(5)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("by", "shards"), [("redis", 1), ("redis", 3), ("sql", 1)])
+@pytest.mark.parametrize("index", [INDEXES[0], FACETED[0]], ids=lambda index: index.name)
+def test_an_instance_is_not_its_own_candidate(
+    index: type[RankIndex], by: str, shards: int, settings: Any
+) -> None:
+    """Wherever it is ranked: its score here may have changed since."""
+    settings.ZRANK = {"DATABASE_TIMEOUT": 60.0}
+    population = {pk: row | {"points": pk} for pk, row in rows(20).items()}
+    for pk, row in population.items():
+        Competitor.objects.create(pk=pk, **{path: value for path, value in row.items() if path != "tags"})
+    index = sharded(index, shards)
+    populate(index, population)
+    ranking = by_sql(index) if by == "sql" else index.ranking
+    instance = Competitor.objects.get(pk=7)
+    for score in (7, 9, 10, 11, 4, 3, 2):
+        instance.points = score
+        others = {*range(score - 3, score + 4)} & {*range(1, 21)} - {7}
+        for asked in (ranking, ranking.reversed(), Both(ranking)):
+            drawn = asked.near(instance, 20, band=3)
+            assert {entry.pk for entry in drawn} == others
+            assert drawn.candidates == len(others)
+            widened = asked.near(instance, len(others), band=3, widen=[10])
+            assert (widened.band, len(widened)) == ((3, 3), len(others))
+    if index.facets:
+        instance.points = 9
+        for one in ("kantou", "kansai"):
+            drawn = ranking.filter(region=one).near(instance, 20, band=3)
+            others = {pk for pk, row in population.items() if row["region"] == one and 6 <= pk <= 12} - {7}
+            assert ({entry.pk for entry in drawn}, drawn.candidates) == (others, len(others))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("shards", [1, 3])
+def test_hooks_are_not_called_for_a_row_that_is_not_saved(shards: int) -> None:
+    """Also if a default has given it a primary key."""
+
+    class TicketRank(RankIndex):
+        name = "near_tickets"
+        model = Ticket
+        order = ("-integer",)
+        band = 3
+
+        def get_excluded(self, ticket: Ticket, /) -> list[Ticket]:
+            asked.append(ticket.pk)
+            return []
+
+    asked: list[Any] = []
+    index = sharded(TicketRank, shards)
+    saved = [Ticket.objects.create(integer=at) for at in range(5)]
+    populate(index, {ticket.pk: {"integer": ticket.integer} for ticket in saved})
+    for ranking in (index.ranking, Both(index.ranking)):
+        drawn = ranking.near(Ticket(integer=2), 5)
+        assert ([entry.score for entry in drawn], drawn.candidates, asked) == ([4, 3, 2, 1, 0], 5, [])
+    drawn = index.ranking.near(saved[2], 5)
+    assert ([entry.score for entry in drawn], drawn.candidates) == ([4, 3, 1, 0], 4)
+    assert asked == [saved[2].pk]

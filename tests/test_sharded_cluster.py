@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -249,3 +250,50 @@ def asked_of(nodes: list[RedisServer], ask: Callable[[], Any]) -> int:
         node.ask("CONFIG", "RESETSTAT")
     ask()
     return sum(map(scripts, nodes))
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["blocking", "coroutine"])
+@pytest.mark.parametrize("number", range(3))
+def test_a_claim_keeps_what_it_got_from_other_shards(
+    three: Cluster, index: type[RankIndex], number: int, run: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of shards in order: those before one that hangs are claimed, those after it stay."""
+    group, members, node = index.group("few"), range(1, 51), three.nodes[number]
+    parts = index.instance().parts
+    shard = {pk: parts.index(index.instance().part_of(str(pk))) for pk in members}
+    away = min(at for at in set(shard.values()) if three.owner(slot(parts[at])) is node)
+    before = [pk for pk in members if shard[pk] < away]
+    node.freeze()
+    try:
+        claim = partial(asyncio.run, group.aclaim(members)) if run else partial(group.claim, members)
+        if before:
+            assert claim() == before
+            (record,) = [one for one in caplog.records if "the reply to a claim" in one.message]
+            named = record.message.partition("left it: ")[2].split(", ")
+            assert named == [str(pk) for pk in members if shard[pk] == away]
+        else:
+            with pytest.raises(IndexUnavailable):
+                claim()
+    finally:
+        node.thaw()
+    three.settle()
+    left = set(group)
+    assert left >= {pk for pk in members if shard[pk] > away}
+    assert left.isdisjoint(before)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex]) -> None:
+    rebuild(index.instance())
+    for node in three.nodes:
+        node.ask("CONFIG", "RESETSTAT")
+    for part in index.instance().parts:  # as if it were shown to one of each shard
+        store = Store.of(part)
+        store.client.zadd(store.keys.seen("x"), {"1": 2**60, "2": 2**60})
+    assert index.erase(1).removed == {"group": 1, "seen": SHARDS}
+    for part in index.instance().parts:
+        store = Store.of(part)
+        assert store.client.zrange(store.keys.seen("x"), 0, -1) == [b"2"]
+    assert 1 not in index.group("few")
+    assert 2 in index.group("few")
+    assert {node.ask("INFO", "commandstats")["cmdstat_scan"]["calls"] for node in three.nodes} == {1}

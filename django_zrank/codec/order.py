@@ -172,7 +172,7 @@ class Order:
         higher score ranks better. Raises ``ValueError``, as :meth:`bound_of`."""
         kind = self.first.kind
         try:
-            encode = kind.encoder_of_first() if self.width else kind.encoder()
+            encode = kind.encoder_of_first() if self.width else self.encode
             score, tie = encode((kind.check(value),))
         except (Unrankable, ValueError) as error:
             raise ValueError(f"{self.first.path}: {error}") from None

@@ -58,7 +58,8 @@ local call = redis.call
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
 require_live(meta, generation)
-if score == '' then
+local is_given = score ~= ''
+if not is_given then
   stored, score = find(live, member, layout)
   if not score then
     return {'not ranked'}
@@ -98,6 +99,14 @@ elseif measure == 'ranks' then
   low, high = ends_by_rank(ranking, position, among, low)
 else
   low, high = count_to(low, low_bytes), count_to(high, high_bytes) - 1
+end
+
+-- Drawn around a position that isn't its own, a member may be in the band elsewhere.
+local elsewhere = 0
+if is_given and own == 'own' and among == 0 then
+  local at = find(live, member, layout)
+  at = at and call('ZRANK', ranking, at)
+  elsewhere = at and at >= low and at <= high and 1 or 0
 end
 
 -- The ends of both sides, each with all members that have the score of the asking one where its position isn't known.
@@ -168,4 +177,4 @@ local function dealt(side)
 end
 
 shown = shown == '1' and call('ZREVRANGEBYSCORE', seen, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
-return {'dealt', stored, score, math.max(0, high - low + 1) - among, made or 0, shown, dealt(below), dealt(above)}
+return {'dealt', stored, score, math.max(0, high - low + 1) - among - elsewhere, made or 0, shown, dealt(below), dealt(above)}

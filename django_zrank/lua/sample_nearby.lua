@@ -34,10 +34,12 @@ if at == '' then
   end
   position = call('ZRANK', live, member)
 else
-  require_live(meta, generation)
   position = call('ZCOUNT', live, '-inf', reverse == '1' and at or '(' .. at)
 end
 local size = call('ZCARD', live)
+if size == 0 then  -- the key may have gone with its generation
+  require_live(meta, generation)
+end
 
 local band, low, high = 0, nil, nil
 repeat

@@ -38,6 +38,8 @@ async def adrive(steps: Steps[Answer], executor: Executor) -> Answer:
                 step = steps.send(outcome)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()  # if it was cancelled: at once, not with the traceback
 
 
 async def _take(step: Step, executor: Executor, loop: Loop) -> Any:

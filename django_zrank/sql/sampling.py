@@ -45,7 +45,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     placed = _placed(rows, view, draw)
     if placed is None:
         return None
-    me, apart = placed
+    me, apart, elsewhere = placed
     by_ranks, passing = draw.measure == "ranks", rows.passing
     keep: Callable[[Iterable[bytes]], set[bytes]] = set
     if draw.where is not None and by_ranks:
@@ -53,7 +53,9 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     elif draw.where is not None:
         passing = passing.filter(pk__in=draw.where.rows.values("pk"))
     for band, (below, above) in enumerate(draw.bands):
-        size, candidates, sides = near(rows, passing, me, apart, below, above, by_ranks=by_ranks)
+        size, candidates, sides = near(
+            rows, passing, me, apart, below, above, by_ranks=by_ranks, elsewhere=elsewhere
+        )
         chosen: list[Dealt] = []
         if candidates >= draw.wanted or band == len(draw.bands) - 1:
             before, after = reversed(sides) if view.reverse else sides
@@ -112,20 +114,22 @@ def _deal(
         yield from (card for card in rest if card[1].member in good)
 
 
-def _placed(rows: Rows, view: View, draw: Draw) -> tuple[Row, tuple[Q, Q]] | None:
-    """Return the asking row, and the rows below and above it; None if it is not ranked."""
+def _placed(rows: Rows, view: View, draw: Draw) -> tuple[Row, tuple[Q, Q], Row | None] | None:
+    """Return the asking row, the rows below and above it, and the row of the same member if that is ranked at another
+    position; None if it is not ranked."""
     at = draw.at
     if at and at.is_score:
         key = rows.kind.key(at.values[0])
         lower, higher = ("lte", "gt") if view.reverse else ("lt", "gte")
-        return Row(None, at.values, at.score, b"", b""), (rows.than(key, lower), rows.than(key, higher))
+        return Row(None, at.values, at.score, b"", b""), (rows.than(key, lower), rows.than(key, higher)), None
+    elsewhere = None
     me = None if draw.member is None else rows.find([draw.member], rows.ranked).get(draw.member)
     if at and not (me and (me.score, me.stored) == at[:2]):
         last: Any = "\U0010ffff" if view.reverse else ""
         text = me.text if me else last if draw.member is None else draw.member
         text = text.encode() if isinstance(text, str) and rows.connection.vendor == "mysql" else text
-        me = Row(None, at.values, at.score, b"", b"", text)
-    return me and (me, (rows.apart(me, higher=False), rows.apart(me, higher=True)))
+        elsewhere, me = me, Row(None, at.values, at.score, b"", b"", text)
+    return me and (me, (rows.apart(me, higher=False), rows.apart(me, higher=True)), elsewhere)
 
 
 def near(
@@ -137,9 +141,10 @@ def near(
     above: Number,
     *,
     by_ranks: bool,
+    elsewhere: Row | None,
 ) -> tuple[int, int, tuple[Side, Side]]:
     """Return the number of members that are ``passing``, of those in a band around a member, and the band's two
-    sides."""
+    sides. ``elsewhere``: a row in the band that isn't counted there."""
     lower, higher = apart
     counts = {"size": Count("pk"), "position": Count("pk", filter=lower)}
     counts["among"] = Count("pk", filter=Q(pk=me.pk))
@@ -151,6 +156,9 @@ def near(
         # The range is given again without an OR, for which databases rarely use an index.
         lower &= from_low & rows.than(key, "lte")
         higher &= to_high & rows.than(key, "gte")
+    if elsewhere:
+        counts["elsewhere"] = Count("pk", filter=Q(pk=elsewhere.pk))
+        counts["its_position"] = Count("pk", filter=rows.apart(elsewhere, higher=False))
     found = passing.aggregate(**counts)
     position, after, base = found["position"], found["position"] + found["among"], found.get("first", 0)
     first = max(0, position - below) if by_ranks else base
@@ -159,7 +167,10 @@ def near(
         _side(rows, passing.filter(lower), first, position - 1, base),
         _side(rows, passing.filter(higher), after, end - 1, after),
     )
-    return found["size"], max(0, int(end - first - found["among"])), sides
+    candidates = max(0, int(end - first - found["among"]))
+    if elsewhere and found["elsewhere"] and first <= found["its_position"] < end:
+        candidates -= 1
+    return found["size"], candidates, sides
 
 
 def _side(rows: Rows, ours: models.QuerySet[Any], first: int, last: int, base: int) -> Side:

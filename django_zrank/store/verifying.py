@@ -10,9 +10,12 @@ from typing import Any, Final
 from redis import Redis
 
 from ..cluster import node_of, primaries
+from ..codec.shards import whole_of
+from ..conf import get_settings
 from ..members import batched
 from ..queries.request import Call, Request
 from ..redis import scripts
+from ..redis.keys import Keys
 from .base import Base
 
 __all__ = ["Replaced", "Verifying"]
@@ -54,11 +57,11 @@ class Verifying(Base):
             ended = cursor == 0
 
     def scan_keys(self, prefix: str, size: int = _PIECE) -> Iterator[list[bytes]]:
-        """Yield the keys that begin with ``prefix``, about ``size`` at a time, perhaps one twice."""
+        """Yield the keys on the same server that begin with ``prefix``, about ``size`` at a time, perhaps one twice."""
         cursor, pattern, ended = 0, re.sub(r"([\\*?\[\]^])", r"\\\1", prefix) + "*", False
 
         def scan(client: Redis) -> Any:
-            return node_of(client, prefix).scan(cursor, pattern, size)
+            return node_of(client, self.keys.meta).scan(cursor, pattern, size)
 
         while not ended:
             cursor, found = self.guard(scan)
@@ -128,17 +131,23 @@ class Verifying(Base):
         hashes = [self.keys.pending, *([self.keys.carried(int(taken))] if taken != settled else [])]
         return any(self.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
 
-    def erase(self, member: str) -> Counter[str]:
+    def forget_version(self, member: str) -> str:
+        """Forget the version of a member's newest write. Return "building" if it is kept until a rebuild ends."""
+        word: bytes = self._call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
+        return word.decode()
+
+    def erase(self, member: str, indexes: Sequence[Keys]) -> Counter[str]:
         """Remove a member from every key but those of builds, a few keys at a time, and return the numbers of removals
         by the words of the keys' names. Intersections are removed as a whole. ``once``: idempotency keys, which are
-        kept; ``building``: 1 if the version of its newest write is kept until a rebuild ends."""
-        keys = self.keys
-        removed = Counter(
-            {self._call(scripts.FORGET_VERSION, (keys.recent, keys.meta), (member,)).decode(): 1}
-        )
-        for piece in self.scan_keys(f"{keys.tag}:", _KEYS):
+        kept. ``indexes``: this part and others on the same server, whose keys are found by the same scan."""
+        removed, owners = Counter[str](), {keys.tag: keys for keys in indexes}
+        whole = Keys.of(get_settings().key_prefix, whole_of(self.name))
+        for piece in self.scan_keys(whole.tag.removesuffix("}"), _KEYS):
             calls: list[tuple[str, Call]] = []
             for key in map(bytes.decode, piece):
+                keys = owners.get(key[: key.find("}") + 1])
+                if keys is None:
+                    continue
                 kind = keys.kind_of(key)
                 if key == keys.seen(member) or (
                     kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
@@ -147,6 +156,7 @@ class Verifying(Base):
                 elif kind in _REMOVALS:
                     calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
                 removed["once"] += kind == "once"
-            for (kind, _), reply in zip(calls, self.read([call for _, call in calls]), strict=True):
+            replies = self.send(Request([call for _, call in calls], spread=True)) if calls else []
+            for (kind, _), reply in zip(calls, replies, strict=True):
                 removed[kind] += reply
         return removed

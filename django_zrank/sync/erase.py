@@ -92,12 +92,22 @@ def erase(index: RankIndex, member: Any) -> Erased:
             "be locked. Run sync_zrank, and erase the member then."
         )
 
-    def clean(part: RankIndex) -> Counter[str]:
-        Store.of(part).unlink_doomed()
-        return Store.of(part).erase(text)
+    def forget(part: RankIndex) -> tuple[str, str]:
+        store = Store.of(part)
+        store.unlink_doomed()
+        return store.node(), store.forget_version(text)
 
-    reach = Reach(index)
-    for found in reach.each(index.parts, clean).values():
+    # One scan of a node finds the keys of all shards there.
+    reach, nodes = Reach(index), dict[str, list[RankIndex]]()
+    for part, (node, word) in reach.each(index.parts, forget).items():
+        removed[word] += 1
+        nodes.setdefault(node, []).append(part)
+    neighbours = {parts[0]: parts for parts in nodes.values()}
+
+    def clean(part: RankIndex) -> Counter[str]:
+        return Store.of(part).erase(text, [Store.of(one).keys for one in neighbours[part]])
+
+    for found in reach.each(neighbours, clean).values():
         removed.update(found)
     for failure in reach.failed.values():
         raise failure

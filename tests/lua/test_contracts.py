@@ -58,7 +58,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "check_health": lambda store: store.check_health(),
-    "forget_version": lambda store: store.erase("1"),
+    "forget_version": lambda store: store.forget_version("1"),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
     "apply_changes": lambda store: store.apply_changes(
