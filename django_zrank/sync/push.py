@@ -24,7 +24,7 @@ from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Number, Store
 from . import rows
-from .reach import Reach, is_suspended, resume, suspend
+from .reach import Reach
 from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
@@ -88,9 +88,8 @@ def write(
     """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
     just committed, so the database takes writes. ``until``: the time after which no further batch is begun."""
     push = _Push(reach, saved=saved)
-    size = _BATCH
-    for part in members:
-        size = min(size, connections[part.get_using()].features.max_query_params or _BATCH)
+    connection = connections[reach.parts[0].get_using()]
+    size = min(_BATCH, connection.features.max_query_params or _BATCH)
     for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
         if monotonic() >= until:
             logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
@@ -217,25 +216,25 @@ def forget(index: RankIndex) -> None:
 def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) -> list[RankIndex]:
     """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
     no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
+    reach = Reach(*members)
     asked = {
         part: own
         for index, pks in members.items()
         for part, own in index.split(pks, index.to_text).items()
-        if not is_suspended(part)
+        if not reach.is_suspended(part)
     }
     if not asked:
         return []
-    reach = Reach(*members)
     pushed = write(reach, asked, saved=True, until=until)
     for part, failure in reach.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            resume(part)
+            reach.resume(part)
             logger.warning("Not pushed. %s", failure)
         else:
-            suspend(part, failure)
+            reach.suspend(part, failure)
         push_failed.send_robust(part.whole, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
-        resume(part)
+        reach.resume(part)
     for server, seconds in reach.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))

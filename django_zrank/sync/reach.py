@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain, islice, repeat
 from time import monotonic
 from typing import Any, TypeVar
@@ -18,27 +18,9 @@ from ..queries.request import Request
 from ..store import Store
 from .breaker import Breaker, breaker
 
-__all__ = ["Reach", "is_suspended", "resume", "suspend"]
+__all__ = ["Reach"]
 
 Result = TypeVar("Result")
-
-
-def is_suspended(part: RankIndex) -> bool:
-    """Return True if a part, or its server, did not answer a moment ago."""
-    # The part first: if no node serves it, each search for its server queries other nodes.
-    return _own(part).is_open or _server_of(part).is_open
-
-
-def suspend(part: RankIndex, error: IndexUnavailable) -> None:
-    """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server answers, as
-    while a slot moves."""
-    (_server_of(part) if _is_down(error) else _own(part)).trip(error)
-
-
-def resume(part: RankIndex) -> None:
-    """Note that a part has answered."""
-    _server_of(part).reset()
-    _own(part).reset()
 
 
 def _server_of(part: RankIndex) -> Breaker:
@@ -71,6 +53,22 @@ class Reach:
         """Seconds for which the answers of each server were waited for by :meth:`together`."""
 
         self._down: dict[Breaker, IndexUnavailable] = {}
+        self._server_of = cache(_server_of)
+
+    def is_suspended(self, part: RankIndex) -> bool:
+        """Return True if a part, or its server, did not answer a moment ago."""
+        # The part first: if no node serves it, each search for its server queries other nodes.
+        return _own(part).is_open or self._server_of(part).is_open
+
+    def suspend(self, part: RankIndex, error: IndexUnavailable) -> None:
+        """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server
+        answers, as while a slot moves."""
+        (self._server_of(part) if _is_down(error) else _own(part)).trip(error)
+
+    def resume(self, part: RankIndex) -> None:
+        """Note that a part has answered."""
+        self._server_of(part).reset()
+        _own(part).reset()
 
     def each(
         self, parts: Iterable[RankIndex], work: Callable[[RankIndex], Result]
@@ -92,13 +90,12 @@ class Reach:
         trips."""
         done: dict[RankIndex, Result] = {}
         outcomes: dict[RankIndex, Any] = {part: None for part in queries if self._may_try(part)}
-        servers = {part: _server_of(part) for part in outcomes}
         while outcomes:
             waiting: defaultdict[Breaker, dict[RankIndex, Request]] = defaultdict(dict)
             for part, outcome in outcomes.items():
                 go_on = queries[part].throw if isinstance(outcome, Exception) else queries[part].send
                 try:
-                    waiting[servers[part]][part] = go_on(outcome)
+                    waiting[self._server_of(part)][part] = go_on(outcome)
                 except StopIteration as end:
                     done[part] = end.value
                     self._succeed(part)
@@ -128,9 +125,9 @@ class Reach:
 
     def _may_try(self, part: RankIndex) -> bool:
         if part not in self.failed and not self._is_only:
-            if error := self._down.get(_server_of(part)):
+            if error := self._down.get(self._server_of(part)):
                 self.failed[part] = error
-            elif is_suspended(part) and not self._is_last_resort:
+            elif self.is_suspended(part) and not self._is_last_resort:
                 self.failed[part] = IndexUnavailable(
                     f"Index {part.name!r}: its server did not answer a moment ago"
                 )
@@ -140,20 +137,20 @@ class Reach:
         self.failed[part] = error
         if self._is_only or isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             return
-        server = _server_of(part)
         if _is_down(error):
-            self._down[server] = error
-        if server is not breaker:
-            suspend(part, error)
+            self._down[self._server_of(part)] = error
+        if self._server_of(part) is not breaker:
+            self.suspend(part, error)
+            self._server_of.cache_clear()  # its other parts may have moved
 
     def _succeed(self, part: RankIndex) -> None:
-        if not self._is_only and _server_of(part) is not breaker:
-            resume(part)
+        if not self._is_only and self._server_of(part) is not breaker:
+            self.resume(part)
 
     @cached_property
     def _is_last_resort(self) -> bool:
         """True if all parts are suspended, so that skipping them would leave nothing to try."""
-        return all(map(is_suspended, self.parts))
+        return all(map(self.is_suspended, self.parts))
 
     def require(self, parts: Iterable[RankIndex] | None = None) -> None:
         """Raise the first failure if all of ``parts`` have failed, by default all."""

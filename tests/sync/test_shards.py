@@ -40,7 +40,7 @@ from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.reach import suspend
+from django_zrank.sync.reach import Reach
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -471,7 +471,7 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
         raise IndexUnavailable("no node serves it")
 
     monkeypatch.setattr(Store, "node", node)
-    suspend(players.parts[1], IndexUnavailable("no answer"))
+    Reach(players).suspend(players.parts[1], IndexUnavailable("no answer"))
     try:
         assert not try_push({players: set(members_of(players.parts[1]))})
         assert not looked
