@@ -94,15 +94,13 @@ def write(
         if monotonic() >= until:
             logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
             break
-        todo: dict[RankIndex, list[Any]] = {}
+        todo: dict[RankIndex, list[Any]] = defaultdict(list)
         for part, pk in chunk:
-            todo.setdefault(part, []).append(pk)
+            todo[part].append(pk)
         push.run(todo)
-        for index, parts in _by_index(todo).items():
+        for index, parts in _by_index(part for part in todo if part not in reach.failed).items():
             if members_pushed.has_listeners(index):
-                done = (todo[part] for part in parts if part not in reach.failed)
-                if pushed := list(chain.from_iterable(done)):
-                    members_pushed.send_robust(index, members=pushed)
+                members_pushed.send_robust(index, members=[pk for part in parts for pk in todo[part]])
     return Pushed(
         {part: written for part, written in push.written.items() if part not in reach.failed},
         push.astray,
