@@ -118,13 +118,8 @@ class Reach:
         self.require()
         return done
 
-    @property
-    def _is_only(self) -> bool:
-        """True if no other part shares a server."""
-        return len(self.parts) == 1
-
     def _may_try(self, part: RankIndex) -> bool:
-        if part not in self.failed and not self._is_only:
+        if part not in self.failed:
             if error := self._down.get(self._server_of(part)):
                 self.failed[part] = error
             elif self.is_suspended(part) and not self._is_last_resort:
@@ -135,7 +130,7 @@ class Reach:
 
     def _fail(self, part: RankIndex, error: IndexUnavailable) -> None:
         self.failed[part] = error
-        if self._is_only or isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
+        if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             return
         if _is_down(error):
             self._down[self._server_of(part)] = error
@@ -144,7 +139,7 @@ class Reach:
             self._server_of.cache_clear()  # its other parts may have moved
 
     def _succeed(self, part: RankIndex) -> None:
-        if not self._is_only and self._server_of(part) is not breaker:
+        if self._server_of(part) is not breaker:
             self.resume(part)
 
     @cached_property

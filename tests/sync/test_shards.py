@@ -117,6 +117,16 @@ def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
     assert examine(players) is Verdict.HEALTHY
 
 
+def test_shards_on_one_server_share_the_round_trips_of_a_push(
+    players: RankIndex, round_trips: list[str]
+) -> None:
+    with disable_sync():
+        Player.objects.update(level=50)
+    assert try_push({players: set(range(1, 41))})
+    assert round_trips == ["begin_write", "apply_changes"]
+    assert_mirrors(PlayerAscending)
+
+
 def test_a_batch_of_a_build_has_more_rows_the_more_shards_there_are(
     players: RankIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
