@@ -1,16 +1,17 @@
 -- uses: server, identity
 -- Return the state that a write refers to; called before it reads its rows.
 --
--- KEYS  meta    hash of the index
---       doomed  set of the generations whose keys are to be unlinked
--- ARGV  lease   seconds after which a silent rebuild counts as dead, and is given up here
--- Returns {generation, building, token, term}, each '' if missing; the error NOTBUILT if the index was never built; the
---         error UNHEALTHY if the server, or its history, is not the one that was accepted, and may have lost writes; the
---         error READONLY on a replica. The token is a fencing token, the version of the newest write:
---         apply_changes.lua refuses members that were written since.
+-- KEYS  meta     hash of the index
+--       doomed   set of the generations whose keys are to be unlinked
+--       watcher  text that exists while a watcher keeps the index in step
+-- ARGV  lease    seconds after which a silent rebuild counts as dead, and is given up here
+-- Returns {generation, building, token, term, 1 or 0 for a watcher}, each text '' if missing; the error NOTBUILT if the
+--         index was never built; the error UNHEALTHY if the server, or its history, is not the one that was accepted, and
+--         may have lost writes; the error READONLY on a replica. The token is a fencing token, the version of the newest
+--         write: apply_changes.lua refuses members that were written since.
 -- Cost  O(1).
 
-local meta, doomed = KEYS[1], KEYS[2]
+local meta, doomed, watcher = KEYS[1], KEYS[2], KEYS[3]
 local lease = unpack(ARGV)
 
 local server, is_replica = identity()
@@ -30,4 +31,4 @@ end
 if not generation and not building then
   return redis.error_reply('NOTBUILT the index is not built')
 end
-return {generation or '', building or '', applied or '0', term or ''}
+return {generation or '', building or '', applied or '0', term or '', redis.call('EXISTS', watcher)}

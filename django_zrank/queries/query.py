@@ -56,13 +56,14 @@ def together(
     return [answers[at] for at in range(len(queries))]
 
 
-def merged(requests: Sequence[Request], *, spread: bool) -> Request:
+def merged(requests: Sequence[Request], *, spread: bool = False, each: bool = False) -> Request:
     """Return one request for the calls of several."""
     return Request(
         tuple(chain.from_iterable(request.calls for request in requests)),
         writes=any(request.writes for request in requests),
         atomic=any(request.atomic for request in requests),
         delay=min(request.delay for request in requests),
+        each=each,
         spread=spread or any(request.spread for request in requests),
     )
 

@@ -55,6 +55,9 @@ class Request(NamedTuple):
     replica: bool = False
     """True if a replica is asked."""
 
+    each: bool = False
+    """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""
+
     spread: bool = False
     """True if its calls have keys of several shards, which may lie on several servers."""
 

@@ -29,7 +29,7 @@ from ..queries.request import Call, Request, Swapped
 from .fanout import send_spread
 from .isolation import is_testing, require_redis
 from .keys import Keys
-from .sending import in_trips, send, send_all, send_once
+from .sending import in_trips, send, send_all, send_each, send_once
 from .steps import Once, Steps, drive
 
 __all__ = ["Executor"]
@@ -130,6 +130,8 @@ class Executor:
         """Return the replies to a request, in one round trip."""
         if request.replica:
             return self.ask_replica(request)
+        if request.each:
+            return self.guard(send_each, request.calls)
         return self.guard(
             partial(send_spread if request.spread else send_all, atomic=request.atomic), request.calls
         )

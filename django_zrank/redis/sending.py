@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from redis import Redis
-from redis.exceptions import AskError, NoScriptError, TryAgainError
+from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, TryAgainError
 
 from ..cluster import is_cluster, node_of, pipelined
 from ..queries.request import Call, Request
 from .keys import guard_of
 
-__all__ = ["complete", "in_trips", "send", "send_all", "send_once", "words"]
+__all__ = ["complete", "in_trips", "send", "send_all", "send_each", "send_once", "words"]
 
 _MOST: Final = 3000
 """Microseconds that the calls of one round trip may take of a server: it answers all of a pipeline that it has read
@@ -80,6 +80,24 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
         if not any(isinstance(error, NoScriptError) for error in errors):
             break
     return complete(client, calls, replies, (AskError, TryAgainError))
+
+
+def send_each(client: Redis, calls: Sequence[Call]) -> list[Any]:
+    """Return the replies to several calls to one server, in one round trip, errors among them. Those that it can't
+    answer yet, or no longer, are sent again, one by one.
+
+    Raises ``ReadOnlyError`` and errors of the connection, which concern all of them.
+    """
+    replies = pipelined(client, calls[0].keys[0], map(words, calls), atomic=False)
+    for at, reply in enumerate(replies):
+        if isinstance(reply, ReadOnlyError):
+            raise reply
+        if isinstance(reply, (AskError, MovedError, NoScriptError, TryAgainError)):
+            try:
+                replies[at] = send(client, calls[at])
+            except RedisError as error:
+                replies[at] = error
+    return replies
 
 
 def complete(

@@ -71,10 +71,6 @@ class Serving(Base):
         call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
         self._call(call[0], (self.keys.watcher,), call[1])
 
-    def has_watcher(self) -> bool:
-        """Return True while a watcher keeps the index in step."""
-        return bool(self._call("EXISTS", (self.keys.watcher,)))
-
     def check_health(self) -> Health:
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
         return drive(self.checking_health(), self.send)

@@ -8,9 +8,12 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..codec.units import Number
+from ..queries.query import Query, one
+from ..queries.request import Call
 from ..redis import scripts
 from ..redis.replicas import wrote
 from ..redis.scripts import Script
+from ..redis.steps import drive
 from .base import Base
 
 __all__ = ["LOAD_LIMIT", "Applied", "BuiltRow", "Change", "Epoch", "Writing"]
@@ -26,6 +29,9 @@ WRITTEN: Final = 200
 """The most members of rankings that one call of a rebuild, or of a push, writes: so many members of an index without
 facets, a quarter of one where each stands in three facet rankings, too. Rows of a rebuild are sorted, and new. With a
 million members, a call takes 0.9 to 2.2 ms, or 2 to 3 ms, of the server: ``python -m tests.benchmarks.pieces``."""
+
+_COST: Final = 10
+"""Microseconds of the server that each of these writes takes, about."""
 
 _DENSE: Final = 3
 """The number of writes of a member of a ranking that counts distinct values, too."""
@@ -49,6 +55,9 @@ class Epoch(NamedTuple):
     term: str
     """Under which the server was accepted."""
 
+    is_watched: bool = False
+    """True while a watcher keeps the index in step, so that a request need not."""
+
 
 class Applied(NamedTuple):
     """The result of a write."""
@@ -70,6 +79,8 @@ class Change(NamedTuple):
     membership: bytes = b""
     """See :class:`~django_zrank.codec.layout.Layout`."""
 
+
+_Change = tuple[str | bytes, Number | None, bytes]
 
 BuiltRow = tuple[str, Number, bytes]
 """A :class:`Change` of a rebuild, its member as text."""
@@ -100,24 +111,32 @@ class Writing(Base):
 
     def begin_write(self) -> Epoch:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
-        keys = self.keys
-        reply = self._call(scripts.BEGIN_WRITE, (keys.meta, keys.doomed), (self.LEASE,))
-        return Epoch(*map(bytes.decode, reply))
+        return drive(self.beginning_write(), self.send)
 
-    def apply_changes(
-        self, epoch: Epoch, changes: Iterable[tuple[str | bytes, Number | None, bytes]]
-    ) -> Applied | None:
+    def beginning_write(self) -> Query[Epoch]:
+        """The query of :meth:`begin_write`."""
+        keys = self.keys
+        touched = keys.meta, keys.doomed, keys.watcher
+        *texts, watched = yield from one(Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)))
+        generation, building, token, term = map(bytes.decode, texts)
+        return Epoch(generation, building, token, term, bool(watched))
+
+    def apply_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Applied | None:
+        """Return the answer to :meth:`applying_changes`."""
+        return drive(self.applying_changes(epoch, changes), self.send)
+
+    def applying_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Query[Applied | None]:
         """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
         Of a member that is named twice, the first one counts. None, with some written or none: begin again.
 
         In pieces, all under the epoch: so the version is that of the last one, and a server that knows it has all.
         """
         keys = self.keys
-        first: dict[str | bytes, tuple[str | bytes, Number | None, bytes]] = {}
+        first: dict[str | bytes, _Change] = {}
         for change in changes:
             first.setdefault(change[0], change)
         live, built = keys.at(epoch.generation), keys.at(epoch.building)
-        begins = (*epoch, self.WINDOW, self.LEASE, *self._layout)
+        begins = (*epoch[:4], self.WINDOW, self.LEASE, *self._layout)
         script = scripts.APPLY_CHANGES
         names: tuple[str, ...] = (live.root, built.root, keys.recent, keys.meta, keys.doomed)
         ends: tuple[Any, ...] = ()
@@ -127,14 +146,16 @@ class Writing(Base):
 
         refused: list[bytes] = []
         # A rebuild that is running gets the changes, too.
-        for piece in self._pieces(first.values(), WRITTEN // 2 if epoch.building else WRITTEN):
+        most = WRITTEN // 2 if epoch.building else WRITTEN
+        for writes, piece in self._pieces(first.values(), most):
             texts: Iterable[tuple[Any, ...]]
             members = chain.from_iterable(piece)
             if self.layout.memberships:
                 texts = ((member, _text(score), membership) for member, score, membership in members)
             else:
                 texts = ((member, _text(score)) for member, score, _ in members)
-            reply = self._call(script, names, (*begins, *chain.from_iterable(texts), *ends))
+            arguments = (*begins, *chain.from_iterable(texts), *ends)
+            reply = yield from one(Call(script, names, arguments, _COST * writes))
             if reply == [b"superseded"]:
                 return None
             _, version, *others = reply
@@ -142,8 +163,8 @@ class Writing(Base):
             refused += others
         return Applied(int(version), refused)
 
-    def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[list[list[_Written]]]:
-        """Yield members in pieces of at most so many writes; without members, one empty piece.
+    def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[tuple[int, list[list[_Written]]]]:
+        """Yield members in pieces of at most so many writes, with their number; without members, one empty piece.
 
         A piece is a list of groups of members that stand in the same facet rankings: it writes to few of these, by one
         command each. A member of more rankings than fit makes a piece of its own.
@@ -166,9 +187,9 @@ class Writing(Base):
                     at += count
                     left -= each * len(piece[-1])
                 else:
-                    yield piece
+                    yield most - left, piece
                     piece, left = [], most
-        yield piece
+        yield most - left, piece
 
     def _writes(self, names: bytes) -> int:
         """Return the number of writes of a member, by the names of its facet rankings."""
@@ -214,7 +235,7 @@ class Writing(Base):
             ends = (self.rule, self.flushed or 0)
         return all(
             self._is_done(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
-            for piece in self._pieces(rows, LOADED)
+            for _, piece in self._pieces(rows, LOADED)
         )
 
     def keep_alive(self, building: str) -> None:

@@ -186,7 +186,7 @@ class _Drain:
                 named.append((mark, pk))
         done = discard(index, nobody, patience=self.patience) if nobody else 0
         parts = index.split(named, lambda pair: index.to_text(pair[1]))
-        pks = {pk for part, own in parts.items() if part not in away for _, pk in own}
+        pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
         pushed = write(self.reach, pks)
         self.reach.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
@@ -199,7 +199,7 @@ class _Drain:
                 self.left |= {pk: missing for pk, _, _ in one.marks}
             else:
                 worked.append(one)
-        return done + (self.unmark(worked, pushed.written, len(pks)) if worked else 0)
+        return done + (self.unmark(worked, pushed.written, sum(map(len, pks.values()))) if worked else 0)
 
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.

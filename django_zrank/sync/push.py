@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,11 +19,12 @@ from .. import notes
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
+from ..queries.query import Query
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Number, Store
 from . import rows
-from .reach import Reach, is_suspended, resume, suspend, suspend_server
+from .reach import Reach
 from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
@@ -32,6 +34,9 @@ logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
 _UNRANKED: Final = (None, b"")
+
+_SLOW: Final = 1.5
+"""Seconds of Redis's answers to one push after which the next ones are suspended, although it succeeded."""
 
 _ATTEMPTS: Final = 10
 """The most attempts at a write while rebuilds begin and end."""
@@ -50,10 +55,6 @@ class Written(NamedTuple):
     """Of the last write."""
 
 
-_SLOW: Final = 1.5
-"""Seconds of Redis's answers to one push after which the next ones are suspended, although it succeeded."""
-
-
 class Pushed(NamedTuple):
     written: dict[RankIndex, Written]
     """The parts to which all of their members were written."""
@@ -61,8 +62,8 @@ class Pushed(NamedTuple):
     astray: set[RankIndex]
     """The parts of members whose key was given in another spelling than the database's."""
 
-    slow: Mapping[RankIndex, float] = {}
-    """The seconds for which the server of each part was waited for, if these are many."""
+    watched: set[RankIndex]
+    """The indexes that a watcher keeps in step."""
 
 
 def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
@@ -72,47 +73,61 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
     refuses a member that was written since, and its row is read once more.
 
     Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
-    :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis; and
-    :exc:`~django_zrank.exceptions.Busy` if a touch could not be written.
+    :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis.
     """
     reach = Reach(index)
-    pushed = write(reach, pks)
+    pushed = write(reach, index.split(pks, index.to_text))
     if not pushed.written:
         reach.require(reach.failed)
     return pushed
 
 
-def write(reach: Reach, pks: Iterable[Any], *, saved: bool = False) -> Pushed:
-    """Push to the parts that can be reached. ``saved``: true if this connection has just committed, so the database
-    takes writes."""
-    index, push = reach.index, _Push(reach, saved=saved)
-    size = min(_BATCH, connections[index.get_using()].features.max_query_params or _BATCH)
-    for chunk in batched(pks, size):
-        parts = index.split(chunk, index.to_text)
-        push.run(parts)
-        done = (own for part, own in parts.items() if part not in reach.failed)
-        if members_pushed.has_listeners(index) and (members := list(chain.from_iterable(done))):
-            members_pushed.send_robust(index, members=members)
+def write(
+    reach: Reach, members: Mapping[RankIndex, Iterable[Any]], *, saved: bool = False, until: float = math.inf
+) -> Pushed:
+    """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
+    just committed, so the database takes writes. ``until``: the time after which no further batch is begun."""
+    push = _Push(reach, saved=saved)
+    connection = connections[reach.parts[0].get_using()]
+    size = min(_BATCH, connection.features.max_query_params or _BATCH)
+    for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
+        if monotonic() >= until:
+            logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
+            break
+        todo: dict[RankIndex, list[Any]] = defaultdict(list)
+        for part, pk in chunk:
+            todo[part].append(pk)
+        push.run(todo)
+        for index, parts in _by_index(part for part in todo if part not in reach.failed).items():
+            if members_pushed.has_listeners(index):
+                members_pushed.send_robust(index, members=[pk for part in parts for pk in todo[part]])
     return Pushed(
         {part: written for part, written in push.written.items() if part not in reach.failed},
         push.astray,
-        {part: seconds for part, seconds in push.waited.items() if seconds > _SLOW},
+        {part.whole for part, epoch in push.epochs.items() if epoch.is_watched},
     )
 
 
+def _by_index(parts: Iterable[RankIndex]) -> dict[RankIndex, list[RankIndex]]:
+    """Return the parts of each index."""
+    indexes: dict[RankIndex, list[RankIndex]] = {}
+    for part in parts:
+        indexes.setdefault(part.whole, []).append(part)
+    return indexes
+
+
 class _Push:
-    """One push. Rows are read once for all parts, after the tokens of their parts are taken."""
+    """One push. The rows of an index are read once for all of its parts, after their tokens are taken."""
 
     def __init__(self, reach: Reach, *, saved: bool) -> None:
-        self.reach, self.index, self.saved = reach, reach.index, saved
-        self.stores = {part: Store.of(part) for part in self.index.parts}
+        self.reach, self.saved = reach, saved
+        self.stores = {part: Store.of(part) for part in reach.parts}
 
         self.epochs: dict[RankIndex, Epoch] = {}
         """The epoch of the next write of each part: its token is the version of the last one."""
 
         self.written: dict[RankIndex, Written] = {}
         self.astray: set[RankIndex] = set()
-        self.waited: defaultdict[RankIndex, float] = defaultdict(float)
 
     def run(self, todo: Mapping[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
@@ -120,7 +135,8 @@ class _Push:
         reach = self.reach
         for _ in range(_ATTEMPTS):
             if new := [part for part in todo if part not in self.epochs]:
-                self.epochs.update(reach.each(new, self.begin))
+                notes.prefetch(new)
+                self.epochs.update(reach.together({part: self.begin(part) for part in new}))
             if reach.failed:
                 todo = {part: own for part, own in todo.items() if part not in reach.failed}
             if todo:
@@ -132,49 +148,45 @@ class _Push:
                 f"Index {part.name!r}: rebuilds began too often for a write to succeed"
             )
 
-    def begin(self, part: RankIndex) -> Epoch:
-        began = monotonic()
-        epoch = self.stores[part].begin_write()
-        self.waited[part] += monotonic() - began
-        return known(part, epoch)
+    def begin(self, part: RankIndex) -> Query[Epoch]:
+        return known(part, (yield from self.stores[part].beginning_write()))
 
     def attempt(
         self, todo: Mapping[RankIndex, list[Any]], refusals: dict[RankIndex, int]
     ) -> dict[RankIndex, list[Any]]:
         """Read and write members once. Return those to be read again."""
-        index, stores = self.index, self.stores
-        pks = list(chain.from_iterable(todo.values()))
-        changes = index.split(read(index, pks, *stores.values()), itemgetter(0))
-        if not self.saved:  # an idle connection may lead to a former primary
-            require_writable(index.get_using())
-        again: dict[RankIndex, list[Any]] = {}
+        changes: dict[RankIndex, list[Any]] = {part: [] for part in todo}
+        for index, parts in _by_index(todo).items():
+            pks = list(chain.from_iterable(todo[part] for part in parts))
+            stores = [self.stores[part] for part in index.parts]
+            found = index.split(read(index, pks, *stores), itemgetter(0))
+            changes |= found
+            if not self.saved:  # an idle connection may lead to a former primary
+                require_writable(index.get_using())
+            if len(index.parts) > 1:
+                asked = set(map(index.to_text, pks))
+                self.astray.update(
+                    part for part, own in found.items() if not asked.issuperset(map(itemgetter(0), own))
+                )
+        again = self.reach.together({part: self.apply(part, own, refusals) for part, own in changes.items()})
+        return {part: pks for part, pks in again.items() if pks}
 
-        def write(part: RankIndex) -> None:
-            own = changes.get(part, [])
-            epoch = self.epochs.get(part)
-            began = monotonic()
-            result = epoch and stores[part].apply_changes(epoch, own)
-            self.waited[part] += monotonic() - began
-            # No token was taken yet, or another generation is live by now.
-            if epoch is None or result is None:
-                self.epochs.pop(part, None)
-                refusals[part] = 0
-                again[part] = [index.from_text(text) for text, *_ in own]
-                return
-            first = self.written.get(part, epoch)
-            self.written[part] = Written(first.generation, int(first.term or 0), result.version)
-            self.epochs[part] = epoch._replace(token=str(result.version))
-            refusals[part] += 1
-            if result.refused and refusals[part] < _REFUSALS:
-                again[part] = list(map(index.from_bytes, result.refused))
-
-        self.reach.each({**todo, **changes}, write)
-        if len(index.parts) > 1:
-            asked = set(map(index.to_text, pks))
-            self.astray.update(
-                part for part, own in changes.items() if not asked.issuperset(map(itemgetter(0), own))
-            )
-        return again
+    def apply(self, part: RankIndex, changes: list[Any], refusals: dict[RankIndex, int]) -> Query[list[Any]]:
+        """Return the members to be read again."""
+        epoch = self.epochs.get(part)
+        result = epoch and (yield from self.stores[part].applying_changes(epoch, changes))
+        # No token was taken yet, or another generation is live by now.
+        if epoch is None or result is None:
+            self.epochs.pop(part, None)
+            refusals[part] = 0
+            return [part.from_text(text) for text, *_ in changes]
+        first = self.written.get(part, epoch)
+        self.written[part] = Written(first.generation, int(first.term or 0), result.version)
+        self.epochs[part] = epoch._replace(token=str(result.version))
+        refusals[part] += 1
+        if result.refused and refusals[part] < _REFUSALS:
+            return list(map(part.from_bytes, result.refused))
+        return []
 
 
 def known(index: RankIndex, epoch: Epoch) -> Epoch:
@@ -199,32 +211,32 @@ def forget(index: RankIndex) -> None:
     notes.forget(index)
 
 
-def try_push(index: RankIndex, pks: set[Any]) -> bool:
-    """Push, except to parts whose breaker is open. Return True if any part was written to. Redis's failures are logged
-    and signalled, never raised."""
-    asked = {part: own for part, own in index.split(pks, index.to_text).items() if not is_suspended(part)}
+def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) -> list[RankIndex]:
+    """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
+    no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
+    reach = Reach(*members)
+    asked = {
+        part: own
+        for index, pks in members.items()
+        for part, own in index.split(pks, index.to_text).items()
+        if not reach.is_suspended(part)
+    }
     if not asked:
-        return False
-    reach = Reach(index)
-    try:
-        pushed = write(reach, chain.from_iterable(asked.values()), saved=True)
-    except Busy as error:  # its mark waits
-        logger.debug("Index %r: not pushed. %s", index.name, error)
-        return False
+        return []
+    pushed = write(reach, asked, saved=True, until=until)
     for part, failure in reach.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            resume(part)
+            reach.resume(part)
             logger.warning("Not pushed. %s", failure)
         else:
-            suspend(part, failure)
-        push_failed.send_robust(index, error=failure, members=set(asked.get(part, ())))
+            reach.suspend(part, failure)
+        push_failed.send_robust(part.whole, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
-        resume(part)
-    for part, seconds in pushed.slow.items():
-        suspend_server(
-            part, IndexUnavailable(f"Index {part.name!r}: Redis took {seconds:.1f} s to answer a push")
-        )
-    return bool(pushed.written)
+        reach.resume(part)
+    for server, seconds in reach.waited.items():
+        if seconds > _SLOW:
+            server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))
+    return [index for index in _by_index(pushed.written) if index not in pushed.watched]
 
 
 def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple[str, Number | None, bytes]]:

@@ -1,44 +1,26 @@
-"""Operations on the parts of an index: one that can't be reached does not stop the others."""
+"""Operations on the parts of indexes: one that can't be reached does not stop the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cached_property, partial
-from typing import TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property, partial
+from itertools import chain, islice, repeat
+from time import monotonic
+from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, TimeoutError
 
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
+from ..queries.query import Query, merged
+from ..queries.request import Request
 from ..store import Store
 from .breaker import Breaker, breaker
 
-__all__ = ["Reach", "is_suspended", "resume", "suspend"]
+__all__ = ["Reach"]
 
 Result = TypeVar("Result")
-
-
-def is_suspended(part: RankIndex) -> bool:
-    """Return True if a part, or its server, did not answer a moment ago."""
-    # The part first: if no node serves it, each search for its server queries other nodes.
-    return _own(part).is_open or _server_of(part).is_open
-
-
-def suspend(part: RankIndex, error: IndexUnavailable) -> None:
-    """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server answers, as
-    while a slot moves."""
-    (_server_of(part) if _is_down(error) else _own(part)).trip(error)
-
-
-def suspend_server(part: RankIndex, error: IndexUnavailable) -> None:
-    """Skip the server of a part for a moment, although it answers."""
-    _server_of(part).trip(error)
-
-
-def resume(part: RankIndex) -> None:
-    """Note that a part has answered."""
-    _server_of(part).reset()
-    _own(part).reset()
 
 
 def _server_of(part: RankIndex) -> Breaker:
@@ -58,68 +40,133 @@ def _is_down(error: IndexUnavailable) -> bool:
 
 
 class Reach:
-    """One operation on the parts of ``index``. A part that has failed is skipped from then on, and so are all parts on
-    a server that didn't answer."""
+    """One operation on the parts of indexes. A part that has failed is skipped from then on, and so are all parts on a
+    server that didn't answer."""
 
-    def __init__(self, index: RankIndex) -> None:
-        self.index = index
+    def __init__(self, *indexes: RankIndex) -> None:
+        self.parts = tuple(chain.from_iterable(index.parts for index in indexes))
 
         self.failed: dict[RankIndex, IndexUnavailable] = {}
         """Parts that could not be reached, with the reasons."""
 
+        self.waited: defaultdict[Breaker, float] = defaultdict(float)
+        """Seconds for which the answers of each server were waited for by :meth:`together`."""
+
         self._down: dict[Breaker, IndexUnavailable] = {}
+        self._server_of = cache(_server_of)
+
+    def is_suspended(self, part: RankIndex) -> bool:
+        """Return True if a part, or its server, did not answer a moment ago."""
+        # The part first: if no node serves it, each search for its server queries other nodes.
+        return _own(part).is_open or self._server_of(part).is_open
+
+    def suspend(self, part: RankIndex, error: IndexUnavailable) -> None:
+        """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server
+        answers, as while a slot moves."""
+        (self._server_of(part) if _is_down(error) else _own(part)).trip(error)
+
+    def resume(self, part: RankIndex) -> None:
+        """Note that a part has answered."""
+        self._server_of(part).reset()
+        _own(part).reset()
 
     def each(
         self, parts: Iterable[RankIndex], work: Callable[[RankIndex], Result]
     ) -> dict[RankIndex, Result]:
         """Return ``work(part)`` of each of the parts that have not failed."""
-        done, is_only = {}, len(self.index.parts) == 1  # no other part shares its server
+        done = {}
         for part in parts:
-            if part in self.failed:
-                continue
-            try:
-                done[part] = work(part) if is_only else self._try(part, work)
-            except IndexUnavailable as error:
-                self.failed[part] = error
+            if self._may_try(part):
+                try:
+                    done[part] = work(part)
+                except IndexUnavailable as error:
+                    self._fail(part, error)
+                else:
+                    self._succeed(part)
+        return done
+
+    def together(self, queries: Mapping[RankIndex, Query[Result]]) -> dict[RankIndex, Result]:
+        """Return the answers of queries about parts that have not failed. Their requests to one server share its round
+        trips."""
+        done: dict[RankIndex, Result] = {}
+        outcomes: dict[RankIndex, Any] = {part: None for part in queries if self._may_try(part)}
+        while outcomes:
+            waiting: defaultdict[Breaker, dict[RankIndex, Request]] = defaultdict(dict)
+            for part, outcome in outcomes.items():
+                go_on = queries[part].throw if isinstance(outcome, Exception) else queries[part].send
+                try:
+                    waiting[self._server_of(part)][part] = go_on(outcome)
+                except StopIteration as end:
+                    done[part] = end.value
+                    self._succeed(part)
+                except IndexUnavailable as error:
+                    self._fail(part, error)
+            outcomes = {}
+            for server, requests in waiting.items():
+                began = monotonic()
+                outcomes |= _send(requests)
+                self.waited[server] += monotonic() - began
         return done
 
     def total(self, work: Callable[..., int], limit: int | None) -> int:
         """Return the sum of ``work(part, limit=rest)`` of all parts, each with the rest of ``limit``. Raises as
         :meth:`require` does."""
         done = 0
-        for part in self.index.parts:
+        for part in self.parts:
             rest = None if limit is None else limit - done
             done += sum(self.each([part], partial(work, limit=rest)).values())
         self.require()
         return done
 
-    def _try(self, part: RankIndex, work: Callable[[RankIndex], Result]) -> Result:
-        server = _server_of(part)
-        if server in self._down:
-            raise self._down[server]
-        if is_suspended(part) and not self._is_last_resort:
-            raise IndexUnavailable(f"Index {part.name!r}: its server did not answer a moment ago")
-        try:
-            done = work(part)
-        except (NotBuilt, IndexUnhealthy):  # the server is there
-            raise
-        except IndexUnavailable as error:
-            if _is_down(error):
-                self._down[server] = error
-            if server is not breaker:
-                suspend(part, error)
-            raise
-        if server is not breaker:
-            resume(part)
-        return done
+    def _may_try(self, part: RankIndex) -> bool:
+        if part not in self.failed:
+            if error := self._down.get(self._server_of(part)):
+                self.failed[part] = error
+            elif self.is_suspended(part) and not self._is_last_resort:
+                self.failed[part] = IndexUnavailable(
+                    f"Index {part.name!r}: its server did not answer a moment ago"
+                )
+        return part not in self.failed
+
+    def _fail(self, part: RankIndex, error: IndexUnavailable) -> None:
+        self.failed[part] = error
+        if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
+            return
+        if _is_down(error):
+            self._down[self._server_of(part)] = error
+        if self._server_of(part) is not breaker:
+            self.suspend(part, error)
+            self._server_of.cache_clear()  # its other parts may have moved
+
+    def _succeed(self, part: RankIndex) -> None:
+        if self._server_of(part) is not breaker:
+            self.resume(part)
 
     @cached_property
     def _is_last_resort(self) -> bool:
         """True if all parts are suspended, so that skipping them would leave nothing to try."""
-        return all(map(is_suspended, self.index.parts))
+        return all(map(self.is_suspended, self.parts))
 
     def require(self, parts: Iterable[RankIndex] | None = None) -> None:
-        """Raise the first failure if all of ``parts`` have failed, by default those of the index."""
-        asked = self.index.parts if parts is None else list(parts)
+        """Raise the first failure if all of ``parts`` have failed, by default all."""
+        asked = self.parts if parts is None else list(parts)
         if asked and all(part in self.failed for part in asked):
             raise self.failed[asked[0]]
+
+
+def _send(requests: Mapping[RankIndex, Request]) -> dict[RankIndex, Any]:
+    """Return the replies to requests about parts on one server, or the error of each part."""
+    first = Store.of(next(iter(requests)))
+    replies: Iterable[Any]
+    try:
+        replies = first.send(merged(list(requests.values()), each=True))
+    except IndexUnavailable as error:
+        replies = repeat(error.__cause__)
+    taken, outcomes = iter(replies), dict[RankIndex, Any]()
+    for part, request in requests.items():
+        own = list(islice(taken, len(request.calls)))
+        outcomes[part] = own
+        if cause := next((reply for reply in own if isinstance(reply, Exception)), None):
+            outcomes[part] = Store.of(part).translated(cause)
+            outcomes[part].__cause__ = cause
+    return outcomes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -14,12 +14,9 @@ from typing import Any, Final
 from django.db import connections, models, transaction
 
 from ..conf import get_settings
-from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Mark
-from ..recent import Recent
 from ..redis.isolation import may_use_redis
-from ..store import Store
 from .drain import drain_soon
 from .flush import flush_soon
 from .push import try_push
@@ -54,21 +51,6 @@ class Route:
 
     def touched_by(self, update_fields: frozenset[str] | None) -> bool:
         return any(source.touched_by(update_fields) for source in self.sources)
-
-
-_watched: Recent[bool] = Recent()
-"""By index: whether a watcher keeps it in step."""
-
-
-def _has_watcher(index: RankIndex) -> bool:
-    """Return True if a watcher works off marks, so that a request need not. The answer is kept for a second."""
-    known = _watched.get(index.name)
-    if known is None:
-        known = False
-        with suppress(IndexUnavailable):
-            known = Store.of(index.parts[0]).has_watcher()
-        _watched.keep(index.name, known)
-    return known
 
 
 class Touched:
@@ -146,24 +128,24 @@ class Touched:
             self._keep(self.texts[key], texts, str)
 
     def push(self) -> None:
-        """Push the members of each index, even if another one fails, until the time of the caller is up."""
+        """Push the members of all indexes together, and drain those that nobody else does, until the time of the caller
+        is up."""
         if not may_use_redis():
             return
         until = monotonic() + _BUDGET
-        for index in dict.fromkeys(index for index, _ in self.texts):
-            if monotonic() >= until:  # its marks wait for a drain
-                logger.warning(
-                    "Index %r: not pushed, as Redis was slow to answer for other indexes", index.name
-                )
-                continue
-            try:
-                if not try_push(index, self.members_of(index)) or _has_watcher(index):
-                    continue
+        indexes = list(dict.fromkeys(index for index, _ in self.texts))
+        written: list[RankIndex] = []
+        try:
+            written = try_push({index: self.members_of(index) for index in indexes}, until=until)
+        except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
+            for index in indexes:
+                with _logging(index):
+                    written += try_push({index: self.members_of(index)}, until=until)
+        for index in written:
+            with _logging(index):
                 if monotonic() < until:
                     drain_soon(index)
                     flush_soon(index)
-            except Exception:  # the transaction is committed, so nothing may be raised
-                logger.exception("Index %r: changes of a transaction were not pushed", index.name)
 
     def members_of(self, index: RankIndex) -> set[Any]:
         """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
@@ -173,3 +155,12 @@ class Touched:
             if source and other is index and len(pks) < LIMIT:
                 pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
         return pks
+
+
+@contextmanager
+def _logging(index: RankIndex) -> Iterator[None]:
+    """Log what is raised in this block. The transaction is committed, so nothing may be raised."""
+    try:
+        yield
+    except Exception:
+        logger.exception("Index %r: changes of a transaction were not pushed", index.name)

@@ -163,16 +163,14 @@ def watch(
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     for index in noted:
-        with suppress(IndexUnavailable):
-            Store.of(index.parts[0]).note_watcher(0)
+        Reach(index).each(index.parts, lambda part: Store.of(part).note_watcher(0))
 
 
 def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
     """Note once a second that saves need not work off marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
-        with suppress(IndexUnavailable):
-            Store.of(index.parts[0]).note_watcher(_NOTED)
-            noted[index] = monotonic()
+        Reach(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
+        noted[index] = monotonic()
 
 
 def disconnect(using: str) -> None:

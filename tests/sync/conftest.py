@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, sleep
 from typing import Any
 
@@ -30,16 +30,21 @@ from tests.testapp.zrank import PlayerAscending
 
 @pytest.fixture
 def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The name of every script that is sent from now on: each is one round trip, tried or made."""
+    """The name of the script of each round trip from now on, tried or made. One for several indexes counts once."""
     sent: list[str] = []
-    send = executor.send
+    send, send_each = executor.send, executor.send_each
 
     def record(client: Any, call: Call) -> Any:
         if isinstance(call.command, Script):
             sent.append(call.command.name)
         return send(client, call)
 
+    def record_each(client: Any, calls: Sequence[Call]) -> list[Any]:
+        sent.extend({call.command.name for call in calls if isinstance(call.command, Script)})
+        return send_each(client, calls)
+
     monkeypatch.setattr(executor, "send", record)
+    monkeypatch.setattr(executor, "send_each", record_each)
     return sent
 
 
@@ -47,14 +52,14 @@ def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """The pushes from now on: the index, and its members with their scores."""
     pushed: list[tuple[str, dict[str, Any]]] = []
-    apply_changes = Store.apply_changes
+    applying_changes = Store.applying_changes
 
-    def record(store: Store, epoch: Any, changes: Any) -> bool:
+    def record(store: Store, epoch: Any, changes: Any) -> Any:
         changes = list(changes)
         pushed.append((store.name, {member: score for member, score, _ in changes}))
-        return apply_changes(store, epoch, changes)
+        return applying_changes(store, epoch, changes)
 
-    monkeypatch.setattr(Store, "apply_changes", record)
+    monkeypatch.setattr(Store, "applying_changes", record)
     return pushed
 
 

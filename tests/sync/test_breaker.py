@@ -17,7 +17,7 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.redis import executor
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
-from django_zrank.sync import touched
+from django_zrank.sync import push, touched
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
@@ -265,7 +265,7 @@ def test_open_for_a_while_after_a_failure(clock: Clock) -> None:
 def test_a_save_has_one_budget_for_all_indexes(
     own_server: RedisServer, clock: Clock, round_trips: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server takes nearly as long as the time-out allows for each call."""
+    """The server takes nearly as long as the time-out allows for each call. No second batch is begun."""
     send = executor.send
 
     def slow(*args: Any) -> Any:
@@ -274,6 +274,8 @@ def test_a_save_has_one_budget_for_all_indexes(
 
     monkeypatch.setattr(executor, "send", slow)
     monkeypatch.setattr(touched, "monotonic", clock)
+    monkeypatch.setattr(push, "monotonic", clock)
+    monkeypatch.setattr(push, "_BATCH", 1)
     Player.objects.create(level=5)  # in two indexes
     assert round_trips == ["begin_write", "apply_changes"]
 

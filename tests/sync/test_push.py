@@ -13,15 +13,17 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt
-from django_zrank.signals import pushed
+from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.push import forget, push, try_push
 from django_zrank.sync.reach import Reach
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.builds import start
+from tests.sync.conftest import Clock
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
 from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerAscending, PlayerRank
@@ -65,7 +67,7 @@ def test_members_are_written_and_those_without_a_rank_removed() -> None:
 
 
 def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
-    assert not try_push(INDEX, set())
+    assert not try_push({INDEX: set()})
     assert round_trips == []
 
 
@@ -110,7 +112,7 @@ def test_those_that_were_pushed_are_signalled(heard: list[list[str]], ten_player
 
 def test_nobody_is_signalled_whom_redis_has_not_got(heard: list[list[str]], zrank: Redis) -> None:
     zrank.flushall()
-    assert not try_push(INDEX, {"a"})
+    assert not try_push({INDEX: {"a"}})
     assert not heard
 
 
@@ -152,17 +154,17 @@ def test_an_older_reading_still_writes_what_nobody_else_has_written(after_read: 
 
 def test_the_token_is_taken_before_the_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other way round, a change between the two would be overwritten by what was read before it."""
-    begin_write = Store.begin_write
+    beginning_write = Store.beginning_write
 
     def change_first(store: Store) -> Any:
-        monkeypatch.setattr(Store, "begin_write", begin_write)
+        monkeypatch.setattr(Store, "beginning_write", beginning_write)
         change("a", 2)
         push(INDEX, ["a"])
-        return begin_write(store)
+        return beginning_write(store)
 
     Nickname.objects.create(nick="a", score=1)
     forget(INDEX)
-    monkeypatch.setattr(Store, "begin_write", change_first)
+    monkeypatch.setattr(Store, "beginning_write", change_first)
     push(INDEX, ["a"])
     assert contents(NicknameRank) == {"a": 2}
 
@@ -173,6 +175,88 @@ def test_a_push_is_two_round_trips(round_trips: list[str]) -> None:
         Nickname.objects.create(nick=nick, score=1)
         assert round_trips == ["begin_write", "apply_changes"]
         assert_mirrors(NicknameRank)
+
+
+@pytest.fixture
+def four_indexes(declare: Callable[..., type[RankIndex]]) -> list[type[RankIndex]]:
+    """All indexes of a model."""
+    return [NicknameRank, *(declare(Nickname, order) for order in ("score", "-score", "-score"))]
+
+
+def reads(server: Redis) -> int:
+    """The number of times that a server has read from its clients: once for each round trip, this one included."""
+    return int(server.info("stats")["total_reads_processed"])
+
+
+def test_a_save_is_two_round_trips_for_all_of_its_indexes(
+    zrank: Redis,
+    four_indexes: list[type[RankIndex]],
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: Any,
+) -> None:
+    """With a watcher alive, nobody drains; the notes of all builds are read once a second, by one statement."""
+    clock = Clock()
+    monkeypatch.setattr("django_zrank.recent.monotonic", clock)
+    row = Nickname.objects.create(nick="a", score=1)
+    for index in four_indexes:
+        Store(index.instance().name).note_watcher(60)
+    for later, statements in ((0, 5), (0, 5), (1.1, 6)):
+        clock.advance(later)
+        row.score += 1
+        before = reads(zrank)
+        with django_assert_num_queries(statements):
+            row.save()
+        assert reads(zrank) - before == 2 + 1
+        for index in four_indexes:
+            assert_mirrors(index)
+
+
+@pytest.mark.parametrize("script", ["begin_write", "apply_changes"])
+def test_an_index_that_fails_stops_no_other(
+    zrank: Redis, four_indexes: list[type[RankIndex]], script: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = four_indexes[1].instance()
+    zrank.script_flush()
+    if script == "begin_write":
+        zrank.delete(Store(broken.name).keys.meta)
+    else:
+        live = Store(broken.name).learn().root
+        zrank.delete(live)
+        zrank.set(live, "not a sorted set")
+    failed: list[tuple[Any, set[Any], str]] = []
+
+    def hear(sender: RankIndex, error: Exception, members: set[Any], **kwargs: Any) -> None:
+        failed.append((sender, members, str(error)))
+
+    push_failed.connect(hear)
+    try:
+        Nickname.objects.create(nick="a", score=1)
+    finally:
+        push_failed.disconnect(hear)
+        breaker.forget()
+    for index in four_indexes:
+        if index.instance() is not broken:
+            assert_mirrors(index)
+    ((sender, members, error),) = failed
+    assert (sender, members) == (broken, {"a"})
+    assert repr(broken.name) in error
+
+
+def test_an_index_whose_rows_cannot_be_read_stops_no_other(
+    four_indexes: list[type[RankIndex]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, read = four_indexes[1].instance(), module.read
+
+    def fail(index: RankIndex, *args: Any) -> Any:
+        if index is broken:
+            raise ValueError("a declaration at fault")
+        return read(index, *args)
+
+    monkeypatch.setattr(module, "read", fail)
+    Nickname.objects.create(nick="a", score=1)
+    assert [contents(index) for index in four_indexes] == [{"a": 1}, {}, {"a": 1}, {"a": 1}]
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert repr(broken.name) in record.getMessage()
 
 
 def test_who_is_refused_again_and_again_leaves_it_to_the_others(
@@ -306,7 +390,7 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
 
     monkeypatch.setattr(module, "_BATCH", 1)
     monkeypatch.setattr(module, "read", overtaken)
-    pushed = module.write(Reach(INDEX), ["a", "b"])
+    pushed = module.write(Reach(INDEX), {INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
     assert pushed.written[INDEX].generation == generation
 
@@ -326,9 +410,9 @@ def test_an_index_that_was_never_built_takes_nothing(zrank: Any, caplog: pytest.
 
 
 def test_try_push_says_whether_it_did(zrank: Any) -> None:
-    assert try_push(INDEX, {"a"})
+    assert try_push({INDEX: {"a"}})
     zrank.flushall()
-    assert not try_push(INDEX, {"a"})
+    assert not try_push({INDEX: {"a"}})
 
 
 # Values that have no rank

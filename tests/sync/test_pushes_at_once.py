@@ -174,7 +174,7 @@ class World:
 def a_world() -> Iterator[World]:
     world = World()
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        for name in ("begin_write", "apply_changes"):
+        for name in ("beginning_write", "applying_changes"):
             step = getattr(Store, name)
 
             def stop_first(store: Store, *args: Any, step: Callable[..., Any] = step) -> Any:

@@ -27,13 +27,11 @@ def test_a_part_that_has_failed_is_skipped() -> None:
         reach.require()
 
 
+@pytest.mark.usefixtures("zrank")
 def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = tuple(INDEX.called(name) for name in "abc")
-    reach, limits = Reach(INDEX), []
     monkeypatch.setattr(INDEX, "parts", parts)
-    monkeypatch.setattr("django_zrank.sync.reach._server_of", lambda part: None)
-    monkeypatch.setattr("django_zrank.sync.reach.is_suspended", lambda part: False)
-    monkeypatch.setattr("django_zrank.sync.reach.resume", lambda part: None)
+    reach, limits = Reach(INDEX), []
 
     def work(part: RankIndex, *, limit: int | None) -> int:
         limits.append(limit)

@@ -316,7 +316,7 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(touched, "try_push", lambda index, pks: False)
+    monkeypatch.setattr(touched, "try_push", lambda members, until: [])
     left: list[Mark] = []
     marks = Touched.marks
     monkeypatch.setattr(

@@ -40,7 +40,7 @@ from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.reach import suspend
+from django_zrank.sync.reach import Reach
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -115,6 +115,16 @@ def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
     assert_mirrors(PlayerAscending)
     assert {part.name for part in players.parts} <= set(Generation.objects.values_list("index", flat=True))
     assert examine(players) is Verdict.HEALTHY
+
+
+def test_shards_on_one_server_share_the_round_trips_of_a_push(
+    players: RankIndex, round_trips: list[str]
+) -> None:
+    with disable_sync():
+        Player.objects.update(level=50)
+    assert try_push({players: set(range(1, 41))})
+    assert round_trips == ["begin_write", "apply_changes"]
+    assert_mirrors(PlayerAscending)
 
 
 def test_a_batch_of_a_build_has_more_rows_the_more_shards_there_are(
@@ -242,11 +252,11 @@ class TestOneShardIsAway:
         push_failed.connect(listen)
         with disable_sync():
             Player.objects.update(level=50)
-        assert try_push(players, set(range(1, 41)))
+        assert try_push({players: set(range(1, 41))})
         assert failed == [set(members_of(lost))]
-        assert try_push(players, set(range(1, 41)))
+        assert try_push({players: set(range(1, 41))})
         assert len(failed) == 1  # its breaker is open
-        assert not try_push(players, set(members_of(lost)))
+        assert not try_push({players: set(members_of(lost))})
 
     def test_many_of_its_marks_block_no_others(
         self, players: RankIndex, lost: RankIndex, pushes: list[Any]
@@ -442,7 +452,7 @@ def test_marks_of_a_shard_that_goes_away_between_two_batches_wait(
     with disable_sync():
         Player.objects.update(level=50)
     away, writes = players.parts[1], []
-    apply = Store.apply_changes
+    apply = Store.applying_changes
 
     def refuse_the_second(store: Store, *args: Any) -> Any:
         writes.append(store.name)
@@ -452,7 +462,7 @@ def test_marks_of_a_shard_that_goes_away_between_two_batches_wait(
 
     with monkeypatch.context() as patch:
         patch.setattr("django_zrank.sync.push._BATCH", 10)
-        patch.setattr(Store, "apply_changes", refuse_the_second)
+        patch.setattr(Store, "applying_changes", refuse_the_second)
         assert drain(players) == 40 - len(members_of(away))
     assert waiting_marks(players).count() == len(members_of(away))
     breaker.forget()
@@ -471,9 +481,9 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
         raise IndexUnavailable("no node serves it")
 
     monkeypatch.setattr(Store, "node", node)
-    suspend(players.parts[1], IndexUnavailable("no answer"))
+    Reach(players).suspend(players.parts[1], IndexUnavailable("no answer"))
     try:
-        assert not try_push(players, set(members_of(players.parts[1])))
+        assert not try_push({players: set(members_of(players.parts[1]))})
         assert not looked
     finally:
         breaker.forget()
@@ -703,7 +713,7 @@ class TestLinks:
         store = Store(away.name)
         store.client.hset(store.keys.meta, "applied", int(store.check_health().applied) - 1)
         assert repair(accounts) is Verdict.RESTARTED
-        begin = Store.begin_write
+        begin = Store.beginning_write
 
         def refuse(store: Store) -> Any:
             if store.name == away.name:
@@ -711,7 +721,7 @@ class TestLinks:
             return begin(store)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Store, "begin_write", refuse)
+            patch.setattr(Store, "beginning_write", refuse)
             assert drain(accounts) == 0
         waiting = waiting_marks(accounts).values_list("member", flat=True)
         assert {accounts.part_of(member) for member in waiting} == {away}

@@ -196,7 +196,7 @@ def test_where_somebody_watches_a_save_only_pushes(watching: Callable[..., Any])
     rebuild(INDEX)
     assert waits_until(reads_marks)
     stop, _ = watching(interval=0.02)
-    assert waits_until(INDEX.ranking.store.has_watcher)
+    assert waits_until(lambda: INDEX.ranking.store.begin_write().is_watched)
     assert waits_until(lambda: not reads_marks())
     until = monotonic() + 1.5  # a save would now and then
     while monotonic() < until:
@@ -209,7 +209,7 @@ def test_a_watcher_that_was_killed_is_missed(watching: Callable[..., Any]) -> No
     rebuild(INDEX)
     INDEX.ranking.store.note_watcher(3)
     assert waits_until(reads_marks)
-    assert not INDEX.ranking.store.has_watcher()
+    assert not INDEX.ranking.store.begin_write().is_watched
 
 
 def test_many_may_watch(watching: Callable[..., Any]) -> None:

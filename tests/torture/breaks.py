@@ -20,13 +20,13 @@ __all__ = ["BREAKS"]
 
 def _token_after_read() -> None:
     """Take the token when the rows have been read already."""
-    apply_changes = Store.apply_changes
+    applying_changes = Store.applying_changes
 
     def broken(self: Store, epoch: Any, changes: Any) -> Any:
         changes = _dawdle(changes)
-        return apply_changes(self, self.begin_write(), changes)
+        return applying_changes(self, self.begin_write(), changes)
 
-    Store.apply_changes = broken  # type: ignore[method-assign]
+    Store.applying_changes = broken  # type: ignore[method-assign]
 
 
 def _no_guard() -> None:
@@ -43,12 +43,12 @@ def _one_refusal() -> None:
 
 def _apply_late() -> None:
     """Write what was read long before, sometimes."""
-    apply_changes = Store.apply_changes
+    applying_changes = Store.applying_changes
 
     def late(self: Store, epoch: Any, changes: Any) -> Any:
-        return apply_changes(self, epoch, _dawdle(changes))
+        return applying_changes(self, epoch, _dawdle(changes))
 
-    Store.apply_changes = late  # type: ignore[method-assign]
+    Store.applying_changes = late  # type: ignore[method-assign]
 
 
 def _dawdle(changes: Any) -> list[Any]:

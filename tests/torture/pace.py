@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from django_zrank.store import Store
@@ -12,8 +12,6 @@ from django_zrank.store import Store
 __all__ = ["pause", "shorten", "slow_down"]
 
 _PAUSED: Final = (
-    "begin_write",
-    "apply_changes",
     "start_rebuild",
     "load_rows",
     "swap_rebuilt",
@@ -30,12 +28,25 @@ def shorten(lease: float) -> None:
 def slow_down(chance: random.Random) -> None:
     """Pause before and after each step of the protocol, so that other processes come in between.
 
-    Some processes are brisk, some slow: so the one overtakes the other. ``apply_changes()`` reads its rows when
-    it is called: they are read before the pause.
+    Some processes are brisk, some slow: so the one overtakes the other. ``applying_changes()`` reads its rows
+    when it is called: they are read before the pause.
     """
     often = chance.choice([0.0, 0.02, 0.2])
     for name in _PAUSED:
         setattr(Store, name, _paused(getattr(Store, name), chance, often))
+    for name in ("beginning_write", "applying_changes"):
+        setattr(Store, name, _pausing(getattr(Store, name), chance, often))
+
+
+def _pausing(query: Callable[..., Any], chance: random.Random, often: float) -> Callable[..., Any]:
+    def pausing(self: Store, *args: Any) -> Iterator[Any]:
+        args = tuple(list(arg) if hasattr(arg, "__next__") else arg for arg in args)
+        pause(chance, often)
+        result = yield from query(self, *args)
+        pause(chance, often)
+        return result
+
+    return pausing
 
 
 def _paused(step: Callable[..., Any], chance: random.Random, often: float) -> Callable[..., Any]:
