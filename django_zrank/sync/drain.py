@@ -33,6 +33,7 @@ from .marks import (
 from .push import Written, write
 from .reach import Reach
 from .rebuild import rebuild
+from .rows import parse_key
 from .transactions import PATIENCE, refuse_transaction, without_waiting
 from .watched_tables import watched_tables
 
@@ -177,7 +178,7 @@ class _Drain:
             return self.rebuild(marks)
         named: list[tuple[Seen, Any]] = []
         nobody: list[Seen] = []
-        parse = cache(partial(_parse, index))  # marks repeat members
+        parse = cache(partial(parse_key, index))  # marks repeat members
         for mark in marks:
             pk = parse(mark[2])
             if pk is None:
@@ -239,17 +240,6 @@ class _Drain:
         if done := sum(len(one.marks) for one in settled):
             drained.send(self.index, marks=done, members=members)
         return done
-
-
-def _parse(index: RankIndex, text: Any) -> Any:
-    """Return the primary key that a mark names; None if no row can have it: a generic relation may hold any text."""
-    try:
-        pk = index.from_text(text)
-    except ValueError:
-        return None
-    # SQLite has no such rows, and rejects a query for them.
-    is_sqlite = connections[index.get_using()].vendor == "sqlite"
-    return None if is_sqlite and isinstance(pk, int) and not -(2**63) <= pk < 2**63 else pk
 
 
 _WALKED: Final = 60.0

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from time import sleep
 from typing import Any, Final
 
-from ..codec.units import HIGHEST, LOWEST, Number
+from ..codec.units import Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
@@ -33,7 +32,7 @@ from .marks import waiting_marks
 from .push import read
 from .rebuild import rebuild
 from .report import Example, Report
-from .rows import encode, select
+from .rows import encode, parse_key, select
 from .transactions import refuse_transaction
 from .triggers import examine_capture
 from .watch import sync
@@ -58,9 +57,6 @@ _PUSHED: Final = 1000
 
 _BATCH: Final = 500
 """Members whose rows one statement reads: SQLite may take no more than 999 parameters."""
-
-_TOGETHER: Final = 1000
-"""Look-ups of one moment: about a millisecond of the server. A member that stands in more places takes more."""
 
 _FEW: Final = 1000
 """The most waiting marks that are matched with members."""
@@ -203,14 +199,10 @@ class _Shard:
         if health.generation != self.generation or not health.is_accepted:
             raise Replaced
 
-    def state(self, members: Sequence[bytes]) -> list[Call]:
-        """Return the calls that show if members are written: versions of their newest writes, and memberships."""
-        keys = self.keys
-        newest, memberships = (
-            Call("ZMSCORE", (keys.recent,), members),
-            Call("HMGET", (keys.memberships,), members),
-        )
-        return [self.flushes(), newest, memberships]
+    def state(self, member: bytes) -> list[Call]:
+        """Return the calls that show if a member is written: the version of its newest write, and its membership."""
+        newest = Call("ZMSCORE", (self.keys.recent,), (member,))
+        return [self.flushes(), newest, Call("HMGET", (self.keys.memberships,), (member,))]
 
     # Pending scores
 
@@ -486,84 +478,48 @@ class _Comparison:
         """
         sweep(self.index)
         drain(self.index)
-        by_shard: defaultdict[_Shard, list[bytes]] = defaultdict(list)
-        for shard, member in suspects:
-            by_shard[shard].append(member)
-        flushes: dict[_Shard, list[bytes | None]] = {}
-        before: dict[_Suspect, tuple[Any, Any]] = {}
-        for shard, own in by_shard.items():
-            for piece in batched(own, _KEYS):
-                noted, *states = shard.store.read(shard.state(piece))
-                flushes.setdefault(shard, noted)
-                before.update(
-                    zip(((shard, member) for member in piece), zip(*states, strict=True), strict=True)
-                )
+        before = {(shard, member): shard.store.read(shard.state(member)) for shard, member in suspects}
         members = {member for _, member in suspects}
         rows, in_flight = self.read_rows(members), self.in_flight(members)
         wrong: dict[_Suspect, Example] = {}
         moving: set[_Suspect] = set()
-        for shard, own in by_shard.items():
-            ranked = {one: rows[one] for one in own if one in rows and self.is_own(shard, one)}
-            expected = {
-                one: set(shard.places(one, ranked[one][1])) if one in ranked else set() for one in own
-            }
-            places = {
-                one: expected[one]
-                | suspects[shard, one]
-                | set(shard.places(one, before[shard, one][1] or b""))
-                for one in own
-            }
-            for together in _cut(places):
-                for member, state, found, row in self.find(shard, together, ranked, flushes[shard]):
-                    if example := self.compare(shard, member, state, found, row, expected[member]):
-                        wrong[shard, member] = example
-                        if state != before[shard, member] or member in in_flight:
-                            moving.add((shard, member))
+        for suspect, places in suspects.items():
+            shard, member = suspect
+            row = rows.get(member) if self.is_own(shard, member) else None
+            example, state = self.compare(shard, member, row, places, before[suspect])
+            if example:
+                wrong[suspect] = example
+                if state != before[suspect] or member in in_flight:
+                    moving.add(suspect)
         return wrong, moving
-
-    def find(
-        self,
-        shard: _Shard,
-        places: Mapping[bytes, Collection[Place]],
-        rows: Mapping[bytes, SortKeyed],
-        flushes: list[bytes | None],
-    ) -> Iterator[tuple[bytes, tuple[Any, Any] | None, dict[Place, float | None], SortKeyed | None]]:
-        """Yield each member with its state, None if flushes came in between; its scores at these places; and its row,
-        with pending changes. All of one moment."""
-        stored: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for name, place in chain.from_iterable(places.values()):
-            stored[name].append(place)
-        own = {member: rows[member] for member in places if member in rows}
-        pending = shard.pending(flushes, list(own))
-        state = shard.state(list(places))
-        calls = [*state, *(Call("ZMSCORE", (shard.ranking(name),), each) for name, each in stored.items())]
-        replies = shard.store.read([*calls, *(pending or [])], atomic=True)
-        scores: dict[Place, float | None] = {}
-        for (name, each), found in zip(stored.items(), replies[len(state) :], strict=False):
-            scores.update(zip(((name, place) for place in each), found, strict=True))
-        own = shard.with_pending(own, flushes, replies[len(calls) :])
-        is_kept = pending is not None and replies[0] == flushes
-        for member, *then in zip(places, replies[1], replies[2], strict=True):
-            found = {place: scores[place] for place in places[member]}
-            yield member, (then[0], then[1]) if is_kept else None, found, own.get(member)
 
     def compare(
         self,
         shard: _Shard,
         member: bytes,
-        state: tuple[Any, Any] | None,
-        found: Mapping[Place, float | None],
         row: SortKeyed | None,
-        expected: Collection[Place],
-    ) -> Example | None:
-        """Return what is wrong with a member that was found at these places; None if nothing is."""
-        membership = (state[1] if state else None) or b""
-        if membership == (row[1] if row else b"") and all(
+        places: Collection[Place],
+        before: Sequence[Any],
+    ) -> tuple[Example | None, Sequence[Any] | None]:
+        """Return what is wrong with a member, None if nothing is; and its state, None if changes that the row lacks are
+        not kept any more. All of one moment."""
+        flushes, _, (named,) = before
+        expected = set(shard.places(member, row[1])) if row else set()
+        places = [*expected.union(places, shard.places(member, named or b""))]
+        pending = shard.pending(flushes, [member] if row else [])
+        scores = [Call("ZMSCORE", (shard.ranking(name),), (stored,)) for name, stored in places]
+        calls = [*shard.state(member), *scores, *(pending or [])]
+        replies = shard.store.read(calls, atomic=True)
+        *state, (there,) = replies[:3]
+        found = {place: score for place, (score,) in zip(places, replies[3:], strict=False)}
+        if row:
+            row = shard.with_pending({member: row}, flushes, replies[3 + len(places) :])[member]
+        is_right = (there or b"") == (row[1] if row else b"") and all(
             score == (row[0] if row and place in expected else None) for place, score in found.items()
-        ):
-            return None
+        )
         why = "" if self.is_own(shard, member) else f"in the shard {shard.part.name}, which isn't its own"
-        return _example(member, row, membership, found, expected, why)
+        example = None if is_right else _example(member, row, there or b"", found, expected, why)
+        return example, None if pending is None else [*state, [there]]
 
     def is_own(self, shard: _Shard, member: bytes) -> bool:
         """Return True if a member belongs to a shard."""
@@ -571,13 +527,11 @@ class _Comparison:
 
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""
-        try:
-            pk = self.index.parse_pk(member.decode())
-        except ValueError:
-            return None
-        if isinstance(pk, int) and not LOWEST <= pk <= HIGHEST:  # SQLite rejects a query for it
-            return None
-        return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
+        with suppress(UnicodeDecodeError):
+            pk = parse_key(self.index, member.decode())
+            if pk is not None and self.index.to_text(pk).encode() == member:  # 007 is not 7
+                return pk
+        return None
 
     def read_rows(self, members: Iterable[bytes]) -> dict[bytes, SortKeyed]:
         """Return the score and the membership of each of these members that the database ranks now."""
@@ -617,20 +571,6 @@ class _Comparison:
                 return
         rebuild(self.index, polite=True)
         self.report.repaired = self.report.drift
-
-
-def _cut(places: Mapping[bytes, Collection[Place]]) -> Iterator[dict[bytes, Collection[Place]]]:
-    """Yield members in pieces that take about as many look-ups."""
-    piece: dict[bytes, Collection[Place]] = {}
-    size = 0
-    for member, found in places.items():
-        if piece and size + len(found) > _TOGETHER:
-            yield piece
-            piece, size = {}, 0
-        piece[member] = found
-        size += 3 + len(found)
-    if piece:
-        yield piece
 
 
 def _example(
