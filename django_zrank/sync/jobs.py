@@ -23,8 +23,7 @@ from ..index import RankIndex
 from ..models import Job
 from .health import Verdict
 from .rebuild import count_rows, rebuild
-from .report import Report
-from .verify import verify
+from .verify import Report, verify
 from .watch import disconnect
 
 __all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]

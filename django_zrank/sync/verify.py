@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..codec.units import Number
 from ..conf import get_settings
@@ -31,14 +32,13 @@ from .idle import sweep, unswept
 from .marks import waiting_marks
 from .push import read
 from .rebuild import rebuild
-from .report import Example, Report
 from .rows import encode, parse_key, select
 from .transactions import refuse_transaction
-from .triggers import examine_capture
+from .triggers import Status, examine_capture
 from .watch import sync
 from .watched_tables import every_row
 
-__all__ = ["verify"]
+__all__ = ["Drift", "Example", "Report", "verify"]
 
 BATCH_SIZE: Final = 1000
 """Rows, or members, that are compared in one round trip; a quarter of that where members stand in facet rankings."""
@@ -70,6 +70,8 @@ _LOOKS: Final = 6
 _PAUSE: Final = 0.1
 """Seconds before the second look; the pause grows by as much for each further look."""
 
+_EXAMPLES: Final = 5
+
 _MERGED: Final[Mapping[str, Callable[[Any, int], Any]]] = {
     "sum": lambda score, change: score + change,
     "max": max,
@@ -86,6 +88,103 @@ SortKeyed = tuple[Number, bytes]
 
 _Suspect = tuple["_Shard", bytes]
 """A member, and the shard in which it looks wrong."""
+
+
+class Example(NamedTuple):
+    """A wrong member with its scores on both sides, None for no score; or another error, with its counts."""
+
+    member: str
+    database: Number | None
+    redis: float | None
+
+    why: str = ""
+    """Other errors, such as facet rankings that it is missing from, or wrongly in."""
+
+
+@dataclass
+class Drift:
+    """Members that are wrong in the same way."""
+
+    count: int = 0
+
+    examples: list[Example] = field(default_factory=list)
+    """The first few of them."""
+
+    def add(self, example: Example) -> None:
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(example)
+
+
+@dataclass
+class Report:
+    """The comparison of an index with its database."""
+
+    index: RankIndex
+    capture: Status
+
+    waiting: int
+    """Marks that waited at the beginning."""
+
+    oldest: float
+    """Age of the oldest in seconds, by the database's clock; 0 if none waited."""
+
+    warnings: Sequence[str]
+    """Settings of Redis that endanger the index."""
+
+    verdict: Verdict
+    verdict_before: Verdict | None = None
+
+    compared: bool = False
+    """True if members were compared, which takes an index that can be trusted."""
+
+    rows: int = 0
+    """Rows that the database ranks."""
+
+    members: int = 0
+    """Members in Redis."""
+
+    missing: Drift = field(default_factory=Drift)
+    """Ranked in the database, and not in Redis."""
+
+    extra: Drift = field(default_factory=Drift)
+    """In Redis, and not ranked in the database."""
+
+    different: Drift = field(default_factory=Drift)
+    """In Redis with another score, other tie bytes, or in other facet rankings."""
+
+    broken: Drift = field(default_factory=Drift)
+    """Names of facet rankings, and counts of distinct values, that are inconsistent within Redis."""
+
+    repaired: int = 0
+    """The number of these that were repaired."""
+
+    unsettled: int = 0
+    """Members that changed each time they were compared."""
+
+    @property
+    def drifts(self) -> dict[str, Drift]:
+        """The errors found, by their kind."""
+        return {kind: getattr(self, kind) for kind in ("missing", "extra", "different", "broken")}
+
+    @property
+    def drift(self) -> int:
+        """The number of errors found."""
+        return sum(drift.count for drift in self.drifts.values())
+
+    @property
+    def ok(self) -> bool:
+        """True if the index is right now, and can be expected to stay right."""
+        is_trusted = self.compared and self.verdict is Verdict.HEALTHY
+        return is_trusted and self.capture.works and self.drift == self.repaired
+
+    def add(self, example: Example) -> None:
+        if example.database is None:
+            self.extra.add(example)
+        elif example.redis is None:
+            self.missing.add(example)
+        else:
+            self.different.add(example)
 
 
 def verify(

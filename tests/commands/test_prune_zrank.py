@@ -19,9 +19,8 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
-from django_zrank.sync.captures import captured
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import install, status
+from django_zrank.sync.triggers import captured, install, status
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors

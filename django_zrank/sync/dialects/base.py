@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...models import Mark
 
-__all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
+__all__ = ["PREFIX", "ByRow", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
@@ -35,7 +35,7 @@ class Trigger(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The owner in its name: one of the :attr:`Unit.owners` of its index; '' for a trigger that isn't the app's."""
+        """The hash of its index, by :func:`owner_of`; '' for a trigger that isn't the app's."""
         match = _NAME.fullmatch(self.name)
         return match[2] if match else ""
 
@@ -75,9 +75,6 @@ class Unit:
     """The triggers of one capture, and the statements that make them."""
 
     capture: Capture
-    owners: Collection[str]
-    """The owners in the names of its triggers, also of those that older releases made for the same purpose."""
-
     prepare: Sequence[str]
     create: dict[Trigger, str]
 
@@ -197,11 +194,6 @@ class Dialect(ABC):
             columns["via"] = self.text(capture.via)
         return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
 
-    def owners(self, capture: Capture, table: str) -> list[str]:
-        """Return the owners in the names of triggers, of this release and of earlier ones."""
-        what = repr((capture.index, table, capture.via, capture.column.column))
-        return [owner_of(capture.index), _digest(what)]
-
     def stem(self, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
         """Return the prefix of the names of a unit's triggers, short enough for every database. ``state``: of the
         table, if the trigger must be made anew whenever that changes."""
@@ -211,8 +203,57 @@ class Dialect(ABC):
         return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
 
 
+class ByRow(Dialect):
+    """Triggers that run once for each row, one for each operation."""
+
+    catalog: ClassVar[str]
+    """Selects each trigger's table, name and text."""
+
+    unique_names = True
+    create = "CREATE TRIGGER IF NOT EXISTS"
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        raise NotImplementedError
+
+    def unit(self, capture: Capture) -> Unit:
+        table = capture.model._meta.db_table
+        bodies = self.bodies(capture)
+        stem = self.stem(capture, table, bodies.values())
+        create = {
+            Trigger(table.lower(), f"{stem}_{operation}"): (
+                f"{self.create} {self.quote(f'{stem}_{operation}')} AFTER {self.event(operation, capture)}"
+                f" ON {self.quote(table)} FOR EACH ROW {body}"
+            )
+            for operation, body in bodies.items()
+        }
+        return Unit(capture, (), create)
+
+    def fold(self, column: str) -> str:
+        return column.lower()
+
+    def event(self, operation: str, capture: Capture) -> str:
+        return operation.upper()
+
+    def installed(self) -> dict[Trigger, bool]:
+        return dict.fromkeys(self.texts(), True)
+
+    def texts(self) -> dict[Trigger, str]:
+        return {trigger: text for trigger, text, *_ in self.rows()}
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the catalog about the app's triggers."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(self.catalog)
+            for table, name, *others in cursor.fetchall():
+                if (trigger := Trigger(table.lower(), name)).owner:
+                    yield trigger, *others
+
+    def drop(self, trigger: Trigger) -> str:
+        return f"DROP TRIGGER IF EXISTS {self.quote(trigger.name)}"
+
+
 def owner_of(index: str) -> str:
-    """Return the owner in the names of an index's triggers."""
+    """Return the hash of an index in the names of its triggers."""
     return _digest(index)
 
 
