@@ -17,7 +17,7 @@ from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
 from .drain import drain
-from .flush import flush, flush_again, flush_unlocked, is_due
+from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
 from .reach import Reach
@@ -96,7 +96,7 @@ def sync(
     if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
         try:
             # With a limit, rows that are locked have their turn the next time.
-            flushed = retry(partial(flush_unlocked if limit else flush, index, limit=limit))
+            flushed = retry(partial(flush, index, limit=limit, skip_locked=limit is not None))
         except Busy as error:
             failure = failure or error
         asleep = retry(partial(sweep, index, limit=limit))
