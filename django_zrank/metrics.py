@@ -43,7 +43,7 @@ _GAUGES: Final = {
 }
 _COUNTERS: Final = {
     "zrank_pushes_failed": "Pushes of this process that did not reach Redis",
-    "zrank_drained_marks": "Marks that this process has worked off",
+    "zrank_drained_marks": "Waiting marks that this process has processed",
     "zrank_repairs": "Repairs that this process has begun, by verdict",
     "zrank_rebuilds": "Rebuilds by this process",
     "zrank_drift": "Wrong members that verifications of this process have found",

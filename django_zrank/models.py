@@ -39,7 +39,7 @@ class Clock(Now):
 
 class Mark(models.Model):
     """A row of the transactional outbox: a note that a member has changed, added in the transaction that changed it,
-    whichever program wrote. It waits until it is worked off, and then becomes part of a :class:`Batch`.
+    whichever program wrote. It waits until it is processed, and then becomes part of a :class:`Batch`.
 
     The table is needed in every database that holds a ranked model: ``migrate --database`` creates it there unless a
     router's ``allow_migrate()`` returns False, which fails ``manage.py check``. Rows are written by triggers, so each
@@ -74,7 +74,7 @@ class Mark(models.Model):
 
 
 class Batch(models.Model):
-    """Marks that were worked off together, kept for a while: to become marks again if Redis loses that write."""
+    """Marks that were processed together, kept for a while: to become marks again if Redis loses that write."""
 
     id = models.BigAutoField(primary_key=True)
 
@@ -89,7 +89,7 @@ class Batch(models.Model):
     """The time by the database's clock."""
 
     flush = models.BigIntegerField(null=True)
-    """The number of the flush that carried these members to their column; null where marks were worked off."""
+    """The number of the flush that carried these members to their column; null where marks were processed."""
 
     marks = models.JSONField()
     """``via`` and ``member`` of each mark, without duplicates: ``[[null, "17"], …]``."""
@@ -122,7 +122,7 @@ class Generation(models.Model):
 
     term = models.BigIntegerField(default=0)
     """Rises with every server, or history of one, that is accepted, as in Raft. Writes under another term don't
-    work off marks."""
+    process marks."""
 
     purged_term = models.BigIntegerField(default=0)
     """With ``purged`` the highest term and version of a batch that was deleted: a server that has lost it can't be

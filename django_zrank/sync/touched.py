@@ -61,7 +61,7 @@ _watched: Recent[bool] = Recent()
 
 
 def _has_watcher(index: RankIndex) -> bool:
-    """Return True if a watcher works off marks, so that a request need not. The answer is kept for a second."""
+    """Return True if a watcher processes marks, so that a request need not. The answer is kept for a second."""
     known = _watched.get(index.name)
     if known is None:
         known = False

@@ -34,7 +34,7 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are worked off before it is the next index's turn, and SIGTERM is handled: under a second."""
+"""Marks of an index that are processed before it is the next index's turn, and SIGTERM is handled: under a second."""
 
 _NOTED: Final = 3.0
 """Seconds after which a watcher that was killed is missed."""
@@ -57,7 +57,7 @@ class Synced(NamedTuple):
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
-        parts += [f"{self.marks} mark{pluralize(self.marks)} worked off"] if self.marks or not parts else []
+        parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
         parts += [f"{self.flushed} score{pluralize(self.flushed)} flushed"] if self.flushed else []
         parts += [f"{self.asleep} fell asleep"] if self.asleep else []
         return ", ".join(parts)
@@ -71,9 +71,9 @@ def sync(
     due: Callable[[RankIndex], bool] = lambda index: True,
 ) -> Synced:
     """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair it if needed, flush, sweep, and
-    work off marks.
+    process marks.
 
-    ``look``: check its triggers, too. ``limit``: the most marks to work off. ``due``: called to decide whether to flush
+    ``look``: check its triggers, too. ``limit``: the most marks to process. ``due``: called to decide whether to flush
     and sweep now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it;
@@ -88,7 +88,7 @@ def sync(
         except (IndexUnavailable, RebuildSuperseded) as error:
             if len(index.parts) == 1:
                 raise
-            failure = error  # of a shard: work off the marks of the others before it is raised
+            failure = error  # of a shard: process the marks of the others before it is raised
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
@@ -168,7 +168,7 @@ def watch(
 
 
 def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
-    """Note once a second that saves need not work off marks; not if it would look for them less often than saves."""
+    """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
         with suppress(IndexUnavailable):
             Store.of(index.parts[0]).note_watcher(_NOTED)

@@ -41,9 +41,9 @@ def sync(*args: str) -> str:
 
 
 def test_once() -> None:
-    assert sync("nickname") == "nickname: 3 marks worked off\n"
+    assert sync("nickname") == "nickname: 3 marks processed\n"
     assert_mirrors(NicknameRank)
-    assert sync("nickname") == "nickname: 0 marks worked off\n"
+    assert sync("nickname") == "nickname: 0 marks processed\n"
 
 
 def test_an_emptied_server_is_built_anew(zrank: Any) -> None:
@@ -81,7 +81,7 @@ def test_watches_until_it_is_told_to_stop(number: signal.Signals) -> None:
         process.send_signal(number)
         said, complaints = process.communicate(timeout=60)
     assert (process.returncode, complaints) == (0, "")
-    assert "marks worked off" in said
+    assert "marks processed" in said
     Nickname.objects.update(score=5)
     assert waiting_marks(INDEX).count() == 3
 

@@ -1,4 +1,4 @@
-"""``manage.py sync_zrank``: work off the marks that wait."""
+"""``manage.py sync_zrank``: process the marks that wait."""
 
 from __future__ import annotations
 
