@@ -28,7 +28,7 @@ from ..store import Replaced, Store
 from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
-from .idle import sweep, unswept
+from .idle import sweep
 from .marks import waiting_marks
 from .push import read
 from .rebuild import rebuild
@@ -547,8 +547,10 @@ class _Comparison:
     def settle(self) -> None:
         """Look at the suspects again, and report those that are wrong."""
         suspects, self.suspects = self.suspects, {}
-        # With triggers, marks tell which changes are on their way. Otherwise, what stays wrong for a while is wrong.
-        certain = self.report.capture.mode == "triggers" and self.report.capture.works
+        # With triggers, marks tell which changes are on their way. Otherwise, and where members fall asleep, what stays
+        # wrong for a while is wrong.
+        capture = self.report.capture
+        certain = capture.mode == "triggers" and capture.works and self.index.awake is None
         for batch in batched(suspects.items(), _BATCH):
             waiting, before = dict(batch), dict[_Suspect, Example]()
             for look in range(_LOOKS):
@@ -643,12 +645,11 @@ class _Comparison:
         }
 
     def in_flight(self, members: Collection[bytes]) -> Collection[bytes]:
-        """Return the members that a waiting mark may lead to, and those that fell asleep but are not swept yet."""
+        """Return the members that a waiting mark may lead to."""
         marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
         if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
             return members
-        pks = (pk for member in members if (pk := self.pk_of(member)) is not None)
-        found = {self.index.to_text(pk).encode() for pk in unswept(self.index, pks)}
+        found: set[bytes] = set()
         for mark in marks:
             with suppress(ValueError):  # one that can't be drained
                 found.add(self.index.to_text(mark.member).encode())
