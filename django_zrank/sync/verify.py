@@ -20,7 +20,6 @@ from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
-from ..models import Mark
 from ..queries.request import Call
 from ..redis.locations import sharing
 from ..signals import drift_found
@@ -29,7 +28,7 @@ from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .idle import sweep
-from .marks import waiting_marks
+from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
 from .rows import encode, parse_key, select
@@ -661,10 +660,7 @@ class _Comparison:
         """Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs."""
         pks = {member: self.pk_of(member) for shard, member in self.wrong if self.is_own(shard, member)}
         if len(pks) == self.report.drift <= _PUSHED and None not in pks.values():
-            texts = map(self.index.to_text, pks.values())
-            Mark.objects.using(self.using).bulk_create(
-                Mark(index=self.index.name, member=text) for text in texts
-            )
+            leave(self.index, pks.values())
             looks = [self.look(dict(batch)) for batch in batched(self.wrong.items(), _BATCH)]
             if all(wrong.keys() <= moving for wrong, moving in looks):
                 self.report.repaired = self.report.drift
