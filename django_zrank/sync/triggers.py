@@ -124,7 +124,7 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
     wanted = {trigger for unit in units for trigger in unit.create}
     found = dialect.installed()
     others = found.keys() - wanted
-    owners = _owners(indexes)
+    owners = _owners(indexes, units)
     known = owners | _owners(registry.all())
     problems = [f"{table} {problem}" for table, problem in sorted(dialect.problems().items())]
     dangling = _dangling(dialect, units, owners)
@@ -197,7 +197,7 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
 def _install(dialect: Dialect, units: list[Unit], indexes: Collection[RankIndex]) -> Changes:
     found = dialect.installed()
     wanted = {trigger for unit in units for trigger in unit.create}
-    owners = _owners(indexes)
+    owners = _owners(indexes, units)
     possible = _possible(dialect, units, found)
     if dialect.columns([Mark._meta.db_table])[Mark._meta.db_table]:
         unwanted = {trigger for trigger in found if trigger.owner in owners} - wanted | dialect.dangling()
@@ -257,9 +257,9 @@ def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, li
     return None, []
 
 
-def _owners(indexes: Iterable[RankIndex]) -> set[str]:
+def _owners(indexes: Iterable[RankIndex], units: Iterable[Unit] = ()) -> set[str]:
     """Return the owners in the names of these indexes' triggers."""
-    return {owner_of(index.name) for index in indexes}
+    return {owner_of(index.name) for index in indexes} | {owner for unit in units for owner in unit.owners}
 
 
 def _possible(dialect: Dialect, units: list[Unit], found: dict[Trigger, bool]) -> list[Unit]:
@@ -290,7 +290,7 @@ def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[U
     account that created them, or a column that they name, is gone), or were made for another state of the table (a
     former set of partitions, which may return).
     """
-    owners = {owner_of(unit.capture.index) for unit in units}
+    owners = {owner for unit in units for owner in unit.owners}
     wanted = {trigger for unit in units for trigger in unit.create}
     names = {trigger.name for trigger in wanted} if dialect.unique_names else set()
     purposes = {trigger.purpose for trigger in wanted}

@@ -35,7 +35,7 @@ class Trigger(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The hash of its index, by :func:`owner_of`; '' for a trigger that isn't the app's."""
+        """The owner in its name: one of the :attr:`Unit.owners` of its index; '' for a trigger that isn't the app's."""
         match = _NAME.fullmatch(self.name)
         return match[2] if match else ""
 
@@ -75,6 +75,9 @@ class Unit:
     """The triggers of one capture, and the statements that make them."""
 
     capture: Capture
+    owners: Collection[str]
+    """The owners in the names of its triggers, also of those that older releases made for the same purpose."""
+
     prepare: Sequence[str]
     create: dict[Trigger, str]
 
@@ -194,6 +197,11 @@ class Dialect(ABC):
             columns["via"] = self.text(capture.via)
         return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
 
+    def owners(self, capture: Capture, table: str) -> list[str]:
+        """Return the owners in the names of triggers, of this release and of earlier ones."""
+        what = repr((capture.index, table, capture.via, capture.column.column))
+        return [owner_of(capture.index), _digest(what)]
+
     def stem(self, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
         """Return the prefix of the names of a unit's triggers, short enough for every database. ``state``: of the
         table, if the trigger must be made anew whenever that changes."""
@@ -226,7 +234,7 @@ class ByRow(Dialect):
             )
             for operation, body in bodies.items()
         }
-        return Unit(capture, (), create)
+        return Unit(capture, self.owners(capture, table), (), create)
 
     def fold(self, column: str) -> str:
         return column.lower()
@@ -253,7 +261,7 @@ class ByRow(Dialect):
 
 
 def owner_of(index: str) -> str:
-    """Return the hash of an index in the names of its triggers."""
+    """Return the owner in the names of an index's triggers."""
     return _digest(index)
 
 

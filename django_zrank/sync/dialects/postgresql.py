@@ -162,7 +162,7 @@ class PostgreSQL(Dialect):
                     f"CREATE OR REPLACE TRIGGER {self.quote(name)} AFTER {operation.upper()} ON {relation.name} {how}"
                     f" EXECUTE FUNCTION {function}"
                 )
-        return Unit(capture, prepare, create)
+        return Unit(capture, self.owners(capture, table.name), prepare, create)
 
     def body(self, capture: Capture, write: Callable[[Capture], tuple[str, str, str]]) -> str:
         insert, update, delete = write(capture)
