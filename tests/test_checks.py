@@ -29,7 +29,7 @@ from django_zrank.checks import hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.captures import captured
+from django_zrank.sync.triggers import captured
 from tests.testapp.models import Account, Club, Employee, Person, Player, PlayerProxy, Ticket, WeekResult
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 

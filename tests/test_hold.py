@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from django_zrank import store as store_module
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.queries.scores import LIMIT, ChangeScores, Touch
-from django_zrank.store import Change, Store, writing
+from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
 
 CEILING = 3000
@@ -121,8 +122,8 @@ def test_what_is_not_cut_is_noticed(
     zrank: Redis, operation: Callable[[Layout], Operation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = operation(FACETS)
-    monkeypatch.setattr(writing, "WRITTEN", 10**9)
-    monkeypatch.setattr(writing, "LOADED", 10**9)
+    monkeypatch.setattr(store_module, "WRITTEN", 10**9)
+    monkeypatch.setattr(store_module, "LOADED", 10**9)
     with watched(zrank) as costs:
         run()
     assert max(costs) > CEILING

@@ -24,8 +24,7 @@ from ..redis.isolation import is_isolated, is_offered, is_testing
 from ..redis.locations import location_of, sharing
 from ..registry import registry
 from ..routes import served
-from ..sync.captures import captured
-from ..sync.triggers import unwatchable
+from ..sync.triggers import captured, unwatchable
 from .declarations import check_declaration
 from .hooks import error, warning
 

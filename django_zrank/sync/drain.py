@@ -1,4 +1,4 @@
-"""Drains, which work off marks: of changes that were committed and not pushed, or that Redis has lost."""
+"""Drains, which process marks: of changes that were committed and not pushed, or that Redis has lost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..recent import Recent
 from ..signals import drained
 from ..store import Health, Store
 from .marks import (
+    Processed,
     Seen,
-    Worked,
     discard,
     forget_batches,
     leave,
@@ -33,6 +33,7 @@ from .marks import (
 from .push import Written, write
 from .reach import Reach
 from .rebuild import rebuild
+from .rows import parse_key
 from .transactions import PATIENCE, refuse_transaction, without_waiting
 from .watched_tables import watched_tables
 
@@ -52,12 +53,12 @@ _REST: Final = 20
 def drain(
     index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
-    """Work off the marks of ``index`` that wait now, at most ``limit``. Return their number.
+    """Process the marks of ``index`` that wait now, at most ``limit``. Return their number.
 
     Marks of related rows are replaced by marks of the members that they lead to. The members of marks are pushed (see
     :func:`~django_zrank.sync.push.push`), and then the marks are deleted. If it is killed in between, the marks still
     wait. Any number of drains may run at once. A mark for all members (of a table
-    that was truncated) takes a rebuild. A mark that can't be worked off doesn't keep others waiting.
+    that was truncated) takes a rebuild. A mark that can't be processed doesn't keep others waiting.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the row of the generation
     stays locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction, where
@@ -76,13 +77,13 @@ class _Drain:
         self.reach = Reach(index)
 
         self.left: dict[int, Collection[RankIndex]] = {}
-        """Marks that wait on, with the parts that they wait for; none if they can't be worked off."""
+        """Marks that wait on, with the parts that they wait for; none if they can't be processed."""
 
         self.has_expanded = False
         """True if marks were left for the members of related rows."""
 
     def run(self, limit: int | None) -> int:
-        """Work off all marks, at most ``limit``. Return their number."""
+        """Process all marks, at most ``limit``. Return their number."""
         healths = self.begin()
         done = last = 0
         for _ in range(2):  # the second time for the members that marks of related rows lead to
@@ -93,21 +94,21 @@ class _Drain:
                 if not marks:
                     break
                 last = marks[-1][0]
-                done += self.work_off_kinds(marks)
+                done += self.process_kinds(marks)
             if not self.has_expanded:
                 break
         self.end(healths)
         return done
 
     def run_share(self, last: int) -> int:
-        """Work off this process's share of the marks beyond the id ``last``. Return the id to go on from: 0 if none of
+        """Process a share of the marks beyond the id ``last``. Return the id to go on from: 0 if none of
         them waits on, and all parts can be reached."""
         healths = self.begin()
         marks = self.share_of(last)
-        done = self.work_off_kinds(marks)
+        done = self.process_kinds(marks)
         if self.has_expanded:
             more = self.share_of(marks[-1][0])
-            done, marks = done + self.work_off_kinds(more), marks + more
+            done, marks = done + self.process_kinds(more), marks + more
         self.end(healths)
         last = marks[-1][0] if marks else last
         return last if self.reach.failed or done < len(marks) else 0
@@ -135,15 +136,15 @@ class _Drain:
                 store.finish_replay(behind)
         _purge(part, store)
 
-    def work_off_kinds(self, marks: list[Seen]) -> int:
-        """Work off one batch: marks of related rows, then those of members. Return their number."""
+    def process_kinds(self, marks: list[Seen]) -> int:
+        """Process one batch: marks of related rows, then those of members. Return their number."""
         kinds: dict[bool, list[Seen]] = {True: [], False: []}
         for mark in marks:
             kinds[mark[1] is not None].append(mark)
-        return sum(self.work_off(own) for own in kinds.values() if own)
+        return sum(self.process(own) for own in kinds.values() if own)
 
-    def work_off(self, marks: list[Seen]) -> int:
-        """Work off marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone."""
+    def process(self, marks: list[Seen]) -> int:
+        """Process marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone."""
         try:
             return self.apply(marks)
         except DataError as error:
@@ -153,14 +154,14 @@ class _Drain:
         except Exception as error:  # noqa: BLE001 - whatever a declaration or a value raises
             return self.isolate(marks, error)
 
-    def work_off_halves(self, marks: list[Seen]) -> int:
+    def process_halves(self, marks: list[Seen]) -> int:
         half = len(marks) // 2
-        return self.work_off(marks[:half]) + self.work_off(marks[half:])
+        return self.process(marks[:half]) + self.process(marks[half:])
 
     def isolate(self, marks: list[Seen], error: Exception) -> int:
-        """Work off a batch that failed by halves. A mark that fails alone is logged and left."""
+        """Process a batch that failed by halves. A mark that fails alone is logged and left."""
         if len(marks) > 1:
-            return self.work_off_halves(marks)
+            return self.process_halves(marks)
         pk, via, member = marks[0]
         mark = Mark(index=self.index.name, via=via, member=member)
         logger.error("Index %r: mark %d (%s) can't be processed", self.index.name, pk, mark, exc_info=error)
@@ -177,7 +178,7 @@ class _Drain:
             return self.rebuild(marks)
         named: list[tuple[Seen, Any]] = []
         nobody: list[Seen] = []
-        parse = cache(partial(_parse, index))  # marks repeat members
+        parse = cache(partial(parse_key, index))  # marks repeat members
         for mark in marks:
             pk = parse(mark[2])
             if pk is None:
@@ -190,16 +191,18 @@ class _Drain:
         pushed = write(self.reach, pks)
         self.reach.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
-            return done + self.work_off_halves([mark for mark, _ in named])
-        worked: list[Worked] = []
+            return done + self.process_halves([mark for mark, _ in named])
+        processed: list[Processed] = []
         for part, own in parts.items():
-            one = Worked([mark for mark, _ in own], {part, *pushed.astray})
+            one = Processed([mark for mark, _ in own], {part, *pushed.astray})
             missing = one.parts - pushed.written.keys()
             if missing:
                 self.left |= {pk: missing for pk, _, _ in one.marks}
             else:
-                worked.append(one)
-        return done + (self.unmark(worked, pushed.written, sum(map(len, pks.values()))) if worked else 0)
+                processed.append(one)
+        return done + (
+            self.unmark(processed, pushed.written, sum(map(len, pks.values()))) if processed else 0
+        )
 
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
@@ -220,7 +223,7 @@ class _Drain:
         if self.share is not None:
             found = list(islice(found, self.share))
             if len(found) >= self.share:  # there may be more
-                return self.work_off_halves(marks) if len(marks) > 1 else 0
+                return self.process_halves(marks) if len(marks) > 1 else 0
         self.has_expanded = bool(leave(index, found, patience=self.patience)) or self.has_expanded
         return discard(index, marks, patience=self.patience)
 
@@ -232,24 +235,13 @@ class _Drain:
         members = rebuild(index, parts=parts, polite=True)
         healths = {part: Store.of(part).check_health() for part in parts}
         written = {part: Written(health.generation, *health.position) for part, health in healths.items()}
-        return self.unmark([Worked(marks, parts, outdated=away)], written, members)
+        return self.unmark([Processed(marks, parts, outdated=away)], written, members)
 
-    def unmark(self, worked: list[Worked], written: Mapping[RankIndex, Written], members: int) -> int:
-        settled = unmark(self.index, worked, written, patience=self.patience)
+    def unmark(self, processed: list[Processed], written: Mapping[RankIndex, Written], members: int) -> int:
+        settled = unmark(self.index, processed, written, patience=self.patience)
         if done := sum(len(one.marks) for one in settled):
             drained.send(self.index, marks=done, members=members)
         return done
-
-
-def _parse(index: RankIndex, text: Any) -> Any:
-    """Return the primary key that a mark names; None if no row can have it: a generic relation may hold any text."""
-    try:
-        pk = index.from_text(text)
-    except ValueError:
-        return None
-    # SQLite has no such rows, and rejects a query for them.
-    is_sqlite = connections[index.get_using()].vendor == "sqlite"
-    return None if is_sqlite and isinstance(pk, int) and not -(2**63) <= pk < 2**63 else pk
 
 
 _WALKED: Final = 60.0
@@ -277,7 +269,7 @@ def _purge(index: RankIndex, store: Store) -> None:
 
 
 def drain_soon(index: RankIndex) -> None:
-    """Work off a batch after a push, at most once a second, without waiting for a lock.
+    """Process a batch after a push, at most once a second, without waiting for a lock.
 
     The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.
     """

@@ -18,7 +18,7 @@ from ..index import RankIndex
 from ..models import Batch, Generation
 from ..store import Store
 from .flush import write_scores
-from .marks import Seen, Worked, forget_batches, unmark, waiting_marks
+from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from .other_shards import other_shards
 from .push import push
 from .reach import Reach
@@ -42,7 +42,7 @@ class Erased:
     removed: dict[str, int] = field(default_factory=dict)
     """The number of places that held the primary key, by kind: ``rankings``, of all builds; ``pending`` changes, also
     of flushes; ``touched``; ``group`` and ``seen``, lists of others; ``intersection``, which are removed as a
-    whole; ``marks`` that were worked off."""
+    whole; ``marks`` that were processed."""
 
     remains: dict[str, datetime | None] = field(default_factory=dict)
     """The kinds of places that still hold it, and until when. None means that it must be erased once more: after the
@@ -81,7 +81,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk])  # after which nobody can change its score
     if marks:
-        settled = unmark(index, [Worked(marks, {part})], pushed.written)
+        settled = unmark(index, [Processed(marks, {part})], pushed.written)
         if settled:
             removed["marks"] = len(marks)
         else:  # another term or build has begun

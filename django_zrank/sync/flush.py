@@ -32,7 +32,6 @@ __all__ = [
     "flush",
     "flush_again",
     "flush_soon",
-    "flush_unlocked",
     "is_due",
     "reconcile",
     "write_scores",
@@ -71,7 +70,9 @@ class _Changed(Exception):
     """Another process has put back some of what the flush carries."""
 
 
-def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+def flush(
+    index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE, skip_locked: bool = False
+) -> int:
     """Write pending scores of about ``limit`` members to their column, by default all that are pending
     now. Return the number of members.
 
@@ -80,13 +81,15 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     next one, under its own number. Any number may run at once.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
-    than ``patience`` seconds, after all others were written; and ``TransactionManagementError`` inside a transaction.
+    than ``patience`` seconds, after all others were written, unless it is to ``skip_locked`` ones; and
+    ``TransactionManagementError`` inside a transaction.
     """
+    refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
         locked: set[str] = set()
-        done += flush_unlocked(index, limit=limit, patience=patience, locked=locked)
-        if not locked:
+        done += Reach(index).total(partial(write_scores, locked=locked, patience=patience), limit)
+        if skip_locked or not locked:
             return done
         if monotonic() >= deadline:
             raise Busy(
@@ -94,18 +97,6 @@ def flush(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
                 "are still pending"
             )
         sleep(_PAUSE)
-
-
-def flush_unlocked(
-    index: RankIndex,
-    *,
-    limit: int | None = None,
-    patience: float = PATIENCE,
-    locked: set[str] | None = None,
-) -> int:
-    """Flush as ``flush()`` does, without waiting for rows that are locked: ``locked`` receives their members."""
-    refuse_transaction(index.get_using(), "A flush")
-    return Reach(index).total(partial(write_scores, locked=locked, patience=patience), limit)
 
 
 def write_scores(
@@ -321,7 +312,7 @@ def flush_soon(index: RankIndex) -> None:
         return
     try:
         with without_waiting(connection):
-            flush_unlocked(index, limit=_SHARE, patience=0.0)
+            flush(index, limit=_SHARE, patience=0.0, skip_locked=True)
             sweep(index, limit=_SHARE, patience=0.0)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not all was flushed. %s", index.name, error)

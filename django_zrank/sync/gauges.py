@@ -26,7 +26,7 @@ class Gauges:
     """The state of an index at this moment."""
 
     waiting: int
-    """Marks that wait to be worked off, counted up to :data:`MOST_WAITING`."""
+    """Marks that wait to be processed, counted up to :data:`MOST_WAITING`."""
 
     oldest: float
     """Age of the oldest in seconds, by the database's clock; 0 if none waits."""

@@ -92,7 +92,7 @@ def _recapture(index: RankIndex) -> bool:
     """Restore missing triggers, which leaves a mark for all members. Return True if there were any."""
     try:
         made = restore(index)
-    except CaptureError as error:  # existing marks can still be worked off
+    except CaptureError as error:  # existing marks can still be processed
         logger.error("Index %r: %s. %s", index.name, Verdict.UNCAPTURED.value, error)
         return False
     if made:

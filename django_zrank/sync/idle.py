@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from django.db.models import QuerySet
 
 from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
-from ..members import batched
 from ..models import Generation
 from ..store import Store
 from .marks import leave
@@ -17,7 +15,7 @@ from .reach import Reach
 from .rows import fastest
 from .transactions import PATIENCE, refuse_transaction
 
-__all__ = ["asleep_since", "sweep", "unswept"]
+__all__ = ["asleep_since", "sweep"]
 
 PAGE_SIZE: Final = 2000
 """Members of one query of a sweep."""
@@ -83,15 +81,3 @@ def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[
         .filter(**{f"{path}__lte": MOMENT.value(until)})
     )
     return rows if since is None else rows.filter(**{f"{path}__gt": MOMENT.value(since)})
-
-
-def unswept(index: RankIndex, pks: Iterable[Any]) -> set[Any]:
-    """Return those of ``pks`` that are asleep but not swept yet."""
-    found: set[Any] = set()
-    until = asleep_since(index)
-    if until is not None:
-        for part, own in index.split(pks, index.to_text).items():
-            rows = _fallen_asleep(index, Store.of(part).swept().moment, until)
-            for chunk in batched(own, 500):
-                found.update(rows.filter(pk__in=chunk).values_list("pk", flat=True))
-    return found

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 from typing import Final
 from uuid import uuid4
 
-from django.db import connections
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from ..index import RankIndex
 from ..models import Job
 from .health import Verdict
-from .rebuild import count_rows, rebuild
-from .report import Report
-from .verify import verify
+from .rebuild import count_rows, rebuild, running
+from .verify import Report, verify
 from .watch import disconnect
 
 __all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
@@ -65,26 +63,7 @@ def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
 
 def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> AbstractContextManager[None]:
     """Carry out the jobs of ``indexes``, one after the other, in a thread, until the block ends or ``stop`` is set."""
-    return _running("zrank-jobs", partial(_run, indexes), stop)
-
-
-@contextmanager
-def _running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[None]:
-    """Call ``run(stop)`` in a thread, and set ``stop`` at the end of the block."""
-
-    def run_and_close() -> None:
-        try:
-            run(stop)
-        finally:
-            connections.close_all()
-
-    thread = Thread(target=run_and_close, name=name)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return running("zrank-jobs", partial(_run, indexes), stop)
 
 
 def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
@@ -126,7 +105,7 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
     logger.info("%s", job)
     progress = _Progress(job, stop)
     try:
-        with _running("zrank-job-pulse", progress.show, Event()):
+        with running("zrank-job-pulse", progress.show, Event()):
             rows = count_rows(index)
             progress.add(0)  # it may have taken long
             progress.total = rows

@@ -22,8 +22,8 @@ from .push import Written
 from .transactions import PATIENCE, briefly
 
 __all__ = [
+    "Processed",
     "Seen",
-    "Worked",
     "discard",
     "forget_batches",
     "leave",
@@ -109,8 +109,8 @@ def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | 
             raise NotBuilt(f"Index {part.name!r} is built, or being built, from another declaration")
 
 
-class Worked(NamedTuple):
-    """Marks that were worked off together."""
+class Processed(NamedTuple):
+    """Marks that were processed together."""
 
     marks: Sequence[Seen]
 
@@ -123,13 +123,13 @@ class Worked(NamedTuple):
 
 def unmark(
     index: RankIndex,
-    worked: Sequence[Worked],
+    processed: Sequence[Processed],
     written: Mapping[RankIndex, Written],
     *,
     patience: float = PATIENCE,
-) -> list[Worked]:
-    """Delete marks that were worked off by what was ``written`` to parts, and keep their contents as a batch of each
-    part that they led to. Return those of ``worked`` that are settled.
+) -> list[Processed]:
+    """Delete marks that were processed by what was ``written`` to parts, and keep their contents as a batch of each
+    part that they led to. Return those of ``processed`` that are settled.
 
     This is the fence. If the database notes another build or term by now, a mark waits on: the server that was written
     to may have been replaced by one that needs it. The rows of the generations are locked, so that either ``replay()``
@@ -138,15 +138,15 @@ def unmark(
     Raises :exc:`~django_zrank.exceptions.Busy` if a row stays locked.
     """
     using = index.get_using()
-    concerned = {part for one in worked for part in one.parts}
+    concerned = {part for one in processed for part in one.parts}
 
-    def work() -> list[Worked]:
+    def work() -> list[Processed]:
         locked = {
             part
             for part in index.parts
             if part in concerned and _lock(part, written[part].generation, written[part].term)
         }
-        settled = [one for one in worked if locked.issuperset(one.parts)]
+        settled = [one for one in processed if locked.issuperset(one.parts)]
         # Marks that another drain has deleted meanwhile may be in both batches.
         ids = [pk for one in settled for pk, _, _ in one.marks]
         if not sum(_delete(using, chunk) for chunk in batched(ids, _CHUNK)):
@@ -184,7 +184,7 @@ def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tupl
 
 def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
     """Begin the term of a server that has what was written up to ``position``, a term and a version. Marks that were
-    worked off by a write beyond it wait again, under new ids: what this server has lost, and what was written in
+    processed by a write beyond it wait again, under new ids: what this server has lost, and what was written in
     histories that were abandoned for its own.
 
     Return the number of these marks, or 1 if marks of an earlier replay still wait. Return None, with nothing changed,

@@ -14,9 +14,8 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from ..models import Mark
-from .captures import captured, sharing
 from .dialects import DIALECTS
-from .triggers import install, release
+from .triggers import captured, install, release, sharing
 
 __all__ = ["guard", "renew"]
 

@@ -22,7 +22,7 @@ logger = logging.getLogger("django_zrank.sync")
 
 
 def retire_other_shards(index: RankIndex) -> None:
-    """Retire the shards of releases with another number of shards: their processes work off no more marks, which the
+    """Retire the shards of releases with another number of shards: their processes settle no more marks, which the
     build that is about to begin needs. They can be read and written until they are unlinked."""
     rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
     if names := other_shards(index, rows):

@@ -33,7 +33,7 @@ from .reach import Reach
 from .rows import encode, select
 from .transactions import refuse_transaction, update_briefly
 
-__all__ = ["BATCH_SIZE", "count_rows", "rebuild"]
+__all__ = ["BATCH_SIZE", "count_rows", "rebuild", "running"]
 
 BATCH_SIZE: Final = 3000
 
@@ -90,7 +90,7 @@ def rebuild(
         reach.require(parts)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
-            _kept_alive(builds),
+            running("zrank-rebuild-pulse", partial(_send_heartbeats, builds), Event()),
             closing(_batches(index, builds, batch_size)) as batches,
             closing(_loads(partial(_load, reach, builds), batches)) as loads,
         ):
@@ -161,23 +161,30 @@ class _Build:
 
 
 @contextmanager
-def _kept_alive(builds: Mapping[RankIndex, _Build]) -> Iterator[None]:
-    """Send heartbeats in this block, whatever the database's time to the next rows."""
-    ended = Event()
+def running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[None]:
+    """Call ``run(stop)`` in a thread, and set ``stop`` at the end of the block."""
 
-    def send() -> None:
-        while not ended.wait(Store.LEASE / 20):
-            for part, build in builds.items():
-                with suppress(Exception):
-                    Store.of(part).keep_alive(build.name)
+    def run_and_close() -> None:
+        try:
+            run(stop)
+        finally:
+            connections.close_all()
 
-    thread = Thread(target=send, name="zrank-rebuild-pulse", daemon=True)
+    thread = Thread(target=run_and_close, name=name)
     thread.start()
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         thread.join()
+
+
+def _send_heartbeats(builds: Mapping[RankIndex, _Build], ended: Event) -> None:
+    """Keep builds alive, whatever the database's time to the next rows."""
+    while not ended.wait(Store.LEASE / 20):
+        for part, build in builds.items():
+            with suppress(Exception):
+                Store.of(part).keep_alive(build.name)
 
 
 def _load(reach: Reach, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:

@@ -28,6 +28,7 @@ from django.db.models import (
 from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow, value_field
+from ..codec.units import HIGHEST, LOWEST
 from ..conf import get_settings
 from ..exceptions import Unrankable
 from ..index import RankIndex
@@ -36,7 +37,7 @@ from ..recent import Recent
 from ..store import Number, Store
 from .watched_tables import every_row
 
-__all__ = ["EncodedRow", "encode", "fastest", "forget", "select", "select_among"]
+__all__ = ["EncodedRow", "encode", "fastest", "forget", "parse_key", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -86,6 +87,16 @@ class _AnyOf(Lookup):
     def as_postgresql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
         column, parameters = self.process_lhs(compiler, connection)
         return f"{column} = ANY(%s)", [*parameters, self.rhs]
+
+
+def parse_key(index: RankIndex, text: str | None) -> Any:
+    """Return the primary key that a mark or a member names; None if no row can have it."""
+    try:
+        pk = index.from_text(text)
+    except ValueError:
+        return None
+    # A query for an integer of more than 64 bits may be refused.
+    return None if isinstance(pk, int) and not LOWEST <= pk <= HIGHEST else pk
 
 
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ def accept_server(part: RankIndex, store: Store, health: Health, row: Generation
 
     Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
     """
-    # Marks come first: if the process is killed after that, they are worked off once more, which does no harm.
+    # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
     replayed = replay(part, health.position, noted=row, server=health.server)
     if replayed is not None:
         reconcile(part, store, health)

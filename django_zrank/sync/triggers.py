@@ -11,10 +11,10 @@ dropped on request only (:func:`drop`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
@@ -23,18 +23,21 @@ from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..models import Generation, Mark
 from ..registry import registry
-from .captures import captures_of
 from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
 from .transactions import is_delay
+from .watched_tables import union, watched_tables
 
 __all__ = [
     "Changes",
     "Status",
+    "captured",
+    "captures_of",
     "drop",
     "examine_capture",
     "install",
     "release",
     "restore",
+    "sharing",
     "status",
     "unwatchable",
 ]
@@ -75,6 +78,38 @@ class Status:
     @property
     def works(self) -> bool:
         return not (self.missing or self.error)
+
+
+def captured(using: str) -> list[RankIndex]:
+    """Return the registered indexes whose models live in this database."""
+    return [index for index in registry.all() if index.get_using() == using]
+
+
+def sharing(using: str) -> list[RankIndex]:
+    """Return the registered indexes whose models live in the same database under another alias, such as a pooler's."""
+    own, found = connections[using], []
+    # A service's settings may leave out databases that it doesn't use.
+    for alias in {index.get_using() for index in registry.all()}.intersection(connections) - {using}:
+        other = connections[alias]
+        names = {str(connection.settings_dict["NAME"]) for connection in (own, other)}
+        if other.vendor in DIALECTS and other.vendor == own.vendor and len(names) == 1:
+            with suppress(DatabaseError):  # unreachable: skip it
+                one, two = (DIALECTS[own.vendor](connection, []).identity() for connection in (own, other))
+                if one == two:
+                    found += captured(alias)
+    return found
+
+
+def captures_of(index: RankIndex) -> list[Capture]:
+    """Return a capture for each table that ``index`` reads and each path to it."""
+    watched: dict[Any, Any] = {}
+    for source in watched_tables(index):
+        key = source.model, source.via, source.column, source.is_referenced
+        watched[key] = union(watched[key], source.fields) if key in watched else source.fields
+    return [
+        Capture(index.name, model, via, column, fields, is_referenced)
+        for (model, via, column, is_referenced), fields in watched.items()
+    ]
 
 
 def status(using: str, indexes: Collection[RankIndex]) -> Status:

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ..codec.units import HIGHEST, LOWEST, Number
+from ..codec.units import Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
-from ..models import Mark
 from ..queries.request import Call
 from ..redis.locations import sharing
 from ..signals import drift_found
@@ -28,18 +27,17 @@ from ..store import Replaced, Store
 from .drain import drain
 from .gauges import read_gauges
 from .health import Verdict, examine
-from .idle import sweep, unswept
-from .marks import waiting_marks
+from .idle import sweep
+from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
-from .report import Example, Report
-from .rows import encode, select
+from .rows import encode, parse_key, select
 from .transactions import refuse_transaction
-from .triggers import examine_capture
+from .triggers import Status, examine_capture
 from .watch import sync
 from .watched_tables import every_row
 
-__all__ = ["verify"]
+__all__ = ["Drift", "Example", "Report", "verify"]
 
 BATCH_SIZE: Final = 1000
 """Rows, or members, that are compared in one round trip; a quarter of that where members stand in facet rankings."""
@@ -59,9 +57,6 @@ _PUSHED: Final = 1000
 _BATCH: Final = 500
 """Members whose rows one statement reads: SQLite may take no more than 999 parameters."""
 
-_TOGETHER: Final = 1000
-"""Look-ups of one moment: about a millisecond of the server. A member that stands in more places takes more."""
-
 _FEW: Final = 1000
 """The most waiting marks that are matched with members."""
 
@@ -73,6 +68,8 @@ _LOOKS: Final = 6
 
 _PAUSE: Final = 0.1
 """Seconds before the second look; the pause grows by as much for each further look."""
+
+_EXAMPLES: Final = 5
 
 _MERGED: Final[Mapping[str, Callable[[Any, int], Any]]] = {
     "sum": lambda score, change: score + change,
@@ -90,6 +87,103 @@ SortKeyed = tuple[Number, bytes]
 
 _Suspect = tuple["_Shard", bytes]
 """A member, and the shard in which it looks wrong."""
+
+
+class Example(NamedTuple):
+    """A wrong member with its scores on both sides, None for no score; or another error, with its counts."""
+
+    member: str
+    database: Number | None
+    redis: float | None
+
+    why: str = ""
+    """Other errors, such as facet rankings that it is missing from, or wrongly in."""
+
+
+@dataclass
+class Drift:
+    """Members that are wrong in the same way."""
+
+    count: int = 0
+
+    examples: list[Example] = field(default_factory=list)
+    """The first few of them."""
+
+    def add(self, example: Example) -> None:
+        self.count += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(example)
+
+
+@dataclass
+class Report:
+    """The comparison of an index with its database."""
+
+    index: RankIndex
+    capture: Status
+
+    waiting: int
+    """Marks that waited at the beginning."""
+
+    oldest: float
+    """Age of the oldest in seconds, by the database's clock; 0 if none waited."""
+
+    warnings: Sequence[str]
+    """Settings of Redis that endanger the index."""
+
+    verdict: Verdict
+    verdict_before: Verdict | None = None
+
+    compared: bool = False
+    """True if members were compared, which takes an index that can be trusted."""
+
+    rows: int = 0
+    """Rows that the database ranks."""
+
+    members: int = 0
+    """Members in Redis."""
+
+    missing: Drift = field(default_factory=Drift)
+    """Ranked in the database, and not in Redis."""
+
+    extra: Drift = field(default_factory=Drift)
+    """In Redis, and not ranked in the database."""
+
+    different: Drift = field(default_factory=Drift)
+    """In Redis with another score, other tie bytes, or in other facet rankings."""
+
+    broken: Drift = field(default_factory=Drift)
+    """Names of facet rankings, and counts of distinct values, that are inconsistent within Redis."""
+
+    repaired: int = 0
+    """The number of these that were repaired."""
+
+    unsettled: int = 0
+    """Members that changed each time they were compared."""
+
+    @property
+    def drifts(self) -> dict[str, Drift]:
+        """The errors found, by their kind."""
+        return {kind: getattr(self, kind) for kind in ("missing", "extra", "different", "broken")}
+
+    @property
+    def drift(self) -> int:
+        """The number of errors found."""
+        return sum(drift.count for drift in self.drifts.values())
+
+    @property
+    def ok(self) -> bool:
+        """True if the index is right now, and can be expected to stay right."""
+        is_trusted = self.compared and self.verdict is Verdict.HEALTHY
+        return is_trusted and self.capture.works and self.drift == self.repaired
+
+    def add(self, example: Example) -> None:
+        if example.database is None:
+            self.extra.add(example)
+        elif example.redis is None:
+            self.missing.add(example)
+        else:
+            self.different.add(example)
 
 
 def verify(
@@ -203,14 +297,10 @@ class _Shard:
         if health.generation != self.generation or not health.is_accepted:
             raise Replaced
 
-    def state(self, members: Sequence[bytes]) -> list[Call]:
-        """Return the calls that show if members are written: versions of their newest writes, and memberships."""
-        keys = self.keys
-        newest, memberships = (
-            Call("ZMSCORE", (keys.recent,), members),
-            Call("HMGET", (keys.memberships,), members),
-        )
-        return [self.flushes(), newest, memberships]
+    def state(self, member: bytes) -> list[Call]:
+        """Return the calls that show if a member is written: the version of its newest write, and its membership."""
+        newest = Call("ZMSCORE", (self.keys.recent,), (member,))
+        return [self.flushes(), newest, Call("HMGET", (self.keys.memberships,), (member,))]
 
     # Pending scores
 
@@ -456,8 +546,10 @@ class _Comparison:
     def settle(self) -> None:
         """Look at the suspects again, and report those that are wrong."""
         suspects, self.suspects = self.suspects, {}
-        # With triggers, marks tell which changes are on their way. Otherwise, what stays wrong for a while is wrong.
-        certain = self.report.capture.mode == "triggers" and self.report.capture.works
+        # With triggers, marks tell which changes are on their way. Otherwise, and where members fall asleep, what stays
+        # wrong for a while is wrong.
+        capture = self.report.capture
+        certain = capture.mode == "triggers" and capture.works and self.index.awake is None
         for batch in batched(suspects.items(), _BATCH):
             waiting, before = dict(batch), dict[_Suspect, Example]()
             for look in range(_LOOKS):
@@ -486,84 +578,48 @@ class _Comparison:
         """
         sweep(self.index)
         drain(self.index)
-        by_shard: defaultdict[_Shard, list[bytes]] = defaultdict(list)
-        for shard, member in suspects:
-            by_shard[shard].append(member)
-        flushes: dict[_Shard, list[bytes | None]] = {}
-        before: dict[_Suspect, tuple[Any, Any]] = {}
-        for shard, own in by_shard.items():
-            for piece in batched(own, _KEYS):
-                noted, *states = shard.store.read(shard.state(piece))
-                flushes.setdefault(shard, noted)
-                before.update(
-                    zip(((shard, member) for member in piece), zip(*states, strict=True), strict=True)
-                )
+        before = {(shard, member): shard.store.read(shard.state(member)) for shard, member in suspects}
         members = {member for _, member in suspects}
         rows, in_flight = self.read_rows(members), self.in_flight(members)
         wrong: dict[_Suspect, Example] = {}
         moving: set[_Suspect] = set()
-        for shard, own in by_shard.items():
-            ranked = {one: rows[one] for one in own if one in rows and self.is_own(shard, one)}
-            expected = {
-                one: set(shard.places(one, ranked[one][1])) if one in ranked else set() for one in own
-            }
-            places = {
-                one: expected[one]
-                | suspects[shard, one]
-                | set(shard.places(one, before[shard, one][1] or b""))
-                for one in own
-            }
-            for together in _cut(places):
-                for member, state, found, row in self.find(shard, together, ranked, flushes[shard]):
-                    if example := self.compare(shard, member, state, found, row, expected[member]):
-                        wrong[shard, member] = example
-                        if state != before[shard, member] or member in in_flight:
-                            moving.add((shard, member))
+        for suspect, places in suspects.items():
+            shard, member = suspect
+            row = rows.get(member) if self.is_own(shard, member) else None
+            example, state = self.compare(shard, member, row, places, before[suspect])
+            if example:
+                wrong[suspect] = example
+                if state != before[suspect] or member in in_flight:
+                    moving.add(suspect)
         return wrong, moving
-
-    def find(
-        self,
-        shard: _Shard,
-        places: Mapping[bytes, Collection[Place]],
-        rows: Mapping[bytes, SortKeyed],
-        flushes: list[bytes | None],
-    ) -> Iterator[tuple[bytes, tuple[Any, Any] | None, dict[Place, float | None], SortKeyed | None]]:
-        """Yield each member with its state, None if flushes came in between; its scores at these places; and its row,
-        with pending changes. All of one moment."""
-        stored: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for name, place in chain.from_iterable(places.values()):
-            stored[name].append(place)
-        own = {member: rows[member] for member in places if member in rows}
-        pending = shard.pending(flushes, list(own))
-        state = shard.state(list(places))
-        calls = [*state, *(Call("ZMSCORE", (shard.ranking(name),), each) for name, each in stored.items())]
-        replies = shard.store.read([*calls, *(pending or [])], atomic=True)
-        scores: dict[Place, float | None] = {}
-        for (name, each), found in zip(stored.items(), replies[len(state) :], strict=False):
-            scores.update(zip(((name, place) for place in each), found, strict=True))
-        own = shard.with_pending(own, flushes, replies[len(calls) :])
-        is_kept = pending is not None and replies[0] == flushes
-        for member, *then in zip(places, replies[1], replies[2], strict=True):
-            found = {place: scores[place] for place in places[member]}
-            yield member, (then[0], then[1]) if is_kept else None, found, own.get(member)
 
     def compare(
         self,
         shard: _Shard,
         member: bytes,
-        state: tuple[Any, Any] | None,
-        found: Mapping[Place, float | None],
         row: SortKeyed | None,
-        expected: Collection[Place],
-    ) -> Example | None:
-        """Return what is wrong with a member that was found at these places; None if nothing is."""
-        membership = (state[1] if state else None) or b""
-        if membership == (row[1] if row else b"") and all(
+        places: Collection[Place],
+        before: Sequence[Any],
+    ) -> tuple[Example | None, Sequence[Any] | None]:
+        """Return what is wrong with a member, None if nothing is; and its state, None if changes that the row lacks are
+        not kept any more. All of one moment."""
+        flushes, _, (named,) = before
+        expected = set(shard.places(member, row[1])) if row else set()
+        places = [*expected.union(places, shard.places(member, named or b""))]
+        pending = shard.pending(flushes, [member] if row else [])
+        scores = [Call("ZMSCORE", (shard.ranking(name),), (stored,)) for name, stored in places]
+        calls = [*shard.state(member), *scores, *(pending or [])]
+        replies = shard.store.read(calls, atomic=True)
+        *state, (there,) = replies[:3]
+        found = {place: score for place, (score,) in zip(places, replies[3:], strict=False)}
+        if row:
+            row = shard.with_pending({member: row}, flushes, replies[3 + len(places) :])[member]
+        is_right = (there or b"") == (row[1] if row else b"") and all(
             score == (row[0] if row and place in expected else None) for place, score in found.items()
-        ):
-            return None
+        )
         why = "" if self.is_own(shard, member) else f"in the shard {shard.part.name}, which isn't its own"
-        return _example(member, row, membership, found, expected, why)
+        example = None if is_right else _example(member, row, there or b"", found, expected, why)
+        return example, None if pending is None else [*state, [there]]
 
     def is_own(self, shard: _Shard, member: bytes) -> bool:
         """Return True if a member belongs to a shard."""
@@ -571,13 +627,11 @@ class _Comparison:
 
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""
-        try:
-            pk = self.index.parse_pk(member.decode())
-        except ValueError:
-            return None
-        if isinstance(pk, int) and not LOWEST <= pk <= HIGHEST:  # SQLite rejects a query for it
-            return None
-        return pk if self.index.to_text(pk).encode() == member else None  # 007 is not 7
+        with suppress(UnicodeDecodeError):
+            pk = parse_key(self.index, member.decode())
+            if pk is not None and self.index.to_text(pk).encode() == member:  # 007 is not 7
+                return pk
+        return None
 
     def read_rows(self, members: Iterable[bytes]) -> dict[bytes, SortKeyed]:
         """Return the score and the membership of each of these members that the database ranks now."""
@@ -590,12 +644,11 @@ class _Comparison:
         }
 
     def in_flight(self, members: Collection[bytes]) -> Collection[bytes]:
-        """Return the members that a waiting mark may lead to, and those that fell asleep but are not swept yet."""
+        """Return the members that a waiting mark may lead to."""
         marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
         if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
             return members
-        pks = (pk for member in members if (pk := self.pk_of(member)) is not None)
-        found = {self.index.to_text(pk).encode() for pk in unswept(self.index, pks)}
+        found: set[bytes] = set()
         for mark in marks:
             with suppress(ValueError):  # one that can't be drained
                 found.add(self.index.to_text(mark.member).encode())
@@ -607,30 +660,13 @@ class _Comparison:
         """Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs."""
         pks = {member: self.pk_of(member) for shard, member in self.wrong if self.is_own(shard, member)}
         if len(pks) == self.report.drift <= _PUSHED and None not in pks.values():
-            texts = map(self.index.to_text, pks.values())
-            Mark.objects.using(self.using).bulk_create(
-                Mark(index=self.index.name, member=text) for text in texts
-            )
+            leave(self.index, pks.values())
             looks = [self.look(dict(batch)) for batch in batched(self.wrong.items(), _BATCH)]
             if all(wrong.keys() <= moving for wrong, moving in looks):
                 self.report.repaired = self.report.drift
                 return
         rebuild(self.index, polite=True)
         self.report.repaired = self.report.drift
-
-
-def _cut(places: Mapping[bytes, Collection[Place]]) -> Iterator[dict[bytes, Collection[Place]]]:
-    """Yield members in pieces that take about as many look-ups."""
-    piece: dict[bytes, Collection[Place]] = {}
-    size = 0
-    for member, found in places.items():
-        if piece and size + len(found) > _TOGETHER:
-            yield piece
-            piece, size = {}, 0
-        piece[member] = found
-        size += 3 + len(found)
-    if piece:
-        yield piece
 
 
 def _example(

@@ -17,7 +17,7 @@ from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
 from .drain import drain
-from .flush import flush, flush_again, flush_unlocked, is_due
+from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
 from .reach import Reach
@@ -34,7 +34,7 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are worked off before it is the next index's turn, and SIGTERM is handled: under a second."""
+"""Marks of an index that are processed before it is the next index's turn, and SIGTERM is handled: under a second."""
 
 _NOTED: Final = 3.0
 """Seconds after which a watcher that was killed is missed."""
@@ -71,9 +71,9 @@ def sync(
     due: Callable[[RankIndex], bool] = lambda index: True,
 ) -> Synced:
     """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair it if needed, flush, sweep, and
-    work off marks.
+    process marks.
 
-    ``look``: check its triggers, too. ``limit``: the most marks to work off. ``due``: called to decide whether to flush
+    ``look``: check its triggers, too. ``limit``: the most marks to process. ``due``: called to decide whether to flush
     and sweep now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it;
@@ -88,7 +88,7 @@ def sync(
         except (IndexUnavailable, RebuildSuperseded) as error:
             if len(index.parts) == 1:
                 raise
-            failure = error  # of a shard: work off the marks of the others before it is raised
+            failure = error  # of a shard: process the marks of the others before it is raised
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
@@ -96,7 +96,7 @@ def sync(
     if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
         try:
             # With a limit, rows that are locked have their turn the next time.
-            flushed = retry(partial(flush_unlocked if limit else flush, index, limit=limit))
+            flushed = retry(partial(flush, index, limit=limit, skip_locked=limit is not None))
         except Busy as error:
             failure = failure or error
         asleep = retry(partial(sweep, index, limit=limit))
@@ -167,7 +167,7 @@ def watch(
 
 
 def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
-    """Note once a second that saves need not work off marks; not if it would look for them less often than saves."""
+    """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
         Reach(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
         noted[index] = monotonic()

@@ -104,7 +104,7 @@ class WatchedTable:
         """Yield the primary keys of the members whose ``via`` holds one of these values (as marks store them), at most
         ``limit``, perhaps with duplicates.
 
-        Links are followed when the mark is worked off, not by the trigger: its transaction can't see members that a
+        Links are followed when the mark is processed, not by the trigger: its transaction can't see members that a
         concurrent one is linking to the row.
         """
         values = list(_parse(self.column, self.links[-1].near, texts))

@@ -14,13 +14,13 @@ from django.core.management.base import CommandError
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank import store as store_module
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
-from django_zrank.store import Store, verifying
+from django_zrank.store import Store
 from django_zrank.sync import leftovers
-from django_zrank.sync.captures import captured
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import install, status
+from django_zrank.sync.triggers import captured, install, status
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
@@ -131,7 +131,7 @@ def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.Mo
     prune()
     assert keys_of(zrank, old) == set()
     assert sum(sizes) >= 3000
-    assert max(sizes) <= 2 * verifying._KEYS
+    assert max(sizes) <= 2 * store_module._KEYS
 
 
 def test_rows_go_in_pieces(old: str, monkeypatch: pytest.MonkeyPatch) -> None:

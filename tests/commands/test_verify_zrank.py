@@ -17,9 +17,8 @@ from django_zrank import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
-from django_zrank.sync.captures import captured
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import drop, install
+from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
 from django_zrank.testing import disable_sync
 from tests.pages import ROOT

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from django_zrank import store as store_module
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.store import Change, Store, writing
+from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
 from tests.keyspace import beneath, everything, expected, membership_of, score_text
 
@@ -165,8 +166,8 @@ def test_many_members_at_once_in_pieces(
     zrank: Redis, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that leave a ranking, enter it or stay are told by one command each, for all of a piece."""
-    monkeypatch.setattr(writing, "WRITTEN", 10)
-    monkeypatch.setattr(writing, "LOADED", 10)
+    monkeypatch.setattr(store_module, "WRITTEN", 10)
+    monkeypatch.setattr(store_module, "LOADED", 10)
     many = [str(number) for number in range(25)]
 
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

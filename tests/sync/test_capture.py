@@ -16,7 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
-from django_zrank.sync import captures, triggers
+from django_zrank.sync import triggers
 from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
@@ -266,10 +266,10 @@ def test_migrating_by_way_of_another_alias_installs() -> None:
 
 def test_another_database_is_no_alias() -> None:
     """Even one that is called the same."""
-    assert captures.sharing("other") == []
+    assert triggers.sharing("other") == []
     with alias("direct"):
-        names = {index.name for index in captures.sharing("direct")}
-        assert names == {index.name for index in captures.captured("default")}
+        names = {index.name for index in triggers.sharing("direct")}
+        assert names == {index.name for index in triggers.captured("default")}
 
 
 @only("postgresql", "mysql")
@@ -447,7 +447,7 @@ def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankInd
     how(INDEX)
     if how is not sync:
         command("--check")
-    for index in captures.captured("default"):
+    for index in triggers.captured("default"):
         sync(index)
     save()
     sync(INDEX)
@@ -477,7 +477,7 @@ def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
         with pytest.raises(DatabaseError, match="denied"):
             save()
         assert examine(INDEX) is Verdict.UNCAPTURED
-        for index in captures.captured("default"):
+        for index in triggers.captured("default"):
             sync(index)
         save()
 

@@ -13,11 +13,10 @@ from django.db import connection, models
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
-from django_zrank.sync.captures import captured
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import drop, install
+from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (

@@ -17,7 +17,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import captures, triggers
+from django_zrank.sync import triggers
 from django_zrank.sync.dialects import Trigger
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
@@ -57,7 +57,7 @@ def old(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[models.Model]]:
         editor.create_model(Old)
     index = type("OldRank", (RankIndex,), {"name": "old", "model": Old, "order": ("-score",)})
     monkeypatch.setattr(registry, "_classes", {index: None})
-    triggers.install("default", captures.captured("default"))
+    triggers.install("default", triggers.captured("default"))
     Old.objects.bulk_create(Old(score=score) for score in range(5))
     rebuild(index.instance())
     Mark.objects.all().delete()
@@ -170,7 +170,7 @@ def test_a_column_that_is_not_read_any_more_can_be_dropped(old: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE testapp_old SET points = points + 1")
     assert len(marks("old")) == 5
-    assert not triggers.status("default", captures.captured("default")).outdated
+    assert not triggers.status("default", triggers.captured("default")).outdated
 
 
 def test_the_columns_of_an_index_that_is_removed_as_well(old: Any) -> None:
@@ -253,7 +253,7 @@ def test_a_migration_that_commits_while_triggers_are_made(old: Any) -> None:
 
     def install() -> None:
         try:
-            triggers.install("default", captures.captured("default"))
+            triggers.install("default", triggers.captured("default"))
         finally:
             connections.close_all()
 
@@ -303,5 +303,5 @@ def test_the_table_of_marks_can_be_remade_on_sqlite() -> None:
         app="zrank",
     )
     assert installed() == before
-    assert triggers.status("default", captures.captured("default")).works
+    assert triggers.status("default", triggers.captured("default")).works
     Mark.objects.all().delete()

@@ -15,7 +15,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import captures, triggers
+from django_zrank.sync import triggers
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -63,7 +63,7 @@ def ranked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex]
         model = type(name, (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
         index = type("PartRank", (RankIndex,), {"name": "part", "model": model, "order": ("-score",)})
         monkeypatch.setattr(registry, "_classes", {index: None})
-        triggers.install("default", captures.captured("default"))
+        triggers.install("default", triggers.captured("default"))
         rebuild(index.instance())
         Mark.objects.all().delete()
         return index.instance()
@@ -246,8 +246,8 @@ def test_triggers_are_made_without_holding_up_writers(
     with transaction.atomic():
         execute("UPDATE part SET score = 6")
         with pytest.raises(CaptureError, match="lock timeout"):
-            elsewhere(triggers.install, "default", captures.captured("default"))
-    assert triggers.install("default", captures.captured("default")).created
+            elsewhere(triggers.install, "default", triggers.captured("default"))
+    assert triggers.install("default", triggers.captured("default")).created
 
 
 def test_a_column_that_the_owner_of_the_table_renames(ranked: Callable[..., RankIndex]) -> None:

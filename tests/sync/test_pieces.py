@@ -10,10 +10,11 @@ import pytest
 from django.db import connections
 from redis import Redis
 
+from django_zrank import store as store_module
 from django_zrank.queries.request import Call
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
-from django_zrank.store import Store, writing
+from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
@@ -41,8 +42,8 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def population(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Members in facets, whose changes wait as marks; each piece takes few of them."""
-    monkeypatch.setattr(writing, "WRITTEN", 10)
-    monkeypatch.setattr(writing, "LOADED", 10)
+    monkeypatch.setattr(store_module, "WRITTEN", 10)
+    monkeypatch.setattr(store_module, "LOADED", 10)
     rows = [Competitor(points=n, region=f"region {n % 2}", platform=f"{n % 3}") for n in range(NUMBER)]
     Competitor.objects.bulk_create(rows)
     rebuild(INDEX)

@@ -24,7 +24,7 @@ from django_zrank.checks import check_indexes, check_settings
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import captures, triggers
+from django_zrank.sync import triggers
 from django_zrank.sync.dialects import DIALECTS, PREFIX, Capture, Dialect
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watched_tables import watched_tables
@@ -471,7 +471,7 @@ def test_marks_lie_where_the_model_lives(settings: Any) -> None:
 def test_every_database_has_the_table_of_marks() -> None:
     for alias in connections:
         assert Mark._meta.db_table in connections[alias].introspection.table_names()
-        assert triggers.status(alias, captures.captured(alias)).works
+        assert triggers.status(alias, triggers.captured(alias)).works
 
 
 # Declared for one test
@@ -488,7 +488,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex
         names.add(attributes["name"])
         index = type("Declared", (RankIndex,), attributes)
         monkeypatch.setattr(registry, "_classes", {index: None})
-        triggers.install("default", captures.captured("default"))
+        triggers.install("default", triggers.captured("default"))
         Mark.objects.all().delete()
         return index.instance()
 
@@ -496,7 +496,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RankIndex
     monkeypatch.setattr(registry, "_classes", registered)
     for alias in connections:
         triggers.drop(alias, names - {index.name for index in registry.all()})
-        triggers.install(alias, captures.captured(alias))
+        triggers.install(alias, triggers.captured(alias))
 
 
 @ddl
@@ -511,12 +511,12 @@ def test_any_name(declare: Callable[..., RankIndex], name: str) -> None:
     assert marks(name) == ["a"]
     Nickname.objects.all().delete()
     assert marks(name) == ["a"]
-    assert triggers.status("default", captures.captured("default")).works
+    assert triggers.status("default", triggers.captured("default")).works
 
 
 def test_the_names_of_triggers_are_short_enough() -> None:
     dialect = DIALECTS[connection.vendor](connection, [])
-    (capture,) = captures.captures_of(PlayerRank.instance())
+    (capture,) = triggers.captures_of(PlayerRank.instance())
     for name in ("n" * 200, "日" * 200, "_", "Player"):
         unit = dialect.unit(replace(capture, index=name))
         for trigger in unit.create:
@@ -747,7 +747,7 @@ def test_statements_that_wait_for_a_row_do_not_hold_up_the_marks_of_others() -> 
 def test_what_is_in_place_stays_untouched() -> None:
     before = installed()
     assert before
-    changes = triggers.install("default", captures.captured("default"))
+    changes = triggers.install("default", triggers.captured("default"))
     assert changes == ([], [])
     assert installed() == before
     assert not Mark.objects.exists()
@@ -760,21 +760,21 @@ def test_triggers_are_dropped_and_restored() -> None:
     assert (set(changes.dropped), installed()) == (set(before), {})
     Player.objects.create(level=5)
     assert marks() == []
-    status = triggers.status("default", captures.captured("default"))
+    status = triggers.status("default", triggers.captured("default"))
     assert (set(status.missing), status.outdated, status.unexpected) == (set(before), [], [])
-    changes = triggers.install("default", captures.captured("default"))
+    changes = triggers.install("default", triggers.captured("default"))
     assert set(changes.created) == set(before)
     assert installed() == before
-    assert triggers.status("default", captures.captured("default")).works
+    assert triggers.status("default", triggers.captured("default")).works
 
 
 @ddl
 def test_a_trigger_that_comes_late_marks_all_members() -> None:
     triggers.drop("default")
     Player.objects.create(level=5)
-    triggers.install("default", captures.captured("default"))
+    triggers.install("default", triggers.captured("default"))
     names = set(Mark.objects.filter(member=None).values_list("index", flat=True))
-    assert names == {index.name for index in captures.captured("default")}
+    assert names == {index.name for index in triggers.captured("default")}
     assert marks() == [None]
 
 
@@ -783,8 +783,8 @@ def test_one_trigger_that_is_missing() -> None:
     before = installed()
     gone = next(trigger for trigger in before if trigger.name.startswith(f"{PREFIX}nickname_"))
     drop_by_hand(gone)
-    assert triggers.status("default", captures.captured("default")).missing == [gone]
-    assert triggers.install("default", captures.captured("default")) == ([gone], [])
+    assert triggers.status("default", triggers.captured("default")).missing == [gone]
+    assert triggers.install("default", triggers.captured("default")) == ([gone], [])
     assert installed() == before
     assert list(Mark.objects.values_list("index", "member")) == [("nickname", None)]
 
@@ -826,7 +826,7 @@ def test_triggers_of_older_releases_are_replaced(monkeypatch: pytest.MonkeyPatch
     triggers.drop("default")
     with monkeypatch.context() as patch:
         patch.setattr(Dialect, "stem", stem)
-        triggers.install("default", captures.captured("default"))
+        triggers.install("default", triggers.captured("default"))
         old = installed()
     assert len(old) == len(before)
     assert not old.keys() & before.keys()
@@ -872,7 +872,7 @@ def test_triggers_of_others_are_left_alone() -> None:
         for name in names:
             cursor.execute(f"CREATE TRIGGER {name} BEFORE INSERT ON testapp_nickname FOR EACH ROW {body}")
         try:
-            assert triggers.status("default", captures.captured("default")).works
+            assert triggers.status("default", triggers.captured("default")).works
             triggers.drop("default")
             assert not installed()
         finally:
@@ -880,7 +880,7 @@ def test_triggers_of_others_are_left_alone() -> None:
                 cursor.execute(f"DROP TRIGGER {name}{on}")
             if connection.vendor == "postgresql":
                 cursor.execute("DROP FUNCTION theirs()")
-            triggers.install("default", captures.captured("default"))
+            triggers.install("default", triggers.captured("default"))
 
 
 @ddl
@@ -894,7 +894,7 @@ def test_functions_go_with_their_triggers_on_postgresql() -> None:
     before = functions()
     triggers.drop("default")
     assert (functions(), before > 0) == (0, True)
-    triggers.install("default", captures.captured("default"))
+    triggers.install("default", triggers.captured("default"))
     assert functions() == before
 
 
@@ -908,9 +908,9 @@ def test_a_disabled_trigger_is_missing_on_postgresql() -> None:
     ]
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE testapp_nickname DISABLE TRIGGER {trigger.name}")
-    assert triggers.status("default", captures.captured("default")).missing == [trigger]
-    triggers.install("default", captures.captured("default"))
-    assert triggers.status("default", captures.captured("default")).works
+    assert triggers.status("default", triggers.captured("default")).missing == [trigger]
+    triggers.install("default", triggers.captured("default"))
+    assert triggers.status("default", triggers.captured("default")).works
     marks()
     Nickname.objects.bulk_create([Nickname(nick="a", score=1)])
     Nickname.objects.update(score=2)
@@ -980,7 +980,7 @@ def test_migrating_to_zero_and_back(zrank: Any) -> None:
     try:
         assert installed() == {}
         Player.objects.create(level=5).delete()
-        missing = triggers.status("default", captures.captured("default")).missing
+        missing = triggers.status("default", triggers.captured("default")).missing
         assert {trigger.owner for trigger in missing} == {trigger.owner for trigger in before}
         migrated()
         assert installed() == {}
@@ -1001,15 +1001,15 @@ def test_a_table_that_is_not_there_yet(declare: Callable[..., RankIndex]) -> Non
 
     try:
         declare(Later, "-score")
-        assert triggers.status("default", captures.captured("default")).missing
+        assert triggers.status("default", triggers.captured("default")).missing
         with connection.schema_editor() as editor:
             editor.execute("CREATE TABLE testapp_later (id integer)")  # and not yet the column
         migrated()
-        assert triggers.status("default", captures.captured("default")).missing
+        assert triggers.status("default", triggers.captured("default")).missing
         with connection.schema_editor() as editor:
             editor.execute("ALTER TABLE testapp_later ADD score integer")
         migrated()
-        assert triggers.status("default", captures.captured("default")).works
+        assert triggers.status("default", triggers.captured("default")).works
     finally:
         with connection.schema_editor() as editor:
             editor.execute("DROP TABLE testapp_later")

@@ -25,16 +25,14 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.signals import drift_found
 from django_zrank.store import Store
 from django_zrank.sync import verify as verification
-from django_zrank.sync.captures import captured
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.report import Drift, Example, Report
 from django_zrank.sync.signal_handlers import disable_sync
-from django_zrank.sync.triggers import drop, install
-from django_zrank.sync.verify import verify
+from django_zrank.sync.triggers import captured, drop, install
+from django_zrank.sync.verify import Drift, Example, Report, verify
 from tests.keyspace import held
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
@@ -99,7 +97,7 @@ def named(drift: Drift) -> set[str]:
 @pytest.fixture
 def every_example(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report names every member that is wrong."""
-    monkeypatch.setattr("django_zrank.sync.report._EXAMPLES", 10**6)
+    monkeypatch.setattr("django_zrank.sync.verify._EXAMPLES", 10**6)
 
 
 # What is found

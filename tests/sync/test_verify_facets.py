@@ -18,9 +18,8 @@ from django_zrank.store import Store
 from django_zrank.sync import verify as verification
 from django_zrank.sync.health import Verdict
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.report import Drift, Report
 from django_zrank.sync.signal_handlers import disable_sync
-from django_zrank.sync.verify import verify
+from django_zrank.sync.verify import Drift, Report, verify
 from tests.keyspace import everything
 from tests.sync.mirror import assert_mirrors, standing
 from tests.testapp.models import Competitor, Guild, Tag
@@ -39,7 +38,7 @@ WIDTH = INDEX.layout.width
 @pytest.fixture(autouse=True)
 def _all_examples_in_small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "_PAGE", 2)
-    monkeypatch.setattr("django_zrank.sync.report._EXAMPLES", 10**6)
+    monkeypatch.setattr("django_zrank.sync.verify._EXAMPLES", 10**6)
 
 
 def populate(number: int) -> None:

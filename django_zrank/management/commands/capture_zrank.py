@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from ...sync.captures import captured, sharing
-from ...sync.triggers import drop, install, status
+from ...sync.triggers import captured, drop, install, sharing, status
 from ..base import ZRankCommand
 
 

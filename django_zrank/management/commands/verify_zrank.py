@@ -12,8 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...exceptions import ZRankError
 from ...sync.health import Verdict
 from ...sync.leftovers import find_leftovers
-from ...sync.report import Drift, Report
-from ...sync.verify import verify
+from ...sync.verify import Drift, Report, verify
 from ..base import ProgressCommand
 
 

@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...models import Mark
 
-__all__ = ["PREFIX", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
+__all__ = ["PREFIX", "ByRow", "Capture", "Dialect", "Trigger", "Unit", "owner_of"]
 
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
@@ -209,6 +209,55 @@ class Dialect(ABC):
         slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:11].strip("_")
         slug += f"_{_digest(state)}" if state else ""
         return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
+
+
+class ByRow(Dialect):
+    """Triggers that run once for each row, one for each operation."""
+
+    catalog: ClassVar[str]
+    """Selects each trigger's table, name and text."""
+
+    unique_names = True
+    create = "CREATE TRIGGER IF NOT EXISTS"
+
+    def bodies(self, capture: Capture) -> dict[str, str]:
+        raise NotImplementedError
+
+    def unit(self, capture: Capture) -> Unit:
+        table = capture.model._meta.db_table
+        bodies = self.bodies(capture)
+        stem = self.stem(capture, table, bodies.values())
+        create = {
+            Trigger(table.lower(), f"{stem}_{operation}"): (
+                f"{self.create} {self.quote(f'{stem}_{operation}')} AFTER {self.event(operation, capture)}"
+                f" ON {self.quote(table)} FOR EACH ROW {body}"
+            )
+            for operation, body in bodies.items()
+        }
+        return Unit(capture, self.owners(capture, table), (), create)
+
+    def fold(self, column: str) -> str:
+        return column.lower()
+
+    def event(self, operation: str, capture: Capture) -> str:
+        return operation.upper()
+
+    def installed(self) -> dict[Trigger, bool]:
+        return dict.fromkeys(self.texts(), True)
+
+    def texts(self) -> dict[Trigger, str]:
+        return {trigger: text for trigger, text, *_ in self.rows()}
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the catalog about the app's triggers."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(self.catalog)
+            for table, name, *others in cursor.fetchall():
+                if (trigger := Trigger(table.lower(), name)).owner:
+                    yield trigger, *others
+
+    def drop(self, trigger: Trigger) -> str:
+        return f"DROP TRIGGER IF EXISTS {self.quote(trigger.name)}"
 
 
 def owner_of(index: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from django.db import DatabaseError, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...models import Generation
-from .base import PREFIX, Capture, Trigger, Unit
-from .by_row import ByRow
+from .base import PREFIX, ByRow, Capture, Trigger, Unit
 
 __all__ = ["MySQL"]
 
@@ -95,7 +95,7 @@ class MySQL(ByRow):
             f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} AND '{self._TIMES}' <> '' THEN"
             f" INSERT INTO {self.marks} ({column}) VALUES ({marked}); END IF; END"
         )
-        return Unit(capture, unit.owners, unit.prepare, unit.create, seal)
+        return replace(unit, seal=seal)
 
     def seal(self, unit: Unit) -> str:
         told = [_time(trigger, at) for trigger, _, _, _, at in self.rows() if trigger in unit.create]

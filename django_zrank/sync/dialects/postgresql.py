@@ -1,4 +1,4 @@
-"""PostgreSQL."""
+"""PostgreSQL, with its partitions and inheritance children."""
 
 from __future__ import annotations
 
@@ -6,16 +6,39 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from django.db import models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...models import Mark
 from .base import PREFIX, Capture, Dialect, Trigger, Unit
-from .relations import Relation, find_families
 
 __all__ = ["PostgreSQL"]
+
+
+class Relation(NamedTuple):
+    """A table, or one of its partitions or inheritance children."""
+
+    number: int
+    schema: str
+    name: str
+    """With its schema, both quoted."""
+
+    is_partition: bool = False
+    is_foreign: bool = False
+    """On another server, whose writes run no triggers here."""
+
+    is_view: bool = False
+
+    is_replicated: bool = False
+    """True if a subscription writes to it. Its workers run no triggers for statements, or as ours, for rows."""
+
+    by_row: bool = False
+    """True if it is partitioned, or if its rows can be written under another table's name."""
+
+    version: str = ""
+    """Changes whenever the table is attached to, or detached from, its parent."""
 
 
 class PostgreSQL(Dialect):
@@ -52,7 +75,27 @@ class PostgreSQL(Dialect):
             self.schema, self.marks = family[0].schema, family[0].name
 
     def _families(self, tables: Iterable[str]) -> dict[str, list[Relation]]:
-        return find_families(self.connection, {self.quote(table): table for table in tables})
+        """Return each of these tables that exists, followed by its partitions and children."""
+        names = {self.quote(table): table for table in tables}
+        families: dict[str, list[Relation]] = {}
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "WITH RECURSIVE family(name, oid, depth, version) AS ("
+                "  SELECT name, to_regclass(name)::oid, 0, '' FROM unnest(%s::text[]) t(name)"
+                "  UNION SELECT f.name, i.inhrelid, f.depth + 1, i.xmin::text"
+                "  FROM family f JOIN pg_inherits i ON i.inhparent = f.oid)"
+                " SELECT f.name, c.oid::bigint, quote_ident(s.nspname),"
+                " quote_ident(s.nspname) || '.' || quote_ident(c.relname), c.relispartition, c.relkind = 'f',"
+                " c.relkind IN ('v', 'm'), EXISTS (SELECT FROM pg_subscription_rel r WHERE r.srrelid = c.oid),"
+                " c.relkind = 'p' OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)),"
+                " f.version"
+                " FROM family f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace s ON s.oid = c.relnamespace"
+                " ORDER BY f.depth, c.oid",
+                [list(names)],
+            )
+            for name, *relation in cursor.fetchall():
+                families.setdefault(names[name], []).append(Relation(*relation))
+        return families
 
     def identity(self) -> object:
         with self.connection.cursor() as cursor:

@@ -9,8 +9,7 @@ from typing import Any
 
 from django.db import models
 
-from .base import PREFIX, Capture
-from .by_row import ByRow
+from .base import PREFIX, ByRow, Capture
 
 __all__ = ["SQLite"]
 

@@ -1,0 +1,716 @@
+"""An index in Redis, as it is written: changes, rebuilds, health, pending scores and verification."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+
+from redis import Redis
+
+from .cluster import name_of_node, node_of, primaries
+from .codec.layout import PLAIN, Layout
+from .codec.shards import whole_of
+from .codec.units import Number
+from .conf import get_settings
+from .members import batched
+from .queries.counts import Size
+from .queries.query import Query, one
+from .queries.request import Call, Request
+from .queries.view import View
+from .redis import scripts
+from .redis.executor import Executor
+from .redis.keys import Keys
+from .redis.replicas import wrote
+from .redis.scripts import Script
+from .redis.steps import Steps, drive
+
+if TYPE_CHECKING:
+    from .index import RankIndex
+
+__all__ = [
+    "LOAD_LIMIT",
+    "Applied",
+    "BuiltRow",
+    "Change",
+    "Epoch",
+    "Flight",
+    "Health",
+    "Number",
+    "Replaced",
+    "Store",
+    "Swept",
+]
+
+LOAD_LIMIT: Final = 3500
+"""The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
+
+_APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
+_LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
+
+LOADED: Final = 800
+WRITTEN: Final = 200
+"""The most members of rankings that one call of a rebuild, or of a push, writes: so many members of an index without
+facets, a quarter of one where each stands in three facet rankings, too. Rows of a rebuild are sorted, and new. With a
+million members, a call takes 0.9 to 2.2 ms, or 2 to 3 ms, of the server: ``python -m tests.benchmarks.pieces``."""
+
+_COST: Final = 10
+"""Microseconds of the server that each of these writes takes, about."""
+
+_DENSE: Final = 3
+"""The number of writes of a member of a ranking that counts distinct values, too."""
+
+_UNLINKED: Final = 100
+"""The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
+
+_LEFT: Final = 3
+"""The number of facet rankings that a member without any is assumed to leave."""
+
+_FEW: Final = 8
+_MANY: Final = 64
+"""Flushes whose contents are kept. A push whose rows are older reads them again. While a rebuild runs, up to ``_MANY``
+are kept, and no flush begins beyond that."""
+
+_RECONCILED: Final = 1000
+"""Members that are reconciled in one round trip."""
+
+_SCANNED: Final = 1000
+"""Members, fields or keys that one round trip of a scan asks for: about a millisecond of the server."""
+
+_KEYS: Final = 500
+"""Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
+
+_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+"""The command that removes a member from a key, by the word of its name."""
+
+_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":given-up", ":values")
+"""The ends of the names of an intersection's keys in which no members are."""
+
+_VALUES: Final = 100
+"""Distinct values that one call counts: those with tie bytes take two binary searches each."""
+
+
+class Epoch(NamedTuple):
+    """The state that a write refers to: taken before its rows are read, checked when they are applied."""
+
+    generation: str
+    building: str
+
+    token: str
+    """The version of a write. Members whose newest write has a higher one are refused."""
+
+    term: str
+    """Under which the server was accepted."""
+
+    is_watched: bool = False
+    """True while a watcher keeps the index in step, so that a request need not."""
+
+
+class Applied(NamedTuple):
+    """The result of a write."""
+
+    version: int
+    """The number of the write, which only grows: a token for what is read from now on."""
+
+    refused: list[bytes]
+    """The members that were written by others since the token was taken: to be read once more."""
+
+
+class Change(NamedTuple):
+    """A member as it is to be written. Plain tuples of the same shape do, too."""
+
+    member: str | bytes
+    score: Number | None
+    """None: not ranked."""
+
+    membership: bytes = b""
+    """See :class:`~django_zrank.codec.layout.Layout`."""
+
+
+_Change = tuple[str | bytes, Number | None, bytes]
+
+BuiltRow = tuple[str, Number, bytes]
+"""A :class:`Change` of a rebuild, its member as text."""
+
+
+class Health(NamedTuple):
+    """The state of an index on a server; a missing text is empty."""
+
+    generation: str
+    building: str
+
+    behind: str
+    """The term of an unfinished replay, or "rebuild" if the index must be rebuilt."""
+
+    applied: str
+    """The version of the last write."""
+
+    accepted: str
+    """The identity of the server that was accepted."""
+
+    term: str
+    """The term under which it was."""
+
+    owner: str
+    """The owner of the build, as in the database's row of the generation."""
+
+    server: str
+    """The identity of the server that answers: its process and its replication history."""
+
+    is_first: bool
+    """True if its history has no predecessor: it was never promoted, or fully resynchronised."""
+
+    is_evicted: bool
+    """True if keys are missing that nobody removed."""
+
+    @classmethod
+    def parse(cls, reply: Sequence[bytes]) -> Health:
+        """Parse the reply of ``check_health.lua``."""
+        words = list(map(bytes.decode, reply))
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        history, keys = fields.pop("history"), fields.pop("keys")
+        return cls(**fields, is_first=history == "first", is_evicted=keys == "evicted")
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if the server was accepted, and has neither restarted nor begun another history since."""
+        return self.accepted == self.server
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The term and the version of the last write that the server has: batches beyond it are lost."""
+        return int(self.term or 0), int(self.applied or 0)
+
+
+class Flight(NamedTuple):
+    """A flush that is in flight."""
+
+    number: int
+    version: int
+    """The version of the write that took it: a server with a lower one lacks the flush."""
+
+    rule: str
+    """The rule by which scores were changed, perhaps of an earlier declaration."""
+
+    changes: dict[str, int]
+    """The change of each member, in units."""
+
+
+class Swept(NamedTuple):
+    """The progress of sweeps."""
+
+    generation: str
+
+    term: str
+    """The term under which the server was accepted."""
+
+    moment: int | None
+    """The time up to which members that were last seen then have marks; None if there is no note."""
+
+
+class Replaced(Exception):
+    """Another generation or server has replaced the one that was being compared."""
+
+
+class _Heads(dict[int, bytes]):
+    """MessagePack's head of a text, by the length of that. Only the short ones are kept."""
+
+    def __missing__(self, length: int) -> bytes:
+        if length > 255:
+            return b"\xdb" + length.to_bytes(4, "big")
+        return self.setdefault(length, bytes([0xA0 + length] if length < 32 else [0xD9, length]))
+
+
+_HEADS: Final = _Heads()
+
+
+def _pack_all(texts: Iterable[bytes]) -> bytes:
+    """MessagePack of texts, one after the other."""
+    return b"".join([part for text in texts for part in (_HEADS[len(text)], text)])
+
+
+_Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
+
+
+class Store(Executor):
+    """One index in Redis, as it is written, verified and rebuilt. Members and scores are text and numbers here."""
+
+    WINDOW: ClassVar[float] = 600
+    """The least number of seconds for which the version of a member's newest write is kept. A write that takes twice as
+    long is refused."""
+
+    LEASE: ClassVar[float] = 600
+    """Seconds without a heartbeat after which a rebuild counts as dead."""
+
+    def __init__(self, name: str, layout: Layout = PLAIN, rule: str = "") -> None:
+        super().__init__(name)
+        self.layout = layout
+
+        self.rule = rule
+        """The way in which changes that began in Redis are merged into a score; '' if there are none."""
+
+        self.flushed: int | None = None
+        """The last flush that the rows to be written contain; None if no row was found."""
+
+    @classmethod
+    def of(cls, part: RankIndex) -> Self:
+        """Return the store of a part of an index."""
+        return cls(part.name, part.layout, part.rule)
+
+    def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
+        return self.send(Request((Call(command, keys, arguments),)))[0]
+
+    def _noted(self, *fields: str) -> list[str]:
+        """Return fields of the index's ``meta``, '' for those that are missing."""
+        return [(value or b"").decode() for value in self._call("HMGET", (self.keys.meta,), fields)]
+
+    def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
+        """Return True if a script has done its work; False if it was superseded, with nothing changed."""
+        return bool(self._call(script, keys, arguments) == b"done")
+
+    def size(self) -> int:
+        return self.run(partial(Size().query, View(self.layout)))
+
+    @property
+    def _layout(self) -> tuple[int, int, int]:
+        """The layout as writing scripts take it. Reading scripts don't take the last."""
+        return self.layout.width, int(self.layout.memberships), int(self.layout.dense)
+
+    # Health
+
+    def note_watcher(self, seconds: float) -> None:
+        """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
+        call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
+        self._call(call[0], (self.keys.watcher,), call[1])
+
+    def check_health(self) -> Health:
+        """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
+        return drive(self.checking_health(), self.send)
+
+    def checking_health(self) -> Steps[Health]:
+        """The steps of :meth:`check_health`."""
+        live = self.believed or (yield from self.learning())
+        while True:
+            arguments = (live.generation, self.LEASE)
+            (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),))
+            health = Health.parse(state)
+            if health.generation == live.generation:
+                return health
+            live = self.believe(health.generation)
+
+    def server_info(self) -> dict[str, Any]:
+        """Return the reply to INFO of the server that holds the index."""
+        return self.guard(lambda client: node_of(client, self.keys.meta).info())
+
+    def node(self) -> str:
+        """Return the name of the node of a cluster that holds the index; '' without a cluster."""
+        return self.guard(name_of_node, self.keys.meta)
+
+    def memory(self) -> int:
+        """Return Redis's estimate of the bytes that members take, without facet rankings."""
+        live = self.live
+        calls = [Call("MEMORY USAGE", (key,)) for key in (live.root, live.memberships)]
+        return sum(size or 0 for size in self.send(Request(calls)))
+
+    def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
+        """Accept a server that was found in this state. Return False if it has another state by now."""
+        keys = self.keys
+        state = (health.generation, health.applied, health.term, health.server, term, int(behind))
+        return self._is_done(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state)
+
+    def finish_replay(self, behind: str) -> bool:
+        """Note that the replay named ``behind`` is done. Return False if another has begun."""
+        return self._is_done(scripts.FINISH_REPLAY, (self.keys.meta,), (behind,))
+
+    # Changes
+
+    def begin_write(self) -> Epoch:
+        """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
+        return drive(self.beginning_write(), self.send)
+
+    def beginning_write(self) -> Query[Epoch]:
+        """The query of :meth:`begin_write`."""
+        keys = self.keys
+        touched = keys.meta, keys.doomed, keys.watcher
+        *texts, watched = yield from one(Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)))
+        generation, building, token, term = map(bytes.decode, texts)
+        return Epoch(generation, building, token, term, bool(watched))
+
+    def apply_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Applied | None:
+        """Return the answer to :meth:`applying_changes`."""
+        return drive(self.applying_changes(epoch, changes), self.send)
+
+    def applying_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Query[Applied | None]:
+        """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
+        Of a member that is named twice, the first one counts. None, with some written or none: begin again.
+
+        In pieces, all under the epoch: so the version is that of the last one, and a server that knows it has all.
+        """
+        keys = self.keys
+        first: dict[str | bytes, _Change] = {}
+        for change in changes:
+            first.setdefault(change[0], change)
+        live, built = keys.at(epoch.generation), keys.at(epoch.building)
+        begins = (*epoch[:4], self.WINDOW, self.LEASE, *self._layout)
+        script = scripts.APPLY_CHANGES
+        names: tuple[str, ...] = (live.root, built.root, keys.recent, keys.meta, keys.doomed)
+        ends: tuple[Any, ...] = ()
+        if self.rule:
+            script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
+            ends = (self.rule, "" if self.flushed is None else self.flushed)
+
+        refused: list[bytes] = []
+        # A rebuild that is running gets the changes, too.
+        most = WRITTEN // 2 if epoch.building else WRITTEN
+        for writes, piece in self._pieces(first.values(), most):
+            texts: Iterable[tuple[Any, ...]]
+            members = chain.from_iterable(piece)
+            if self.layout.memberships:
+                texts = ((member, _text(score), membership) for member, score, membership in members)
+            else:
+                texts = ((member, _text(score)) for member, score, _ in members)
+            arguments = (*begins, *chain.from_iterable(texts), *ends)
+            reply = yield from one(Call(script, names, arguments, _COST * writes))
+            if reply == [b"superseded"]:
+                return None
+            _, version, *others = reply
+            wrote(live, (int(epoch.term or 0), int(version)))
+            refused += others
+        return Applied(int(version), refused)
+
+    def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[tuple[int, list[list[_Written]]]]:
+        """Yield members in pieces of at most so many writes, with their number; without members, one empty piece.
+
+        A piece is a list of groups of members that stand in the same facet rankings: it writes to few of these, by one
+        command each. A member of more rankings than fit makes a piece of its own.
+        """
+        groups: dict[bytes, list[_Written]] = {b"": list(changes)}
+        if self.layout.memberships:
+            groups = defaultdict(list)
+            width = self.layout.width
+            for change in changes:
+                # The names of its facet rankings; tie bytes come first where other members have none.
+                groups[change[2][width:]].append(change)
+        piece: list[list[_Written]] = []
+        left = most
+        for names in sorted(groups):
+            each, at, members = self._writes(names), 0, groups[names]
+            while at < len(members):
+                count = max(left // each, not piece)
+                if count:
+                    piece.append(members[at : at + count])
+                    at += count
+                    left -= each * len(piece[-1])
+                else:
+                    yield most - left, piece
+                    piece, left = [], most
+        yield most - left, piece
+
+    def _writes(self, names: bytes) -> int:
+        """Return the number of writes of a member, by the names of its facet rankings."""
+        facets = names.count(b"\0") + 1 if names else _LEFT if self.layout.memberships else 0
+        return (1 + facets) * (_DENSE if self.layout.dense else 1)
+
+    # Rebuilding
+
+    def start_rebuild(
+        self, building: str, *, owner: str, server: str, term: int, polite: bool = False
+    ) -> bool:
+        """Begin to build the generation ``building`` on ``server``. Another rebuild that is running gives way;
+        or, where this one is ``polite``, keeps it from beginning: False."""
+        keys = self.keys
+        args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
+        return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
+
+    def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
+        """MessagePack of rows that stand in the same facet rankings."""
+        first = rows[0][2]
+        tied = len(self.layout.split(first)[0])
+        scored: list[bytes] = []
+        noted: list[bytes] = []
+        # One loop that makes no containers: they would have the garbage collector run, which takes as long as the rest.
+        for text, score, membership in rows:
+            number, member = repr(score).encode(), text.encode()
+            stored = membership[:tied] + member if tied else member
+            scored += _HEADS[len(number)], number, _HEADS[len(stored)], stored
+            if first:
+                noted += _HEADS[len(member)], member, _HEADS[len(membership)], membership
+        return _pack_all([first[tied:], b"".join(scored), b"".join(noted)])
+
+    def load_rows(self, building: str, rows: Collection[BuiltRow]) -> bool:
+        """Add members to what is being built, in pieces. False: it was superseded.
+
+        Not in one pipeline: the server would answer all of it before it turns to another client."""
+        keys = self.keys
+        script = scripts.LOAD_ROWS
+        touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
+        ends: tuple[Any, ...] = ()
+        if self.rule:
+            script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
+            ends = (self.rule, self.flushed or 0)
+        return all(
+            self._is_done(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
+            for _, piece in self._pieces(rows, LOADED)
+        )
+
+    def keep_alive(self, building: str) -> None:
+        """Note that a rebuild is alive while the database still looks for its first rows."""
+        keys = self.keys  # without what is pending, which no row that comes would be merged with
+        where = (keys.at(building).root, keys.recent, keys.meta)
+        self._call(scripts.LOAD_ROWS, where, (building, *self._layout, b""))
+
+    def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
+        """Put what was built in the place of the live generation. False: it was superseded.
+
+        ``swept``: the time up to which nobody who was last seen is in it.
+        """
+        live, built = self.learn(), self.keys.at(building)
+        keys = (live.root, built.root, live.meta, live.doomed)
+        arguments = building, live.generation, "" if swept is None else swept
+        swapped = self._is_done(scripts.SWAP_REBUILT, keys, arguments)
+        if swapped:
+            self.believe(building)
+        return swapped
+
+    def abandon_rebuild(self, building: str) -> bool:
+        """Give up what was built so far. False: it was superseded."""
+        keys = self.keys
+        return self._is_done(scripts.ABANDON_REBUILD, (keys.meta, keys.doomed), (building,))
+
+    def unlink_doomed(self) -> None:
+        """Unlink the keys of generations that were replaced or given up, in pieces."""
+        keys = self.keys
+        for name in self._call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
+            doomed = keys.at(name.decode())
+            where = (doomed.root, doomed.meta, doomed.doomed)
+            while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
+                pass
+
+    # Pending scores
+
+    def take_pending(self, term: int, flushed: int, limit: int) -> Flight | None:
+        """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted. None: nothing is
+        pending, or a rebuild must end first.
+
+        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term.
+        """
+        keys = self.keys
+        args = (term, flushed, limit, _FEW, _MANY, self.LEASE, self.rule)
+        verdict, *taken = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
+        if verdict == b"superseded":
+            raise self.not_accepted()
+        if verdict != b"taken":
+            return None
+        number, version, rule, *pairs = taken
+        texts = (text.decode() for text in pairs[::2])
+        changes = dict(zip(texts, map(int, pairs[1::2]), strict=True))
+        return Flight(int(number), int(version), rule.decode(), changes)
+
+    def confirm_flush(self, term: int, flight: Flight, left: Collection[str]) -> bool:
+        """Put back the changes of those that are ``left``. Return False, with nothing changed, if the flush carries
+        something else by now, or on another server."""
+        keys = self.keys
+        args = (term, flight.number, len(flight.changes), *left)
+        return self._is_done(scripts.CONFIRM_FLUSH, (keys.meta, keys.pending), args)
+
+    def settle_flush(self, term: int, number: int) -> bool:
+        """Note that the column contains the flush. Return False if that was known, or on another server."""
+        return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
+
+    def in_flight(self) -> tuple[int, int]:
+        """Return the numbers of the last flush that began, and of the last one that was settled."""
+        taken, settled = self._noted("taken", "settled")
+        return int(taken or 0), int(settled or 0)
+
+    def noted_rule(self) -> str:
+        """Return the rule that was declared when the first of the pending scores changed; "" for none."""
+        (rule,) = self._noted("rule")
+        return rule
+
+    def close(self) -> None:
+        """Forget the live generation, so that nothing can be read or changed any more."""
+        self._call("HDEL", (self.keys.meta,), ("generation", "building"))
+
+    def took(self) -> int:
+        """Return the version of the write that took the last flush."""
+        (version,) = self._noted("took")
+        return int(version or 0)
+
+    def reconcile_pending(
+        self,
+        health: Health,
+        flushed: int,
+        *,
+        committed: bool,
+        everything: bool,
+        members: Collection[str],
+        written: Collection[str] = (),
+    ) -> None:
+        """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
+        unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
+        ``everything``. Nothing changes if the server was accepted meanwhile."""
+        keys = self.keys
+        for piece in [*batched(members, _RECONCILED)] or [[]]:
+            how = (health.server, health.term, self.rule, flushed, int(committed), int(everything))
+            args = (*how, len(written), *written, *piece)
+            self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
+
+    def waiting(self) -> tuple[int, float]:
+        """Return the number of members with changes pending or in flight, and the age of the oldest in seconds."""
+        keys = self.keys
+        calls = (
+            Call("HMGET", (keys.meta,), ("taken", "settled", "waiting")),
+            Call("HLEN", (keys.pending,)),
+            Call("TIME", ()),
+        )
+        (taken, settled, since), members, (seconds, micros) = self.send(Request(calls))
+        if int(settled or 0) < int(taken or 0):
+            members += self._call("HLEN", (keys.carried(int(taken)),))
+        if not (members and since):
+            return members, 0.0
+        return members, max(0.0, seconds + (micros - int(since)) / 1e6)
+
+    # Touched members
+
+    def rest_members(self, members: Collection[str], rest: timedelta) -> None:
+        """Note that the column of ``members`` was written, and needs no touch until ``rest`` is over."""
+        if members:
+            micros = rest // timedelta(microseconds=1)
+            self._call(scripts.REST_MEMBERS, (self.keys.touched,), (micros, *members))
+
+    def swept(self) -> Swept:
+        """Return the progress of sweeps."""
+        generation, term, moment = self._noted("generation", "term", "swept")
+        return Swept(generation, term, int(moment) if moment else None)
+
+    def note_swept(self, since: Swept, moment: int) -> bool:
+        """Note progress since ``since`` was read. Return False on another server or build."""
+        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), (since.generation, since.term, moment))
+
+    # Verifying
+
+    def read(self, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
+        """Return the replies to several calls in one round trip; ``atomic``: at one moment."""
+        return self.send(Request(calls, atomic=atomic)) if calls else []
+
+    def scan(self, command: str, key: str | bytes) -> Iterator[list[bytes]]:
+        """Yield the members of a sorted set (ZSCAN), or the fields of a hash (HSCAN), some at a time, perhaps one
+        twice. None that stays while they are read is left out."""
+        cursor, ended = 0, False
+        while not ended:
+            cursor, found = self._call(command, (key,), (cursor, "COUNT", _SCANNED))
+            yield [member for member, _ in found] if command == "ZSCAN" else list(found)
+            ended = cursor == 0
+
+    def scan_keys(self, prefix: str, size: int = _SCANNED) -> Iterator[list[bytes]]:
+        """Yield the keys on the same server that begin with ``prefix``, about ``size`` at a time, perhaps one twice."""
+        cursor, pattern, ended = 0, re.sub(r"([\\*?\[\]^])", r"\\\1", prefix) + "*", False
+
+        def scan(client: Redis) -> Any:
+            return node_of(client, self.keys.meta).scan(cursor, pattern, size)
+
+        while not ended:
+            cursor, found = self.guard(scan)
+            yield found
+            ended = cursor == 0
+
+    def check_counts(
+        self, generation: str, ranking: bytes, values: Sequence[bytes]
+    ) -> list[tuple[bytes, int, bytes, bool]]:
+        """Return for each distinct value of a ranking the number of members that have it; the number that is counted,
+        as text; and true if that is right, and the value is listed or not as it should be. Raises :exc:`Replaced` if
+        the server holds another generation, or isn't the one that was written to."""
+        keys = (self.keys.at(generation).root, self.keys.meta)
+        checked: list[tuple[bytes, int, bytes, bool]] = []
+        for piece in batched(values, _VALUES):
+            reply = self._call(scripts.CHECK_COUNTS, keys, (generation, self.layout.width, ranking, *piece))
+            if reply == [b"superseded"]:
+                raise Replaced
+            checked += (
+                (value, right, counted, verdict == b"right")
+                for value, (right, counted, verdict) in zip(piece, reply[1:], strict=True)
+            )
+        return checked
+
+    def eviction_policy(self) -> str | None:
+        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of a
+        cluster, the first other one of a node: slots move.
+
+        Read by INFO, which accounts without CONFIG may use, too.
+        """
+
+        def ask(client: Redis) -> list[str | None]:
+            return [server.info("memory").get("maxmemory_policy") for server in primaries(client)]
+
+        policies = self.guard(ask)
+        return next((policy for policy in policies if policy != "noeviction"), "noeviction")
+
+    # Pruning
+
+    def builds(self) -> list[str]:
+        """Return the generations that Redis holds, live or being built; none if it has nothing of the index."""
+        return [name for name in self._noted("generation", "building") if name]
+
+    def unlink_all(self, generation: str | None = None, *, dry_run: bool = False) -> int:
+        """Remove every key of the index, or of a generation that is not live, a few at a time, and return their number.
+        ``dry_run``: only count them."""
+        prefix = f"{self.keys.tag}:" if generation is None else self.keys.at(generation).below
+        pieces = filter(None, self.scan_keys(prefix, _KEYS))
+        return sum(len(keys) if dry_run else self._call("UNLINK", keys) for keys in pieces)
+
+    # Erasing one member
+
+    def count_rankings(self, member: str) -> int:
+        """Return the number of rankings that a member stands in, in all builds."""
+        count = 0
+        for keys in map(self.keys.at, self.builds()):
+            calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
+            score, membership = self.read(calls)
+            if score is not None or membership is not None:
+                _, names = self.layout.split(membership or b"")
+                count += 1 + len(names.split(b"\0") if names else ())
+        return count
+
+    def is_pending(self, member: str) -> bool:
+        """Return True if a change of the member's score is pending or in flight."""
+        taken, settled = self._noted("taken", "settled")
+        hashes = [self.keys.pending, *([self.keys.carried(int(taken))] if taken != settled else [])]
+        return any(self.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
+
+    def forget_version(self, member: str) -> str:
+        """Forget the version of a member's newest write. Return "building" if it is kept until a rebuild ends."""
+        word: bytes = self._call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
+        return word.decode()
+
+    def erase(self, member: str, indexes: Sequence[Keys]) -> Counter[str]:
+        """Remove a member from every key but those of builds, a few keys at a time, and return the numbers of removals
+        by the words of the keys' names. Intersections are removed as a whole. ``once``: idempotency keys, which are
+        kept. ``indexes``: this part and others on the same server, whose keys are found by the same scan."""
+        removed, owners = Counter[str](), {keys.tag: keys for keys in indexes}
+        whole = Keys.of(get_settings().key_prefix, whole_of(self.name))
+        for piece in self.scan_keys(whole.tag.removesuffix("}"), _KEYS):
+            calls: list[tuple[str, Call]] = []
+            for key in map(bytes.decode, piece):
+                keys = owners.get(key[: key.find("}") + 1])
+                if keys is None:
+                    continue
+                kind = keys.kind_of(key)
+                if key == keys.seen(member) or (
+                    kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
+                ):
+                    calls.append((kind, Call("UNLINK", (key,))))
+                elif kind in _REMOVALS:
+                    calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
+                removed["once"] += kind == "once"
+            replies = self.send(Request([call for _, call in calls], spread=True)) if calls else []
+            for (kind, _), reply in zip(calls, replies, strict=True):
+                removed[kind] += reply
+        return removed
+
+
+def _text(score: Number | None) -> str:
+    return "" if score is None else repr(score)
