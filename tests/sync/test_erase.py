@@ -113,7 +113,8 @@ def test_no_trace_is_left(asynchronous: bool, tickets: type[RankIndex], zrank: R
     assert removed["pending"] in (1, 2)  # its change, and what the flush took unless that is settled by now
     assert removed["group"] == 2
     assert removed["seen"] == 9  # lists of others; its own went when it left
-    assert removed["touched"] == removed["marks"] == 1
+    assert removed["touched"] == 1
+    assert removed["marks"] in (1, 2)  # that of the deletion may wait, too
     assert erased.remains.keys() == {"batches", "idempotency keys"}
     until = erased.remains["batches"]
     assert until
