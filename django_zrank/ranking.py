@@ -67,31 +67,16 @@ class Ranking(Generic[Member]):
     of members are read, or no facet covers the filters.
     """
 
-    def __init__(
-        self,
-        index: RankIndex[Member],
-        conditions: Sequence[Condition] = (),
-        *,
-        method: str | None = None,
-        reverse: bool | None = None,
-        server: str | None = None,
-        scan: int | None = None,
-        seconds: float | None = None,
-    ) -> None:
+    def __init__(self, index: RankIndex[Member]) -> None:
         self.index = index
-        self.conditions = tuple(conditions)
+        self.conditions: tuple[Condition, ...] = ()
         """The filters that the members pass; empty for all."""
 
-        self.server = server
+        self.server: str | None = None
         """The server to read from, "primary" or "replica"; None for what ``ZRANK["READS"]`` says."""
 
         self.view = View(
-            index.layout,
-            plan(index, self.conditions),
-            index.ordering.first.descending if reverse is None else reverse,
-            method or index.get_ranking_method(),
-            scan=scan,
-            seconds=seconds,
+            index.layout, reverse=index.ordering.first.descending, method=index.get_ranking_method()
         )
 
     def __repr__(self) -> str:
@@ -120,8 +105,10 @@ class Ranking(Generic[Member]):
         return self._narrow(conditions, negated=True)
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
-        found = parse_conditions(self.index, given, negated=negated)
-        return self._copy(conditions=(*self.conditions, *found))
+        narrowed = copy(self)
+        narrowed.conditions += tuple(parse_conditions(self.index, given, negated=negated))
+        narrowed.view = replace(self.view, scope=plan(self.index, narrowed.conditions))
+        return narrowed
 
     def by(self, method: str) -> Self:
         """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
@@ -133,11 +120,11 @@ class Ranking(Generic[Member]):
             raise ValueError(f"by: expected one of {', '.join(METHODS)}, not {method!r}")
         if method == "dense" and not self.index.layout.dense:
             raise ValueError(f"by: the index {self.index.name!r} keeps no distinct values for dense ranks")
-        return self._copy(method=method)
+        return self._seen(method=method)
 
     def reversed(self) -> Self:
         """The same members in the other direction: the worst has rank 1, and comes first."""
-        return self._copy(reverse=not self.view.reverse)
+        return self._seen(reverse=not self.view.reverse)
 
     def using(self, server: str) -> Self:
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
@@ -150,7 +137,9 @@ class Ranking(Generic[Member]):
         """
         if server not in ("primary", "replica"):
             raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
-        return self._copy(server=server)
+        chosen = copy(self)
+        chosen.server = server
+        return chosen
 
     def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
         """The same ranking, with limits on combinations of filters that no facet covers, for requests that you don't
@@ -164,20 +153,14 @@ class Ranking(Generic[Member]):
         for name, value in (("seconds", seconds), ("scan", scan)):
             if value is not None and not value >= 0:
                 raise ValueError(f"within: expected {name} of 0 or more, not {value!r}")
-        view, bounded = self.view, copy(self)
-        bounded.view = replace(
-            view,
-            seconds=view.seconds if seconds is None else seconds,
-            scan=view.scan if scan is None else scan,
-        )
-        return bounded
+        bounds = {"seconds": seconds, "scan": scan}
+        return self._seen(**{name: value for name, value in bounds.items() if value is not None})
 
-    def _copy(self, **changed: Any) -> Self:
-        kept: dict[str, Any] = {"conditions": self.conditions, "server": self.server}
-        kept |= {"scan": self.view.scan, "seconds": self.view.seconds}
-        return type(self)(
-            self.index, **{**kept, "method": self.view.method, "reverse": self.view.reverse, **changed}
-        )
+    def _seen(self, **changed: Any) -> Self:
+        """Return the same ranking with another view."""
+        seen = copy(self)
+        seen.view = replace(self.view, **changed)
+        return seen
 
     # Recommendations
 

@@ -15,8 +15,8 @@ from unittest import mock
 from django_zrank import queries as requests
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws
+from django_zrank.queries.counts import CountScores
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.histogram import CountScores
 from django_zrank.queries.positions import BareScore
 from django_zrank.queries.query import FULL, Query, Several, one, together
 from django_zrank.queries.request import Call, Request
@@ -153,7 +153,7 @@ def unread(*modules: ModuleType) -> set[str]:
 def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
     assert unread(draws, sharded_draws) == of_the_answer
-    # numbers() reads the seed
+    # chance reads the seed
     assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
 
 

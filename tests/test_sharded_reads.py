@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.queries.pages import PageAround, PageAt, PageBetween
 from django_zrank.queries.positions import BarePosition, Locate
-from django_zrank.queries.sharded import over_shards, pages, runs, sort_keys
+from django_zrank.queries.sharded import over_shards, pages, positions, runs
 from django_zrank.queries.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
 from tests.testapp.models import Competitor, Player, Ticket
@@ -177,7 +177,7 @@ def test_distinct_values_are_read_in_pieces(reverse: bool) -> None:
     both = divide(Bare, 3, levels(300, 3))
     view, question = replace(Bare.ranking.view, reverse=reverse), Locate(["1", "150", "299"])
     expected = [one.before for one in both.of_whole(question, view).found]
-    with mock.patch.object(sort_keys, "_VALUES", 7):
+    with mock.patch.object(positions, "_VALUES", 7):
         assert [one.before for one in both.of_shards(question, view).found] == expected
     assert both.rounds > 10
 

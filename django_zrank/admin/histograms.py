@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ..codec.kinds import Float
 from ..codec.units import Number
 from ..index import RankIndex
-from ..queries.histogram import CountScores
+from ..queries.counts import CountScores
 from ..queries.pages import PageAt
 from ..queries.view import View
 from ..redis import reader_of

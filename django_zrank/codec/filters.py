@@ -74,12 +74,9 @@ class Scope:
 
     @property
     def look_ups(self) -> int:
-        """The most look-ups that it takes to test a member: one for a set; two for many rankings, which are compared
-        with a membership."""
-        return sum(
-            2 if clause.kind == "r" and len(clause.names) > 4 else len(clause.names)
-            for clause in self.clauses
-        )
+        """The most look-ups that it takes to test a member: one for all rankings, and one for each group."""
+        groups = sum(len(clause.names) for clause in self.clauses if clause.kind == "g")
+        return groups + any(clause.kind == "r" for clause in self.clauses)
 
     def __str__(self) -> str:
         """The clauses as scripts take them."""

@@ -16,8 +16,7 @@ from django.db.models.expressions import OrderBy
 from ..exceptions import Unrankable
 from .fields import follow, kind_of
 from .kinds import Kind
-from .ties import TieCode
-from .units import LAST, NUL, Number, unpack
+from .units import HIGHEST, LAST, LOWEST, NUL, Number, unpack
 
 __all__ = ["Criterion", "Order"]
 
@@ -71,6 +70,31 @@ def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:
     raise FieldError(
         f'expected text such as "-level", or F("level").desc(nulls_first=True), not {declared!r}'
     )
+
+
+class TieCode:
+    """A further criterion as 8 tie bytes that sort as positions do, after one that places nulls if there may be any."""
+
+    def __init__(
+        self, kind: Kind, *, complemented: bool, nullable: bool = False, nulls_low: bool = False
+    ) -> None:
+        units, value = kind.units, kind.value
+        self.width = 8 + nullable
+
+        # One function for each case: they run once for every member of an index.
+        self.encode: Callable[[Any], bytes]
+        self.decode: Callable[[bytes], Any]
+        if complemented:
+            self.encode = lambda given: (HIGHEST - units(given)).to_bytes(8, "big")
+            self.decode = lambda code: value(HIGHEST - int.from_bytes(code, "big"))
+        else:
+            self.encode = lambda given: (units(given) - LOWEST).to_bytes(8, "big")
+            self.decode = lambda code: value(unpack(code))
+        if nullable:
+            encode, decode = self.encode, self.decode
+            null = (b"\0" if nulls_low else b"\2") + bytes(8)
+            self.encode = lambda given: null if given is None else b"\1" + encode(given)
+            self.decode = lambda code: None if code == null else decode(code[1:])
 
 
 @dataclass(frozen=True)

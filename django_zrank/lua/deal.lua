@@ -71,7 +71,7 @@ if own == 'checked' and among == 0 then
 end
 local passes, made
 if tests ~= '' then
-  local checks = parse_tests(tests, KEYS, FIRST_TEST)
+  local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
   ranking, passes = smallest_ranking(checks, ranking), tester(checks, layout, live, clock())
   made = call('EXISTS', intersection)
 end

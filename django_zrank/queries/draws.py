@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -133,9 +132,10 @@ class Draw(NamedTuple):
     at: Point | None = None
     """The position to draw around, in place of that of the member."""
 
-    def numbers(self) -> Callable[[int], bytes]:
-        """Return a function from a count to random bytes."""
-        return os.urandom if self.seed is None else random.Random(self.seed).randbytes  # noqa: S311 - not for secrets
+    @property
+    def chance(self) -> random.Random:
+        """A generator of random numbers, which begins with the seed."""
+        return random.SystemRandom() if self.seed is None else random.Random(self.seed)  # noqa: S311 - not for secrets
 
     @property
     def key(self) -> Callable[[bytes], Any]:
@@ -158,7 +158,7 @@ class Draw(NamedTuple):
             wanted,
             "1" if view.reverse else "0",
             packed_bands(tuple(self.bands), self.measure),
-            self.numbers()(6 * ((3 if excluded else 1) * wanted + 2 * SPARE)),
+            self.chance.randbytes(6 * ((3 if excluded else 1) * wanted + 2 * SPARE)),
             len(excluded),
             keys.generation,
             repr(self.at.score) if self.at else "",
@@ -210,7 +210,7 @@ class Drawing:
         shard finds them itself."""
         self.draw, self.view, self.shards, self.me = draw, view, shards, me
         self._standing, self._find_ends = "checked" if check else "own", ends
-        self._rng = random.SystemRandom() if draw.seed is None else random.Random(draw.seed)  # noqa: S311
+        self._rng = draw.chance
         self._text = draw.member or ""
         self._own = None if draw.member is None else shards.of(self._text)
         self._tests = view.ranking is None and draw.measure != "ranks"

@@ -1,20 +1,35 @@
-"""Ranks, scores and pages."""
+"""Ranks, scores, pages and counts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, Final
 
+from django.db import models
 from django.db.models import Count, F, Q, Window
-from django.db.models.functions import DenseRank, Rank, RowNumber
+from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
 
+from ..codec.facets import Facet
+from ..queries.counts import CountFacet, Size
 from ..queries.pages import Page, PageAround, PageAt, PageBetween
 from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations
 from ..queries.view import View
 from .rows import Row, Rows
 
-__all__ = ["bare_position", "bare_score", "locate", "number", "page_around", "page_at", "page_between"]
+__all__ = [
+    "bare_position",
+    "bare_score",
+    "count_facet",
+    "locate",
+    "number",
+    "page_around",
+    "page_at",
+    "page_between",
+    "size",
+]
 
 _FEW: Final = 3
 """The most members that are located by one scan that counts the rows before each; for more, sorting is cheaper."""
@@ -125,3 +140,40 @@ def number(rows: Rows, view: View, members: Iterable[str]) -> dict[bytes, tuple[
         for pk, at, before in found.values_list("pk", "zrank_at", "zrank_before"):
             numbers[rows.index.to_text(pk).encode()] = (at, before)
     return numbers
+
+
+def size(rows: Rows, view: View, question: Size) -> int:
+    return rows.passing.count()
+
+
+def count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, int]:
+    """Count the members of each value of a facet, by the names of the values' rankings."""
+    facet = question.facet
+    counts: Counter[bytes] = Counter()
+    for values, count in _counts(rows, facet).items():
+        counts[facet.ranking(values).encode()] += count
+    return counts
+
+
+def _counts(rows: Rows, facet: Facet) -> Counter[tuple[Any, ...]]:
+    everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
+    ours = everybody.filter(pk__in=rows.passing.values("pk"))
+    columns: dict[str, Any] = {}
+    for at, path in enumerate(facet.paths):
+        collation = rows.collation(path)
+        columns[f"zrank_facet_{at}"] = Collate(F(path), collation) if collation else F(path)
+    counts: Counter[tuple[Any, ...]] = Counter()
+    if not (facet.many and len(facet.paths) > 1):
+        grouped = ours.values(**columns).annotate(zrank_count=Count("pk", distinct=facet.many))
+        for *values, count in grouped.values_list(*columns, "zrank_count"):
+            counts[tuple(values)] += count
+        return counts
+    # Every combination of the values at each path counts, even if two paths lead through one relation.
+    members: dict[Any, list[set[Any]]] = {}
+    for at, column in enumerate(columns):
+        found = ours.values(**{column: columns[column]}).values_list("pk", column)
+        for pk, value in found:
+            members.setdefault(pk, [set() for _ in columns])[at].add(value)
+    for values in members.values():
+        counts.update(product(*values))
+    return counts

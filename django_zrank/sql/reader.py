@@ -19,8 +19,16 @@ from ..queries.query import Question, Several
 from ..queries.view import View
 from ..recent import Recent
 from .deadline import reading
-from .facets import count_facet, size
-from .ranks import bare_position, bare_score, locate, page_around, page_at, page_between
+from .ranks import (
+    bare_position,
+    bare_score,
+    count_facet,
+    locate,
+    page_around,
+    page_at,
+    page_between,
+    size,
+)
 from .rows import Rows
 from .sampling import sample
 

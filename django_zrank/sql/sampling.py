@@ -41,7 +41,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     """Draw with four queries, or up to seven if much is excluded; one query less for each further band that is tried.
     One more for ranks, unless they are positions."""
     barred = {str(pk).encode() for pk in (*draw.excluded, draw.member) if pk is not None}
-    chance = random.Random(draw.numbers()(16))  # noqa: S311 - not for secrets
+    chance = draw.chance
     placed = _placed(rows, view, draw)
     if placed is None:
         return None

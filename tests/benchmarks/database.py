@@ -51,7 +51,7 @@ def main() -> None:
         ranking, rows = BySql(Bench.instance()), Player.objects.filter(is_active=True).order_by("level", "pk")
         low, middle, high = (rows[int(place * (options.rows // 2 - 1))].pk for place in (0.1, 0.4, 1))
         everybody = range(1, options.rows + 1)
-        half = BySql(Bench.instance(), ranking.filter(is_active=True).conditions)
+        half = ranking.filter(is_active=True)
         questions = {
             "count": ranking.count,
             "rank": lambda: ranking.rank(middle),

@@ -1,13 +1,16 @@
 -- uses: keys, ties
--- Tests of members: in one of several sets, or in none of them.
+-- Tests of members: in one of several rankings or groups, or in none of them.
 
--- Parse tests such as '+r2-g1'; their sets are the keys from 'first' on, in order.
-local function parse_tests(text, keys, first)
+-- Parse tests such as '+r2-g1'; their sets are the keys from 'first' on, in order. 'names' are those of rankings.
+local function parse_tests(text, keys, first, live)
   local tests = {}
   for sign, kind, count in string.gmatch(text, '([+-])([rg])(%d+)') do
-    local test = {wants = sign == '+', is_group = kind == 'g', keys = {}}
+    local test = {wants = sign == '+', names = kind == 'r' and {}, keys = {}}
     for i = first, first + count - 1 do
       test.keys[#test.keys + 1] = keys[i]
+      if test.names then
+        test.names[string.sub(keys[i], #live + 2)] = true
+      end
     end
     first = first + count
     tests[#tests + 1] = test
@@ -19,7 +22,7 @@ end
 local function smallest_ranking(tests, ranking)
   local smallest, least = ranking, redis.call('ZCARD', ranking)
   for _, test in ipairs(tests) do
-    if test.wants and not test.is_group and #test.keys == 1 then
+    if test.wants and test.names and #test.keys == 1 then
       local size = redis.call('ZCARD', test.keys[1])
       if size < least then
         smallest, least = test.keys[1], size
@@ -29,62 +32,52 @@ local function smallest_ranking(tests, ranking)
   return smallest
 end
 
--- True if reading a membership is cheaper for a test than a look-up in each of its sets.
-local function is_by_name(test)
-  return not test.is_group and #test.keys > 4
-end
-
--- A table of answers, each computed when it is first read: many members have rankings of the same names.
-local function remembering(compute)
-  return setmetatable({}, {__index = function(known, text)
-    local answer = compute(text)
-    known[text] = answer
-    return answer
-  end})
-end
-
--- True if one of the names of a member's rankings, joined by NUL bytes, is that of a ranking of a test.
-local function is_named(test, names, live)
-  if not test.is_named then
-    local wanted = {}
-    for _, key in ipairs(test.keys) do
-      wanted[string.sub(key, #live + 2)] = true
-    end
-    test.is_named = remembering(function(given)
-      for name in string.gmatch(given, '%Z+') do
-        if wanted[name] then
-          return true
-        end
-      end
-      return false
-    end)
-  end
-  return test.is_named[names]
-end
-
--- True if a stored member is in one of the sets of a test. Groups hold primary keys with their expiries.
-local function is_in(test, stored, layout, live, now)
-  if is_by_name(test) then
-    local membership = redis.call('HGET', memberships_key(live), primary_key(stored, layout))
-    return is_named(test, membership and names_of(membership, layout.width) or '', live)
-  end
-  for _, set in ipairs(test.keys) do
-    local value = redis.call('ZSCORE', set, test.is_group and primary_key(stored, layout) or stored)
-    if value and not (test.is_group and tonumber(value) <= now) then
+-- True if a member, whose rankings have these names, joined by NUL bytes, is in one of the rankings of a test.
+local function is_named(test, names)
+  for name in string.gmatch(names, '%Z+') do
+    if test.names[name] then
       return true
     end
   end
   return false
 end
 
--- A function from a stored member to true if it passes.
+-- True if a member is in one of the groups of a test, which hold primary keys with their expiries.
+local function is_grouped(test, member, now)
+  for _, group in ipairs(test.keys) do
+    local expiry = redis.call('ZSCORE', group, member)
+    if expiry and tonumber(expiry) > now then
+      return true
+    end
+  end
+  return false
+end
+
+-- A function from a stored member to true if it passes. One look-up tells in which rankings the member is, and another
+-- one is needed for each group.
 local function tester(tests, layout, live, now)
+  local named, grouped, known = {}, {}, {} -- known: answers by names, which many members share
+  for _, test in ipairs(tests) do
+    local list = test.names and named or grouped
+    list[#list + 1] = test
+  end
+  local function passes_by_name(member)
+    local names = names_of(redis.call('HGET', memberships_key(live), member) or '', layout.width)
+    if known[names] == nil then
+      known[names] = true
+      for _, test in ipairs(named) do
+        known[names] = known[names] and is_named(test, names) == test.wants
+      end
+    end
+    return known[names]
+  end
   return function(stored)
-    for _, test in ipairs(tests) do
-      if is_in(test, stored, layout, live, now) ~= test.wants then
+    local member = primary_key(stored, layout)
+    for _, test in ipairs(grouped) do
+      if is_grouped(test, member, now) ~= test.wants then
         return false
       end
     end
-    return true
+    return #named == 0 or passes_by_name(member)
   end
 end

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from ..counts import CountFacet, Size
+from ..counts import CountFacet, CountScores, Size
 from ..draws import Draw
-from ..histogram import CountScores
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, Locate
 from ..query import Query, Question, Several
 from ..shards import Shards
 from ..view import View
-from .counts import count_facet, count_scores, size
 from .draws import draw
 from .pages import page_around, page_at, page_between
 from .positions import bare_position, locate
@@ -28,10 +27,20 @@ def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query
     return _ANSWERS[type(question)](question, view, shards)
 
 
+def _each(merge: Callable[[list[Any]], Any]) -> Callable[[Any, View, Shards], Query[Any]]:
+    """Return a function that asks every shard, and merges the answers. Counts are added up: each member belongs to one
+    shard."""
+
+    def ask(question: Any, view: View, shards: Shards) -> Query[Any]:
+        return merge((yield from shards.each(lambda keys: question.query(view, keys))))
+
+    return ask
+
+
 _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Query[Any]]]] = {
     BarePosition: bare_position,
-    CountFacet: count_facet,
-    CountScores: count_scores,
+    CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
+    CountScores: _each(lambda counts: list(map(sum, zip(*counts, strict=True)))),
     Draw: draw,
     Locate: locate,
     PageAround: page_around,
@@ -40,5 +49,5 @@ _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Query[Any]]]] = {
     Several: lambda question, view, shards: question.joined(
         [over_shards(one, view, shards) for one in question.questions]
     ),
-    Size: size,
+    Size: _each(sum),
 }

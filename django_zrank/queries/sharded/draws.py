@@ -10,9 +10,8 @@ from ..draws import Draw, Drawing, Ends, Moved, Sample
 from ..query import Query, together
 from ..shards import Shards
 from ..view import ALL, View
-from .positions import find_sort_keys
+from .positions import SortKey, count_before, find_sort_keys
 from .runs import NEAR, read_around, read_at, share
-from .sort_keys import SortKey, count_before
 
 __all__ = ["draw"]
 

@@ -8,9 +8,8 @@ from ..pages import Page, PageAround, PageAt, PageBetween
 from ..query import Query
 from ..shards import Shards
 from ..view import View
-from .positions import find_sort_keys
+from .positions import SortKey, count_before, count_values, find_sort_keys
 from .runs import NEAR, merged, read_around, read_at, share, sort_keys_of
-from .sort_keys import SortKey, count_before, count_values
 
 __all__ = ["page_around", "page_at", "page_between"]
 

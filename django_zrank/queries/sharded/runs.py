@@ -13,7 +13,7 @@ from ..pages import Page, PageAt, parse_page
 from ..query import Query, together
 from ..shards import Shards
 from ..view import View
-from .sort_keys import SortKey
+from .positions import SortKey
 
 __all__ = ["NEAR", "Around", "merged", "read_around", "read_at", "share", "sort_keys_of"]
 

@@ -17,7 +17,7 @@ LAYOUT = "{width = tonumber(ARGV[2]), memberships = true}"
 
 def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, width: int = 0) -> list[str]:
     code = f"""
-        local tests, layout = parse_tests(ARGV[1], KEYS, 1), {LAYOUT}
+        local tests, layout = parse_tests(ARGV[1], KEYS, 1, "root"), {LAYOUT}
         local passes, reply = tester(tests, layout, "root", tonumber(ARGV[3])), {{}}
         for i = 4, #ARGV do
           if passes(ARGV[i]) then
@@ -25,13 +25,15 @@ def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, widt
           end
         end
         return reply"""
-    return [member.decode() for member in run("tests", code, sets, [str(scope), width, 100, *members])]
+    keys = [name if name == "group" else f"root:{name}" for name in sets]
+    return [member.decode() for member in run("tests", code, keys, [str(scope), width, 100, *members])]
 
 
 @pytest.fixture(autouse=True)
 def filled(zrank: Redis) -> None:
-    zrank.zadd("a", {"1": 5, "2": 6})
-    zrank.zadd("b", {"2": 6, "3": 7})
+    zrank.zadd("root:a", {"1": 5, "2": 6})
+    zrank.zadd("root:b", {"2": 6, "3": 7})
+    zrank.hset("root:memberships", mapping={"1": "a", "2": "a\0b", "3": "b"})
     zrank.zadd("group", {"1": 99, "2": 100, "3": 101, "4": "inf"})
 
 
@@ -58,12 +60,12 @@ def test_groups_hold_primary_keys(run: Run) -> None:
 
 def test_the_smallest_ranking_that_holds_all_who_pass(run: Run, zrank: Redis) -> None:
     zrank.zadd("all", dict.fromkeys("123456", 1))
-    code = "return smallest_ranking(parse_tests(ARGV[1], KEYS, 2), KEYS[1])"
+    code = "return smallest_ranking(parse_tests(ARGV[1], KEYS, 2, 'root'), KEYS[1])"
     for tests, sets, expected in (
-        ("+r1", ["a"], b"a"),
-        ("-r1", ["a"], b"all"),
-        ("+r2", ["a", "b"], b"all"),  # one of several holds not all
+        ("+r1", ["root:a"], b"root:a"),
+        ("-r1", ["root:a"], b"all"),
+        ("+r2", ["root:a", "root:b"], b"all"),  # one of several holds not all
         ("+g1", ["group"], b"all"),  # primary keys are no stored members
-        ("-r1+r1", ["a", "b"], b"b"),
+        ("-r1+r1", ["root:a", "root:b"], b"root:b"),
     ):
         assert run("tests", code, ["all", *sets], [tests]) == expected
