@@ -109,7 +109,7 @@ def test_every_set_is_equally_likely_in_many_draws(
     if sizes == SIZES["tiny"] and (tied or excluded):
         pytest.skip("too few to tie or to exclude")
     with dealing(small):
-        assert deviations(sizes, 8_000, tied=tied, excluded=excluded) < LIMIT
+        assert deviations(sizes, 3_000, tied=tied, excluded=excluded) < LIMIT
 
 
 class Even(random.Random):
