@@ -32,7 +32,7 @@ from tests.test_ranking import (
     assert_same,
     populations,
 )
-from tests.testapp.models import Competitor, Guild, Nickname, Tag, Team
+from tests.testapp.models import Competitor, Guild, Tag, Team
 
 EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "8"))
 """Of everything; a population is asked some hundred questions."""
@@ -371,15 +371,3 @@ def test_bounds_beyond_what_the_column_holds() -> None:
             ranking.count_between(far),
             ranking.count_between(None, -far),
         ) == (3, 0, 0)
-
-
-def test_names_that_are_one_to_the_database() -> None:
-    class Nicknames(RankIndex):
-        name = "nicknames-by-sql"
-        model = Nickname
-        order = ("-score",)
-
-    Nickname.objects.create(nick="Ada", score=1)
-    ranking = by_sql(Nicknames)
-    assert ranking.ranks(["Ada", "ada", "ADA "]) == {"Ada": 1, "ada": None, "ADA ": None}
-    assert [entry.pk for entry in ranking.members(["ada", "Ada"])] == ["Ada"]
