@@ -86,10 +86,12 @@ suite() {
 }
 
 # on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
-# and the others ask Redis, or by the ORM alone. What more is to be left out is given as names of files.
+# and the others ask Redis, break it, or use the ORM alone.
 on_database() {
-    local elsewhere=(rest_framework example test_{admin,asking,cluster,metrics,recommendations,sharded_cluster}.py
-        test_{sharded_edges,testing,twins}.py "$@")
+    local elsewhere=(rest_framework example test_{admin,asking,cluster,metrics,not_built,recommendations}.py
+        test_{sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
+        sync/test_{breaker,ceiling,failovers,pieces,scores_releases,scores_twins,scores_wide}.py
+        sync/test_verify_{calls,corruption,facets,pending}.py)
     suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}"
 }
 

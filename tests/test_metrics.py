@@ -79,6 +79,12 @@ def test_gauges() -> None:
     assert scrape("zrank_breaker_open") == 0
 
 
+def test_a_backlog_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_zrank.sync.gauges.MOST_WAITING", 3)
+    Mark.objects.bulk_create(Mark(index=INDEX.name, member=str(member)) for member in range(5))
+    assert scrape('zrank_waiting_marks{index="ascending"}') == 3
+
+
 def test_counts() -> None:
     push_failed.send(INDEX, error=IndexUnavailable(), members={"1"})
     drift_found.send(INDEX, missing=1, extra=0, different=3)
@@ -173,6 +179,7 @@ def test_an_index_that_is_not_built(client: Client, zrank: Redis) -> None:
     zrank.flushall()
     assert client.get("/health/").status_code == 503
     assert client.get("/health/").json()["indexes"]["ascending"] == "NotBuilt"
+    assert scrape('zrank_verdict{index="ascending",verdict="EMPTY"}') == 1
 
 
 # zrank_status

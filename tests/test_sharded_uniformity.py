@@ -109,7 +109,7 @@ def test_every_set_is_equally_likely_in_many_draws(
     if sizes == SIZES["tiny"] and (tied or excluded):
         pytest.skip("too few to tie or to exclude")
     with dealing(small):
-        assert deviations(sizes, 8_000, tied=tied, excluded=excluded) < LIMIT
+        assert deviations(sizes, 3_000, tied=tied, excluded=excluded) < LIMIT
 
 
 class Even(random.Random):
@@ -152,12 +152,11 @@ def test_the_check_fails_for_a_wrong_draw(what: str, wrong: type, small: int) ->
         assert deviations(SIZES["uneven"], 600) > LIMIT
 
 
-def add(deck: Deck, count: int, full: int, *found: bytes, is_whole: bool = False, seed: int = 1) -> None:
+def add(deck: Deck, count: int, full: int, *found: bytes) -> None:
     """Let a shard that holds ``full`` members deal ``found`` of them."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     deck.ask(count, count, count, rng)
-    words = (word for one in found for word in (one, b"0"))
-    deck.add([full, b"whole" if is_whole else b"some", *words], 2, rng)
+    deck.add([full, b"some", *(word for one in found for word in (one, b"0"))], 2, rng)
 
 
 def test_a_deck_counts_what_was_not_taken() -> None:
@@ -177,13 +176,3 @@ def test_a_deck_counts_what_was_not_taken() -> None:
     add(deck, 4, 2)  # all but two members have left the shard since, perhaps those that were dealt
     assert deck.is_read
     assert deck.left == 2
-
-
-def test_a_side_that_is_dealt_whole_is_shuffled() -> None:
-    """The shard sends it in the order of scores."""
-    orders = set()
-    for seed in range(200):
-        deck = Deck()
-        add(deck, 1, 3, b"a", b"b", b"c", is_whole=True, seed=seed)
-        orders.add(tuple(card[1] for card in deck.cards if card))
-    assert len(orders) == 6

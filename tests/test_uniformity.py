@@ -14,7 +14,7 @@ from django_zrank import RankIndex
 from tests.populations import fill
 from tests.testapp.models import Player
 
-DRAWS = 100_000
+DRAWS = 40_000
 """Members drawn in all, in every case below."""
 
 

@@ -91,7 +91,7 @@ def test_every_set_is_equally_likely(case: Case) -> None:
 
 @pytest.mark.slow
 def test_every_set_is_equally_likely_in_many_draws(case: Case) -> None:
-    assert max(deviations(case, 12_000)) < LIMIT
+    assert max(deviations(case, 2_000)) < LIMIT
 
 
 @pytest.mark.parametrize("case", [CASES["1 in 40, in rounds"]], indirect=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 
 SMALL = {
-    "recommend": "--members 100000 --band-holds 30000 --rounds 500",
     "rivals": "--members 10000,50000 --rounds 100",
     "replica": "--members 50000 --rounds 500 --seconds 0.3",
     "shards": "--members 20000 --shards 3,16 --rounds 50",

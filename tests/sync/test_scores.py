@@ -12,7 +12,7 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import NotRanked, RankIndex
+from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Generation
 from django_zrank.queries.scores import ChangeScores, Touch
@@ -158,49 +158,9 @@ def test_what_is_pending_is_added_unless_tie_bytes_make_the_score_exact(
     assert not verify(index.instance()).drift
 
 
-def test_a_key_counts_once(videos: list[Video]) -> None:
-    for score in (11, 11):
-        assert VideoRank.scores.increment(videos[0], key="abc") == score
-    assert VideoRank.scores.increment(videos[0], key="abd") == 12
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda s, v: s.increment(v, 1.5), ValueError, "by: expected a whole number, not 1.5"),
-        (lambda s, v: s.increment(v, "2"), ValueError, "by: expected a number, not '2'"),
-        (lambda s, v: s.increment(v, 2**60), ValueError, "by: .* is beyond"),
-        (lambda s, v: s.increment({v: 1, v.pk: 1}), ValueError, "member: .* is named twice"),
-        (lambda s, v: s.increment({v: 1}, 2), ValueError, "by: several members"),
-        (lambda s, v: s.increment("x"), ValueError, "member: expected a primary key of .*; 'x' is not a"),
-        (lambda s, v: s.increment(dict.fromkeys(range(151), 1)), ValueError, "at most 150"),
-        (lambda s, v: s.increment(v, key=5), ValueError, "key: expected text"),
-        (lambda s, v: s.increment(10**6), NotRanked, "1000000 is not ranked"),
-        (lambda s, v: s.submit(v, 5), TypeError, "needs write_behind = 'best' or 'latest'; .* 'increment'"),
-    ],
-)
-def test_bad_input_changes_nothing(videos: list[Video], call: Any, error: Any, match: str) -> None:
-    with pytest.raises(error, match=match):
-        call(VideoRank.scores, videos[0])
-    assert pending() == {}
-    assert contents(VideoRank) == column()
-
-
 def test_a_score_stays_within_its_column(videos: list[Video]) -> None:
     with pytest.raises(ValueError, match="would leave the column's range"):
         VideoRank.scores.increment({videos[0]: 5, videos[1]: 2**53 - 1})
-    assert pending() == {}
-
-
-def test_a_member_that_is_not_ranked_is_looked_for(videos: list[Video]) -> None:
-    STORE.client.zrem(STORE.live.root, str(videos[0].pk))
-    assert VideoRank.scores.increment(videos[0]) == 11
-
-
-def test_nothing_is_changed_on_a_server_that_is_not_accepted(videos: list[Video]) -> None:
-    STORE.client.hset(STORE.keys.meta, "server", "another/one")
-    with pytest.raises(IndexUnhealthy):
-        VideoRank.scores.increment(videos[0])
     assert pending() == {}
 
 

@@ -94,14 +94,17 @@ def test_touches(way: Way, declare: Callable[..., type[RankIndex]]) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda scores, video: scores.increment(video, 1.5), ValueError, "by: "),
-        (lambda scores, video: scores.increment(video, 2**53), ValueError, "would leave the column's range"),
-        (lambda scores, video: scores.increment("one"), ValueError, "member: "),
-        (
-            lambda scores, video: scores.submit(video, 5),
-            TypeError,
-            "write_behind = 'best' or 'latest'; .* 'increment'",
-        ),
+        (lambda s, v: s.increment(v, 1.5), ValueError, "by: expected a whole number, not 1.5"),
+        (lambda s, v: s.increment(v, "2"), ValueError, "by: expected a number, not '2'"),
+        (lambda s, v: s.increment(v, 2**60), ValueError, "by: .* is beyond"),
+        (lambda s, v: s.increment({v: 1, v.pk: 1}), ValueError, "member: .* is named twice"),
+        (lambda s, v: s.increment({v: 1}, 2), ValueError, "by: several members"),
+        (lambda s, v: s.increment("x"), ValueError, "member: expected a primary key of .*; 'x' is not a"),
+        (lambda s, v: s.increment(dict.fromkeys(range(151), 1)), ValueError, "at most 150"),
+        (lambda s, v: s.increment(v, key=5), ValueError, "key: expected text"),
+        (lambda s, v: s.increment(10**6), NotRanked, "1000000 is not ranked"),
+        (lambda s, v: s.submit(v, 5), TypeError, "needs write_behind = 'best' or 'latest'; .* 'increment'"),
+        (lambda s, v: s.increment(v, 2**53), ValueError, "would leave the column's range"),
     ],
 )
 def test_bad_input_changes_nothing(way: Way, call: Any, error: Any, match: str, video: Video) -> None:

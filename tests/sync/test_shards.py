@@ -77,10 +77,10 @@ def divide(zrank: Redis) -> Iterator[Callable[..., RankIndex]]:
         split(index, 1)
 
 
-@pytest.fixture(params=[3, pytest.param(7, marks=pytest.mark.slow)])
-def players(request: pytest.FixtureRequest, divide: Callable[..., RankIndex]) -> RankIndex:
-    """Forty players, of an index in three or seven shards."""
-    index = divide(PlayerAscending, request.param)
+@pytest.fixture
+def players(divide: Callable[..., RankIndex]) -> RankIndex:
+    """Forty players, of an index in three shards."""
+    index = divide(PlayerAscending, 3)
     Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 41))
     rebuild(index)
     return index

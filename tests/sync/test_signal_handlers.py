@@ -212,39 +212,6 @@ def test_a_member_touched_only_in_a_savepoint_that_is_rolled_back_is_not_pushed(
     assert round_trips == []
 
 
-def test_a_member_touched_before_a_savepoint_that_is_rolled_back_keeps_its_value() -> None:
-    with transaction.atomic():
-        nickname = Nickname.objects.create(nick="a", score=1)
-        with rolled_back():
-            nickname.score = 2
-            nickname.save()
-    assert contents(NicknameRank) == {"a": 1}
-
-
-def test_a_member_touched_in_a_savepoint_that_is_rolled_back_and_then_again_is_pushed() -> None:
-    with transaction.atomic():
-        with rolled_back():
-            Nickname.objects.create(nick="a", score=1)
-        Nickname.objects.create(nick="a", score=2)
-    assert contents(NicknameRank) == {"a": 2}
-
-
-def test_a_member_touched_in_nested_released_savepoints_is_pushed() -> None:
-    with transaction.atomic(), transaction.atomic(), transaction.atomic():
-        Nickname.objects.create(nick="a", score=1)
-    assert contents(NicknameRank) == {"a": 1}
-
-
-def test_a_member_touched_after_a_released_savepoint_survives_the_rollback_of_its_sibling() -> None:
-    with transaction.atomic():
-        with transaction.atomic():
-            Nickname.objects.create(nick="a", score=1)
-        with rolled_back():
-            Nickname.objects.create(nick="b", score=1)
-        Nickname.objects.create(nick="c", score=1)
-    assert contents(NicknameRank) == {"a": 1, "c": 1}
-
-
 def test_savepoints_made_by_hand() -> None:
     begin = getattr(transaction, "savepoint_create", transaction.savepoint)  # renamed in Django 6.1
     with transaction.atomic():

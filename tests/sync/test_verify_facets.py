@@ -193,13 +193,6 @@ def wrong(report: Report) -> tuple[set[str], set[str], set[str]]:
     return named(report.missing), named(report.extra), named(report.different)
 
 
-def test_at_rest() -> None:
-    populate(60)
-    report = verify(INDEX, batch_size=7)
-    assert (report.ok, report.drift, report.rows, report.members) == (True, 0, 60, 60)
-    assert_mirrors(CompetitorRank)
-
-
 @pytest.mark.slow
 def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
     populate(1500)
