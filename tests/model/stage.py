@@ -1,0 +1,134 @@
+"""Stories of the model, played by the app itself: on real servers, by threads that pass on a baton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from django.core.management import call_command
+
+from django_zrank import notes
+from django_zrank.store import Store
+from django_zrank.sync.drain import drain
+from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.rebuild import rebuild
+from tests.sync.mirror import contents
+from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerAscending
+
+from .baton import Actor
+
+INDEX: Final = PlayerAscending.instance()
+
+_STEPS: Final = {
+    "looks at the database": ("SELECT batch", "SELECT generation"),
+    "finds it healthy, and reads marks": ("check_health", "SELECT mark"),
+    "finds that the server may lack writes": ("check_health",),
+    "begins a term": ("transaction",),
+    "finds another note": ("transaction",),
+    "accepts the server": ("adopt_server",),
+    "finds the server changed": ("adopt_server",),
+    "takes a token": ("begin_write",),
+    "gives up": ("begin_write",),
+    "reads rows": ("SELECT player",),
+    "writes to Redis": ("apply_changes",),
+    "writes what it may, and reads again": ("apply_changes",),
+    "is refused, and begins again": ("apply_changes",),
+    "deletes the marks": ("transaction",),
+    "leaves the marks": ("transaction",),
+    "begins a rebuild": ("SELECT mark",),
+    "starts a build in Redis": ("start_rebuild",),
+    "notes that it builds": ("UPDATE generation",),
+    "finds another term": ("UPDATE generation",),
+    "reads all rows": ("SELECT player",),
+    "loads the rows": ("load_rows",),
+    "swaps the builds": ("swap_rebuilt",),
+    "notes the build": ("UPDATE generation",),
+    "deletes marks": ("transaction",),
+    "gives way": (),
+}
+"""By the model's step: the steps of the app that it stands for. What they are called: see ``baton.py``."""
+
+
+class Stage:
+    """Players, an index built of them, and the processes of a story."""
+
+    def __init__(self, members: int = 1) -> None:
+        self.players = [Player.objects.create(level=0) for _ in range(members)]
+        rebuild(INDEX)
+        waiting_marks(INDEX).delete()
+        self.actors: dict[str, Actor] = {}
+        self.saves = 0
+        self.faults: dict[str, Callable[[], object]] = {"the rebuild is taken for dead": _give_up}
+
+    def play(self, step: str, *, is_last: bool = False) -> None:
+        """Let one step of the model happen. ``is_last``: the process rests in the model after it."""
+        notes.forget(INDEX)  # what a process has read within a second is not of the model
+        if step in self.faults:
+            self.faults[step]()
+            return
+        who, what = _parse(step)
+        if what == "is killed":
+            self.actors.pop(who).kill()
+        elif what == "is to rebuild":
+            self.actors[who] = Actor(partial(rebuild, INDEX, polite=True))
+        elif what.startswith("saves member"):
+            self.saves += 1
+            Player.objects.filter(pk=self.players[int(what[-1]) - 1].pk).update(level=self.saves)
+        else:
+            if who not in self.actors:
+                self.actors[who] = Actor(_watch)
+            self.actors[who].until(*_STEPS[what])
+            if is_last:
+                self.actors.pop(who).finish()
+
+    def finish(self) -> None:
+        """Let everybody go on to the end, one after the other."""
+        while self.actors:
+            self.actors.popitem()[1].finish()
+
+    def is_healthy(self) -> bool:
+        return examine(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
+
+    def values(self) -> tuple[float, ...]:
+        found = contents(PlayerAscending)
+        return tuple(found.get(str(player.pk), -1) for player in self.players)
+
+    def marks(self) -> list[int]:
+        """Return the numbers of the members of marks that wait."""
+        numbers = {str(player.pk): number for number, player in enumerate(self.players)}
+        return sorted(numbers[member] for member in waiting_marks(INDEX).values_list("member", flat=True))
+
+    def is_right(self) -> bool:
+        """Return True if Redis holds what the database holds."""
+        rows = dict(Player.objects.values_list("pk", "level"))
+        return self.values() == tuple(rows[player.pk] for player in self.players)
+
+    def settle(self) -> None:
+        """Repair and drain, as ``sync_zrank`` does."""
+        self.finish()
+        call_command("sync_zrank", INDEX.name, verbosity=0)
+        assert self.is_healthy()
+        assert not waiting_marks(INDEX).exists()
+
+
+def _watch() -> None:
+    """Take one turn of ``sync_zrank --watch``: repair, or drain."""
+    if repair(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND):
+        drain(INDEX)
+
+
+def _give_up() -> None:
+    store = Store(INDEX.name, INDEX.layout)
+    building: Any = store.client.hget(store.keys.meta, "building")
+    assert store.abandon_rebuild(building.decode())
+
+
+def _parse(step: str) -> tuple[str, str]:
+    """Return who takes a step, and what it is."""
+    for who in ("watcher 1", "watcher 2", "a watcher", "the site"):
+        if step.startswith(f"{who} "):
+            return who, step.removeprefix(f"{who} ")
+    raise ValueError(step)
