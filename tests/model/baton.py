@@ -114,7 +114,7 @@ def passed_on(using: str = "default") -> Iterator[None]:
 
     def executed(execute: Any, sql: str, *args: Any) -> Any:
         actor: Actor = _here.actor
-        if not connections[using].in_atomic_block:
+        if not (connections[using].in_atomic_block or sql.startswith("BEGIN")):
             actor.wait()
         actor.done.append(_named(sql))
         return execute(sql, *args)
@@ -131,8 +131,9 @@ def passed_on(using: str = "default") -> Iterator[None]:
         enter(atomic)
 
     def connected(sender: Any, connection: Any, **kwargs: Any) -> None:
-        if hasattr(_here, "actor") and connection.alias == using:
-            connection.execute_wrappers.append(executed)
+        wrappers = connection.execute_wrappers
+        if hasattr(_here, "actor") and connection.alias == using and executed not in wrappers:
+            wrappers.append(executed)
 
     from django.db.backends.signals import connection_created
 

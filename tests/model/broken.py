@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from hashlib import sha1
 from typing import Any, Final
@@ -12,7 +12,7 @@ from unittest import mock
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import push, rebuild
+from django_zrank.sync import marks, push, rebuild, terms
 from django_zrank.sync.marks import waiting_ids
 
 __all__ = ["BROKEN"]
@@ -45,6 +45,26 @@ def _marks_last() -> AbstractContextManager[Any]:
     return mock.patch.object(rebuild, "retire", broken)
 
 
+@contextmanager
+def _no_history() -> Iterator[None]:
+    with ExitStack() as stack:
+        for script in vars(scripts).values():
+            if isinstance(script, Script) and "identity" in script.libraries:
+                stack.enter_context(
+                    _rewritten(script, " .. '/' .. digits_after('master_replid:', info)", "")
+                )
+        yield
+
+
+def _no_batches() -> AbstractContextManager[Any]:
+    replay = terms.replay
+
+    def broken(index: Any, position: Any, **known: Any) -> Any:
+        return replay(index, (2**31, 0), **known)
+
+    return mock.patch.object(terms, "replay", broken)
+
+
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
 
 BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
@@ -57,4 +77,8 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
+    "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
+    "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
+    "history": _no_history,
+    "batches": _no_batches,
 }

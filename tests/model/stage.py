@@ -10,10 +10,14 @@ from django.core.management import call_command
 
 from django_zrank import notes
 from django_zrank.store import Store
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from tests.links import Link
+from tests.servers import RedisServer
+from tests.sync.conftest import use_redis
 from tests.sync.mirror import contents
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
@@ -112,6 +116,53 @@ class Stage:
         call_command("sync_zrank", INDEX.name, verbosity=0)
         assert self.is_healthy()
         assert not waiting_marks(INDEX).exists()
+
+
+class Pair(Stage):
+    """The same with two servers, of which the second follows the first, and lags as the story says."""
+
+    def __init__(self, binary: str, settings: Any, members: int = 1) -> None:
+        self.servers = [RedisServer(binary) for _ in range(2)]
+        for server in self.servers:
+            server.start()
+        self.leads = 0
+        self.front, self.wire = (Link(self.servers[0].port) for _ in range(2))
+        use_redis(settings, self.front.url)
+        self.servers[1].follow(self.wire.port)
+        super().__init__(members)
+        self.replicate()
+        for number in range(2):
+            self.faults |= {
+                f"server {number + 1} replicates": self.replicate,
+                f"server {number + 1} becomes a replica": partial(self.join, number),
+                f"server {number + 1} takes over": partial(self.take_over, number),
+            }
+
+    def replicate(self) -> None:
+        """Let the replica catch up, and cut its link."""
+        self.wire.restore()
+        assert self.servers[self.leads].ask("WAIT", 1, 10_000) == 1
+        self.wire.cut()
+
+    def join(self, number: int) -> None:
+        self.wire.route(self.servers[self.leads].port)
+        self.wire.restore()
+        self.servers[number].follow(self.wire.port)
+        self.replicate()
+
+    def take_over(self, number: int) -> None:
+        self.servers[number].promote()
+        self.leads = number
+        self.front.cut()
+        self.front.route(self.servers[number].port)
+        self.front.restore()
+
+    def close(self) -> None:
+        for link in (self.front, self.wire):
+            link.stop()
+        for server in self.servers:
+            server.kill()
+        breaker.forget()
 
 
 def _watch() -> None:

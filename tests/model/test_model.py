@@ -12,6 +12,7 @@ from tests.model.page import GUARDS, counterexample, line
 PAGE = Path(__file__).parents[2].joinpath("docs", "model.md").read_text()
 
 LONG = ("term", "history")
+"""Guards whose counterexamples take long to find."""
 
 
 @pytest.mark.parametrize(
