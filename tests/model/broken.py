@@ -60,7 +60,7 @@ def _no_batches() -> AbstractContextManager[Any]:
     replay = terms.replay
 
     def broken(index: Any, position: Any, **known: Any) -> Any:
-        return replay(index, (2**31, 0), **known)
+        return replay(index, (2**62, 0), **known)  # beyond all that was written
 
     return mock.patch.object(terms, "replay", broken)
 

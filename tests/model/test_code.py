@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.model import sync
-from tests.model.baton import passed_on
+from tests.model.baton import Actor, passed_on
 from tests.model.broken import BROKEN
 from tests.model.cases import CASES, SHOWN_BY
 from tests.model.stage import Pair, Stage
@@ -36,11 +38,22 @@ def walk(model: sync.Model, seed: int) -> Iterator[tuple[str, sync.World, bool]]
         world = after
 
 
-def play(name: str, seed: int) -> None:
+def stage_for(case: str, request: pytest.FixtureRequest) -> Stage:
+    """Return a stage with what the bounds of a run name."""
+    bounds = CASES[case].bounds
+    assert isinstance(bounds, sync.Bounds)
+    if bounds.servers == 1:
+        return Stage(bounds.members)
+    stage = Pair(request.getfixturevalue("redis_binary"), request.getfixturevalue("settings"), bounds.members)
+    request.addfinalizer(stage.close)
+    return stage
+
+
+def play(name: str, seed: int, request: pytest.FixtureRequest) -> None:
     """Play one order, and compare the servers with the model after each step."""
     model = CASES[name].model()
     assert isinstance(model, sync.Model)
-    stage, story = Stage(model.bounds.members), []
+    stage, story = stage_for(name, request), []
     for step, world, is_last in walk(model, seed):
         story.append(step)
         stage.play(step, is_last=is_last)
@@ -53,27 +66,50 @@ def play(name: str, seed: int) -> None:
     assert stage.is_right(), story
 
 
-@pytest.mark.parametrize("name", ["pushes", "rebuild, twice"])
-def test_the_app_follows_the_model(name: str) -> None:
+FEW, MANY = 6, 300
+
+
+def _in_both_lanes(*names: str) -> Any:
+    """Run a few orders in the fast lane, and hundreds in the slow one."""
+    slow = [pytest.param(name, range(FEW, MANY), marks=pytest.mark.slow) for name in names]
+    return pytest.mark.parametrize(("name", "seeds"), [*((name, range(FEW)) for name in names), *slow])
+
+
+@_in_both_lanes("pushes", "rebuild, twice")
+def test_the_app_follows_the_model(name: str, seeds: range, request: pytest.FixtureRequest) -> None:
+    """Orders of the search: after each of its steps, the servers hold what the model says."""
+    for seed in seeds:
+        play(name, seed, request)
+
+
+@pytest.mark.slow
+def test_the_app_follows_the_model_through_a_failover(request: pytest.FixtureRequest) -> None:
     for seed in range(10):
-        play(name, seed)
+        play("failover", seed, request)
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 1000), marks=pytest.mark.slow)])
+def test_the_guarantee_holds_in_any_order_of_requests_and_statements(seeds: range) -> None:
+    """Between two steps of the model, too: whoever is next takes one request or one statement."""
+    for seed in seeds:
+        chance, stage = random.Random(seed), Stage(2)
+        works = [stage.watch, stage.watch, stage.rebuild, *[stage.save] * 3]
+        actors = [Actor(partial(work, chance.choice(stage.players))) for work in works]
+        while actors:
+            actor = chance.choice(actors)
+            if not actor.step():
+                actors.remove(actor)
+            elif chance.random() < 0.01:
+                actor.kill()
+            assert stage.marks() or not stage.is_healthy() or stage.is_right(), seed
+        stage.settle()
+        assert stage.is_right(), seed
 
 
 def story_without(guard: str) -> list[str]:
     story = CASES[SHOWN_BY[guard]].model(guard).run().story
     assert story is not None
     return story
-
-
-def stage_for(case: str, request: pytest.FixtureRequest) -> Stage:
-    """Return a stage with what the bounds of a run name."""
-    bounds = CASES[case].bounds
-    assert isinstance(bounds, sync.Bounds)
-    if bounds.servers == 1:
-        return Stage(bounds.members)
-    stage = Pair(request.getfixturevalue("redis_binary"), request.getfixturevalue("settings"), bounds.members)
-    request.addfinalizer(stage.close)
-    return stage
 
 
 @pytest.mark.parametrize("is_guarded", [False, True], ids=["without", "with"])
