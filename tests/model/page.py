@@ -6,7 +6,7 @@ from textwrap import fill
 from typing import Any
 
 from . import scores, sync
-from .cases import CASES, SHOWN_BY
+from .cases import CASES, HISTORIES, SHOWN_BY
 from .search import Found
 
 GUARDS = sync.GUARDS | scores.GUARDS
@@ -16,6 +16,15 @@ def line(name: str, found: Found[Any]) -> str:
     """Return a run's line of the table."""
     case = CASES[name]
     return f"| {name} | {case.about} | {found.states:,} | {case.lane} |"
+
+
+def history(name: str) -> str:
+    """Return a history's line of the table: the rule that was missing, and the step of the
+    shortest story at which something goes wrong."""
+    guard = HISTORIES[name]
+    found = CASES[SHOWN_BY[guard]].model(guard).run()
+    assert found.story is not None
+    return f"| {name} | {GUARDS[guard]} | {SHOWN_BY[guard]} | {len(found.story)} |"
 
 
 def counterexample(guard: str) -> str:
