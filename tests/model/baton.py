@@ -100,12 +100,14 @@ class Actor:
 
 
 @contextmanager
-def passed_on(using: str = "default") -> Iterator[None]:
-    """In this block, threads of actors wait before each step. A rebuild loads in its own thread."""
+def passed_on(index: str, using: str = "default") -> Iterator[None]:
+    """In this block, threads of actors wait before each step. Of requests, those about other indexes don't count. A
+    rebuild loads in its own thread."""
     send, enter = Store.send, Atomic.__enter__
 
     def sent(store: Store, request: Request) -> list[Any]:
-        if (actor := getattr(_here, "actor", None)) is None:
+        actor: Actor | None = getattr(_here, "actor", None)
+        if actor is None or store.name != index:
             return send(store, request)
         actor.wait()
         commands = [call.command for call in request.calls]

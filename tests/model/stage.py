@@ -12,7 +12,7 @@ from django_zrank import notes
 from django_zrank.store import Store
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
@@ -51,7 +51,6 @@ _STEPS: Final = {
     "swaps the builds": ("swap_rebuilt",),
     "notes the build": ("UPDATE generation",),
     "deletes marks": ("transaction",),
-    "gives way": (),
 }
 """By the model's step: the steps of the app that it stands for. What they are called: see ``baton.py``."""
 
@@ -59,7 +58,9 @@ _STEPS: Final = {
 class Stage:
     """Players, an index built of them, and the processes of a story."""
 
-    def __init__(self, members: int = 1) -> None:
+    def __init__(self, members: int = 1, *, is_pushed: bool = False) -> None:
+        """``is_pushed``: whoever saves pushes, too."""
+        self.is_pushed = is_pushed
         Player.objects.all().delete()
         self.players = [Player.objects.create(level=0) for _ in range(members)]
         rebuild(INDEX)
@@ -68,26 +69,39 @@ class Stage:
         self.saves = 0
         self.faults: dict[str, Callable[[], object]] = {"the rebuild is taken for dead": _give_up}
 
-    def play(self, step: str, *, is_last: bool = False) -> None:
-        """Let one step of the model happen. ``is_last``: the process rests in the model after it."""
-        notes.forget(INDEX)  # what a process has read within a second is not of the model
+    def play(self, step: str) -> None:
+        """Let one step of the model happen."""
+        # Of other processes: what one has read within a second, and whether its last push has failed.
+        notes.forget(INDEX)
+        breaker.forget()
         if step in self.faults:
             self.faults[step]()
             return
         who, what = _parse(step)
-        if what == "is killed":
-            self.actors.pop(who).kill()
+        if what.startswith("saves member"):
+            player = self.players[int(what[-1]) - 1]
+            if self.is_pushed:
+                self.begin(who, partial(self.save, player)).until("transaction")
+            else:
+                self.saves += 1
+                Player.objects.filter(pk=player.pk).update(level=self.saves)
         elif what == "is to rebuild":
-            self.actors[who] = Actor(partial(rebuild, INDEX, polite=True))
-        elif what.startswith("saves member"):
-            self.saves += 1
-            Player.objects.filter(pk=self.players[int(what[-1]) - 1].pk).update(level=self.saves)
+            self.begin(who, partial(rebuild, INDEX, polite=True))
+        elif what == "looks at the database":
+            self.begin(who, _watch).until(*_STEPS[what])
+        elif what == "is killed":
+            self.actors.pop(who).kill()
+        elif what == "gives way":
+            self.actors.pop(who).finish()
         else:
-            if who not in self.actors:
-                self.actors[who] = Actor(_watch)
             self.actors[who].until(*_STEPS[what])
-            if is_last:
-                self.actors.pop(who).finish()
+
+    def begin(self, who: str, work: Callable[[], object]) -> Actor:
+        """Let a process begin something else. In the model, it has ended what it did before."""
+        if before := self.actors.pop(who, None):
+            before.finish()
+        self.actors[who] = Actor(work)
+        return self.actors[who]
 
     def watch(self, player: Player) -> None:
         for _ in range(2):
@@ -107,7 +121,7 @@ class Stage:
             self.actors.popitem()[1].finish()
 
     def is_healthy(self) -> bool:
-        return examine(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
+        return examine_part(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
 
     def values(self) -> tuple[float, ...]:
         found = contents(PlayerAscending)
@@ -134,7 +148,7 @@ class Stage:
 class Pair(Stage):
     """The same with two servers, of which the second follows the first, and lags as the story says."""
 
-    def __init__(self, binary: str, settings: Any, members: int = 1) -> None:
+    def __init__(self, binary: str, settings: Any, members: int = 1, *, is_pushed: bool = False) -> None:
         self.servers = [RedisServer(binary) for _ in range(2)]
         for server in self.servers:
             server.start()
@@ -142,7 +156,7 @@ class Pair(Stage):
         self.front, self.wire = (Link(self.servers[0].port) for _ in range(2))
         use_redis(settings, self.front.url)
         self.servers[1].follow(self.wire.port)
-        super().__init__(members)
+        super().__init__(members, is_pushed=is_pushed)
         self.replicate()
         for number in range(2):
             self.faults |= {
