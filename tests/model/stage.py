@@ -81,7 +81,7 @@ class Stage:
         if what.startswith("saves member"):
             player = self.players[int(what[-1]) - 1]
             if self.is_pushed:
-                self.begin(who, partial(self.save, player)).until("transaction")
+                self.begin(who, partial(self.save, player)).until("UPDATE player")
             else:
                 self.saves += 1
                 Player.objects.filter(pk=player.pk).update(level=self.saves)
