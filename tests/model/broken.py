@@ -37,7 +37,7 @@ def _token_last() -> AbstractContextManager[Any]:
 
 
 def _marks_last() -> AbstractContextManager[Any]:
-    retire = rebuild.retire
+    retire = marks.retire
 
     def broken(index: Any, covered: Any, builds: Any) -> None:
         retire(index, waiting_ids(index, 1000), builds)
@@ -50,14 +50,12 @@ def _no_history() -> Iterator[None]:
     with ExitStack() as stack:
         for script in vars(scripts).values():
             if isinstance(script, Script) and "identity" in script.libraries:
-                stack.enter_context(
-                    _rewritten(script, " .. '/' .. digits_after('master_replid:', info)", "")
-                )
+                stack.enter_context(_rewritten(script, " .. '/' .. digits_after('master_replid:', info)", ""))
         yield
 
 
 def _no_batches() -> AbstractContextManager[Any]:
-    replay = terms.replay
+    replay = marks.replay
 
     def broken(index: Any, position: Any, **known: Any) -> Any:
         return replay(index, (2**62, 0), **known)  # beyond all that was written
@@ -71,7 +69,9 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "token first": _token_last,
     "refusal": partial(_write, "if versions[n] and tonumber(versions[n]) > token then", "if false then"),
     "second refusal": partial(mock.patch.object, push, "_REFUSALS", 1),
-    "both builds": partial(_write, "pairs({[live] = generation, [shadow] = building})", "pairs({[live] = generation})"),
+    "both builds": partial(
+        _write, "pairs({[live] = generation, [shadow] = building})", "pairs({[live] = generation})"
+    ),
     "written since": partial(
         _rewritten, scripts.LOAD_ROWS, "if is_guarded then\n    packed", "if false then\n    packed"
     ),

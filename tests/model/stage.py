@@ -130,7 +130,9 @@ class Stage:
     def marks(self) -> list[int]:
         """Return the numbers of the members of marks that wait."""
         numbers = {str(player.pk): number for number, player in enumerate(self.players)}
-        return sorted(numbers[member] for member in waiting_marks(INDEX).values_list("member", flat=True))
+        return sorted(
+            numbers[str(member)] for member in waiting_marks(INDEX).values_list("member", flat=True)
+        )
 
     def is_right(self) -> bool:
         """Return True if Redis holds what the database holds."""

@@ -106,7 +106,8 @@ class Model:
         """Return what is wrong, '' if nothing is. Wrong is what readers should never get; and where an index is
         healthy and no mark waits, that Redis doesn't hold what the database does."""
         database = world.databases[world.primary]
-        noted = world.databases if self.bounds.is_standby else (database,)  # readers may ask a standby that lags
+        # Readers may ask a standby that lags.
+        asked = world.databases if self.bounds.is_standby else (database,)
         for number, server in enumerate(world.servers):
             data = server.data
             if server.is_replica:
@@ -116,7 +117,7 @@ class Model:
             if not self.bounds.is_standby and len(world.databases) > 1 and data.owner != 1:
                 return "a watcher has replaced another database's build"
             for release in range(self.bounds.releases):
-                if all(self.verdict(asked, server, release) != "healthy" for asked in noted):
+                if all(self.verdict(each, server, release) != "healthy" for each in asked):
                     continue
                 if ALL in data.values:
                     return f"readers of server {number + 1} get a build that isn't complete"
@@ -184,7 +185,8 @@ class Model:
 
     def steps(self, world: World) -> Iterator[Step[World]]:
         for number, process in enumerate(world.processes):
-            who, turns = _name(world, number), []
+            who = _name(world, number)
+            turns: list[Turn] = []
             if process.at == "committing":
                 turns += self.committing(world, process)
             elif process.at != "idle":
@@ -287,7 +289,11 @@ class Model:
                 elif self.has("commit first"):
                     yield f"changes{what} member {member + 1}", left, then
                 else:
-                    yield f"changes{what} member {member + 1}", left, then._replace(at="asking", todo=(member,))
+                    yield (
+                        f"changes{what} member {member + 1}",
+                        left,
+                        then._replace(at="asking", todo=(member,)),
+                    )
 
     def committing(self, world: World, process: Process) -> Iterator[Turn]:
         after, then = self.committed(world, process)

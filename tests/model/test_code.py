@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -19,20 +18,25 @@ from tests.model.cases import CASES, SHOWN_BY
 from tests.model.page import GUARDS
 from tests.model.stage import INDEX, Pair, Stage
 from tests.model.test_model import LONG, PAGE
+from tests.model.world import World
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
 
 @pytest.fixture(autouse=True)
 def baton() -> Iterator[None]:
-    with passed_on(INDEX.name), mock.patch.object(touched, "drain_soon", lambda index: None):
+    with passed_on(INDEX.name), mock.patch.object(touched, "drain_soon"):
         yield
 
 
-def walk(model: sync.Model, seed: int) -> Iterator[tuple[str, sync.World]]:
-    """Yield the steps of one order, chosen at random, each with the world after it."""
+def walk(model: sync.Model, seed: int) -> Iterator[tuple[str, World]]:
+    """Yield the steps of one order, chosen at random, each with the world after it.
+
+    A watcher that has read an older note than Redis is at looks again in the app; in the model it rebuilds. Such orders
+    end there.
+    """
     chance, world = random.Random(seed), model.first()
-    while steps := list(model.steps(world)):
+    while steps := [step for step in model.steps(world) if not step[0].endswith("finds it foreign")]:
         step, world, _ = chance.choice(steps)
         yield step, world
 
@@ -70,7 +74,7 @@ def play(name: str, seed: int, request: pytest.FixtureRequest) -> None:
 FEW, MANY = 6, 300
 
 
-def _in_both_lanes(*names: str) -> Any:
+def _in_both_lanes(*names: str) -> pytest.MarkDecorator:
     """Run a few orders in the fast lane, and hundreds in the slow one."""
     slow = [pytest.param(name, range(FEW, MANY), marks=pytest.mark.slow) for name in names]
     return pytest.mark.parametrize(("name", "seeds"), [*((name, range(FEW)) for name in names), *slow])
