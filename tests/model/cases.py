@@ -94,7 +94,7 @@ CASES: Final = {
     "restored table": _sync("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
     "switchover": _sync(
         "a database that is switched over to its standby, in step; two watchers and two saves",
-        _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch",
+        _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch", lane="slow",
     ),
     "stale standby": _sync(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
@@ -113,6 +113,7 @@ CASES: Final = {
     "flushes and a failover": Case(
         "a replica that lags takes over; a flush, a drain and two changes",
         scores.Bounds(servers=2, faults=1, kills=False, processes=(_FLUSH, _DRAIN, _ACCEPT)),
+        "slow",
     ),
     "flushes, there and back": Case(
         "the same with two failovers",

@@ -11,7 +11,7 @@ from tests.model.page import GUARDS, counterexample, history, line
 
 PAGE = Path(__file__).parents[2].joinpath("docs", "model.md").read_text()
 
-LONG = ("term", "history")
+LONG = ("term", "history", "older tokens")
 """Guards whose counterexamples take long to find."""
 
 
