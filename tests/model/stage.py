@@ -30,6 +30,8 @@ _STEPS: Final = {
     "looks at the database": ("SELECT batch", "SELECT generation"),
     "finds it healthy, and reads marks": ("check_health", "SELECT mark"),
     "finds that the server may lack writes": ("check_health",),
+    "finds a build that isn't noted": ("check_health",),
+    "finds it lost": ("check_health",),
     "begins a term": ("transaction",),
     "finds another note": ("transaction",),
     "accepts the server": ("adopt_server",),
