@@ -71,11 +71,11 @@ def play(name: str, seed: int, request: pytest.FixtureRequest) -> None:
     assert stage.is_right(), story
 
 
-FEW, MANY = 8, 300
+FEW, MANY = 8, 100
 
 
 def _in_both_lanes(*names: str) -> pytest.MarkDecorator:
-    """Run a few orders in the fast lane, and hundreds in the slow one."""
+    """Run a few orders in the fast lane, and a hundred in the slow one."""
     slow = [pytest.param(name, range(FEW, MANY), marks=pytest.mark.slow) for name in names]
     return pytest.mark.parametrize(("name", "seeds"), [*((name, range(FEW)) for name in names), *slow])
 
