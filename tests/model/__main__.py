@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from tests.model.cases import CASES, SHOWN_BY
-from tests.model.page import counterexample, line
+from tests.model.cases import CASES, HISTORIES, SHOWN_BY
+from tests.model.page import counterexample, history, line
 
 sys.stdout.write("| run | what may happen | states | where |\n| --- | --- | --- | --- |\n")
 for name, case in CASES.items():
     if case.lane != "too large":
         sys.stdout.write(f"{line(name, case.model().run())}\n")
+sys.stdout.write("\n| history | rule that was missing | run | wrong at step |\n| --- | --- | --- | --- |\n")
+for name in HISTORIES:
+    sys.stdout.write(f"{history(name)}\n")
 sys.stdout.write("\n")
 for guard in SHOWN_BY:
     sys.stdout.write(f"{counterexample(guard)}\n")

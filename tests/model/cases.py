@@ -36,6 +36,13 @@ def _sync(about: str, *processes: Process, may: str = "", lane: str = "tests", *
 
 
 CASES: Final = {
+    "rollback": _sync(
+        "a watcher, and somebody who changes rows twice, commits or rolls back, and then pushes",
+        _WATCHER, _SITE, kills=False, may="rollback",
+    ),
+    "dropped trigger": _sync(
+        "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
+    ),
     "pushes": _sync("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
     "rebuild": _sync(
         "two watchers, of which one rebuilds, and a save",
@@ -80,10 +87,18 @@ CASES: Final = {
         "an old and a new release side by side, and `migrate` at any time",
         _WATCHER, _NEW, _WRITER, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
+    "old release pushes": _sync(
+        "the new release watches, the old one saves and pushes, and `migrate` at any time",
+        _NEW, _SITE, saves=1, faults=1, releases=2, kills=False, may="migrate",
+    ),
     "restored table": _sync("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
     "switchover": _sync(
         "a database that is switched over to its standby, in step; two watchers and two saves",
-        _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch",
+        _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch", lane="slow",
+    ),
+    "stale standby": _sync(
+        "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
+        _WATCHER, _SITE, saves=1, faults=1, databases=2, is_standby=True, kills=False, may="crash",
     ),
     "another database": _sync(
         "the watcher of another project, with the same Redis", _WATCHER, _OTHER, _WRITER, saves=1, databases=2
@@ -91,9 +106,14 @@ CASES: Final = {
     "flushes": Case(
         "two flushes, a drain and two changes", scores.Bounds(processes=(_FLUSH, _FLUSH, _DRAIN)), "slow"
     ),
+    "skipped writes": Case(
+        "a flush and a drain, and a trigger of the project's that skips what is written",
+        scores.Bounds(processes=(_FLUSH, _DRAIN), skips=True),
+    ),
     "flushes and a failover": Case(
         "a replica that lags takes over; a flush, a drain and two changes",
         scores.Bounds(servers=2, faults=1, kills=False, processes=(_FLUSH, _DRAIN, _ACCEPT)),
+        "slow",
     ),
     "flushes, there and back": Case(
         "the same with two failovers",
@@ -108,6 +128,13 @@ LOST: Final = _sync(
 )  # fmt: skip
 
 SHOWN_BY: Final = {
+    "commit first": "rollback",
+    "committed rows": "rollback",
+    "mark": "rollback",
+    "capture": "dropped trigger",
+    "mark for all": "dropped trigger",
+    "built": "emptied",
+    "flush marks": "skipped writes",
     "token first": "pushes",
     "refusal": "pushes",
     "second refusal": "pushes",
@@ -122,6 +149,7 @@ SHOWN_BY: Final = {
     "batches": "failover",
     "owner": "another database",
     "declaration": "releases",
+    "declaration of writes": "old release pushes",
     "triggers": "restored table",
     "primary database": "switchover",
     "number": "flushes",
@@ -131,3 +159,19 @@ SHOWN_BY: Final = {
     "unknown flushes": "flushes and a failover",
 }
 """By guard: the run that goes wrong without it."""
+
+HISTORIES: Final = {
+    "Rolling deploy: the old release's watcher drains the new release's mark for all members": "declaration",
+    "Rolling deploy: a web process of the old release pushes": "declaration of writes",
+    "A generated field gets another formula, a facet's field another type, or the time zone changes": "declaration",
+    "A table restored from a dump, with its triggers": "triggers",
+    "The database is switched over; an idle connection stays with the former primary, which lags": "primary database",
+    "READ UNCOMMITTED: a drain applies what is rolled back": "committed rows",
+    "A table fed by logical replication, whose workers fire no statement-level triggers": "capture",
+    "Partitions that return to a former set: one trigger of another set counts as present": "capture",
+    "Values that are equal for a trigger and different for Python leave no mark": "mark",
+    "A table without transactions (MyISAM): a change stays, its mark doesn't": "mark",
+    "A trigger of the project's caps what a flush writes, or skips the row": "flush marks",
+    "An index that is empty or not built answers filtered reads": "built",
+}
+"""Ways to be wrong under HEALTHY that were found by hand, and the guard that each one's correction has added."""

@@ -13,6 +13,7 @@ from .search import Found, Step, ranked, renamed, search
 from .world import GAP
 
 GUARDS: Final = {
+    "flush marks": "a flush leaves marks of the rows that it writes",
     "number": "a flush is noted in the transaction that writes it",
     "one before": "a flush commits only if the one before it is noted",
     "same term": "a flush commits only under the term that it was taken under",
@@ -98,6 +99,8 @@ class Bounds:
     servers: int = 1
     processes: tuple[Process, ...] = ()
     kills: bool = True
+    skips: bool = False
+    """True if a trigger of the project's skips what is written to the column."""
 
 
 class Model:
@@ -216,7 +219,10 @@ class Model:
         if not is_next or (world.term != process.term and self.has("same term")):
             then = process._replace(at="settling") if world.term == process.term else Process(process.kind)
             return "finds it superseded", world, then
-        after = world._replace(column=joined(world.column, process.changes), marked=world.marked + 1)
+        marked = world.marked + self.has("flush marks")
+        after = world._replace(column=joined(world.column, process.changes), marked=marked)
+        if self.bounds.skips:
+            after = after._replace(column=world.column, lost=world.lost | process.changes)
         if not self.has("number"):
             return "writes the column", after, process._replace(at="numbering")
         return self.flush_numbering(after, process)

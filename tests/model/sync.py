@@ -15,6 +15,12 @@ from .search import Found, Step, search
 from .world import ALL, NONE, Build, Data, Database, Note, Process, Server, World, alike
 
 GUARDS: Final = {
+    "commit first": "a push begins after the commit",
+    "committed rows": "only committed rows are read",
+    "mark": "each change leaves a mark, in its transaction",
+    "capture": "an index is not healthy while a trigger is missing",
+    "mark for all": "triggers that are put back leave a mark for all members",
+    "built": "nothing is read from an index that isn't built",
     "token first": "a push takes its token before it reads rows",
     "refusal": "a script writes no member that was written since the token was taken",
     "second refusal": "a push gives up only after two refusals",
@@ -28,7 +34,8 @@ GUARDS: Final = {
     "history": "a server with another replication history is not the one that was accepted",
     "batches": "marks of what a server lacks wait again before it is accepted",
     "owner": "a watcher replaces no build of another database",
-    "declaration": "a release neither believes nor writes to what another declaration built",
+    "declaration": "a release doesn't trust what another declaration built",
+    "declaration of writes": "a release writes nothing to what another declaration built",
     "triggers": "a build notes the triggers under which it was made",
     "primary database": "rows are read only from the database that takes writes",
 }
@@ -54,7 +61,7 @@ class Bounds:
 
     may: frozenset[str] = frozenset()
     """The faults that may happen: ``restart``, ``crash``, ``empty``, ``failover``, ``migrate``, ``restore``, ``lapse``,
-    ``switch``, ``lose``, ``rebuild``."""
+    ``switch``, ``lose``, ``rebuild``, ``drop``, ``rollback``."""
 
     kills: bool = True
     """True if any process may be killed before any step."""
@@ -99,14 +106,18 @@ class Model:
         """Return what is wrong, '' if nothing is. Wrong is what readers should never get; and where an index is
         healthy and no mark waits, that Redis doesn't hold what the database does."""
         database = world.databases[world.primary]
+        # Readers may ask a standby that lags.
+        asked = world.databases if self.bounds.is_standby else (database,)
         for number, server in enumerate(world.servers):
             data = server.data
             if server.is_replica:
                 continue
+            if not data.live[1] and not self.has("built"):
+                return "readers get an index that isn't built"
             if not self.bounds.is_standby and len(world.databases) > 1 and data.owner != 1:
                 return "a watcher has replaced another database's build"
             for release in range(self.bounds.releases):
-                if self.verdict(database, server, release) != "healthy":
+                if all(self.verdict(each, server, release) != "healthy" for each in asked):
                     continue
                 if ALL in data.values:
                     return f"readers of server {number + 1} get a build that isn't complete"
@@ -121,7 +132,7 @@ class Model:
     def calm(self, world: World) -> bool:
         """Return True if all is as it should be, for the newest release that has been deployed."""
         database, server = world.databases[world.primary], world.servers[world.leads]
-        release = max(database.captured)
+        release = max(database.captured, default=0)
         is_healthy = self.verdict(database, server, release) == "healthy"
         return is_healthy and not database.marks and server.data.values == database.column(release)
 
@@ -150,7 +161,7 @@ class Model:
 
     def is_captured(self, database: Database, note: Note, release: int) -> bool:
         is_known = note.triggers == database.triggers or not self.has("triggers")
-        return release in database.captured and is_known
+        return (release in database.captured or not self.has("capture")) and is_known
 
     def same(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
         """Return True if two identities of servers are taken for the same."""
@@ -174,8 +185,11 @@ class Model:
 
     def steps(self, world: World) -> Iterator[Step[World]]:
         for number, process in enumerate(world.processes):
-            who, turns = _name(world, number), []
-            if process.at != "idle":
+            who = _name(world, number)
+            turns: list[Turn] = []
+            if process.at == "committing":
+                turns += self.committing(world, process)
+            elif process.at != "idle":
                 turns.append(getattr(self, process.at)(world, process))
             elif process.kind == "watch":
                 turns += self.watch(world, process)
@@ -236,6 +250,9 @@ class Model:
                 world.with_server(other, after)._replace(leads=other),
                 True,
             )
+        if "drop" in may:
+            without = database._replace(captured=frozenset())
+            yield "a trigger is dropped", world.with_database(world.primary, without), True
         newest = self.bounds.releases - 1
         if "migrate" in may and newest not in database.captured:
             # Triggers of the older release stay, as it still runs.
@@ -259,19 +276,43 @@ class Model:
     # A transaction commits, with its mark; then it may be pushed
 
     def save(self, world: World, process: Process) -> Iterator[Turn]:
-        database = world.databases[world.primary]
+        values = chain.from_iterable(world.databases[world.primary].rows)
+        if "rollback" in self.bounds.may:  # a value that was rolled back is not used again
+            values = chain(values, *(data.values for data in world.all_data()))
+        fresh, left = 1 + max(values), world._replace(saves=world.saves - 1)
         for member in range(self.bounds.members):
-            for at in range(self.bounds.releases):
-                row = list(database.rows[member])
-                row[at] = 1 + max(chain.from_iterable(database.rows))
-                rows = (*database.rows[:member], tuple(row), *database.rows[member + 1 :])
-                after = database._replace(rows=rows)
-                if at in database.captured:
-                    after = after.marked(member)
-                left = world.with_database(world.primary, after)._replace(saves=world.saves - 1)
-                then = process._replace(at="asking", todo=(member,), database=world.primary)
-                what = f" column {at + 1} of" if self.bounds.releases > 1 else ""
-                yield f"saves{what} member {member + 1}", left, then if process.kind == "save" else process
+            for column in range(self.bounds.releases):
+                what = f" column {column + 1} of" if self.bounds.releases > 1 else ""
+                then = process._replace(at="committing", change=(member, column, fresh))
+                if "rollback" not in self.bounds.may:
+                    yield f"saves{what} member {member + 1}", *self.committed(left, then)
+                elif self.has("commit first"):
+                    yield f"changes{what} member {member + 1}", left, then
+                else:
+                    yield (
+                        f"changes{what} member {member + 1}",
+                        left,
+                        then._replace(at="asking", todo=(member,)),
+                    )
+
+    def committing(self, world: World, process: Process) -> Iterator[Turn]:
+        after, then = self.committed(world, process)
+        yield "commits", after, then if self.has("commit first") else process.rest()
+        yield "rolls back", world, process.rest()
+
+    def committed(self, world: World, process: Process) -> tuple[World, Process]:
+        """Return the world after a commit, and the process before its push."""
+        database, (member, column, value) = world.databases[world.primary], process.change
+        row = list(database.rows[member])
+        row[column] = value
+        rows = (*database.rows[:member], tuple(row), *database.rows[member + 1 :])
+        database = database._replace(rows=rows)
+        if column in database.captured and self.has("mark"):
+            database = database.marked(member)
+        then = process.rest()
+        if process.kind == "save":
+            then = then._replace(at="asking", todo=(member,), database=world.primary)
+        return world.with_database(world.primary, database), then
 
     def asking(self, world: World, process: Process) -> Turn:
         """Take a token: the version of the newest write."""
@@ -298,7 +339,7 @@ class Model:
         return "takes a token", world, then if self.has("token first") else then._replace(at="applying")
 
     def declares(self, process: Process, build: Build) -> bool:
-        return not build[1] or build[0] == process.release or not self.has("declaration")
+        return not build[1] or build[0] == process.release or not self.has("declaration of writes")
 
     def reading(self, world: World, process: Process) -> Turn:
         if not self.may_write(world, process) and self.has("primary database"):
@@ -310,7 +351,11 @@ class Model:
         )
 
     def rows(self, world: World, process: Process, members: tuple[int, ...]) -> tuple[int, ...]:
-        column = world.databases[process.database].column(process.release)
+        """Return the values of rows. A transaction sees its own, too."""
+        column = list(world.databases[process.database].column(process.release))
+        for other in world.processes:
+            if other.change and (other == process or not self.has("committed rows")):
+                column[other.change[0]] = other.change[2]
         return tuple(column[member] for member in members)
 
     def applying(self, world: World, process: Process) -> Turn:
@@ -340,7 +385,11 @@ class Model:
         if refused and then.refusals < (2 if self.has("second refusal") else 1):
             then = then._replace(at="reading", todo=tuple(refused), token=version)
             return "writes what it may, and reads again", world.with_data(process, data), then
-        then = then._replace(at="unmarking") if process.kind == "watch" else process.rest()
+        if process.kind == "watch":
+            then = then._replace(at="unmarking")
+        else:
+            at = "committing" if process.change else "idle"
+            then = process.rest()._replace(at=at, change=process.change)
         return "writes to Redis", world.with_data(process, data), then
 
     def unmarking(self, world: World, process: Process) -> Turn:
@@ -368,7 +417,9 @@ class Model:
             return
         if self.may_write(world, process) and not self.is_captured(database, database.note, process.release):
             note = database.note._replace(triggers=database.triggers)
-            after = database._replace(note=note, captured=database.captured | {process.release}).marked(ALL)
+            after = database._replace(note=note, captured=database.captured | {process.release})
+            if self.has("mark for all"):
+                after = after.marked(ALL)
             yield "puts triggers back", world.with_database(process.database, after), process
         elif database.marks or self.verdict(database, server, process.release) != "healthy":
             then = process._replace(at="looking", note=database.note, newest=database.newest())

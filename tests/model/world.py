@@ -119,6 +119,8 @@ class Process(NamedTuple):
     note: Note = Note()
     newest: tuple[int, int] = (0, 0)
     identity: tuple[int, int] = (0, 0)
+    change: tuple[int, ...] = ()
+    """What its open transaction has changed: the member, the column and the value."""
 
     def rest(self) -> Process:
         return Process(self.kind, self.release, self.pinned, self.database)
@@ -176,9 +178,10 @@ _REBUILDING: Final = ("marks", "build", "note")
 
 _NEEDED: Final = {
     "idle": (),
-    "asking": ("todo", "marks", "read", "written"),
-    "reading": ("todo", "marks", "token", "epoch", "refusals", "written"),
-    "applying": ("todo", "marks", "token", "epoch", "refusals", "written", "read"),
+    "committing": ("change",),
+    "asking": ("todo", "marks", "read", "written", "change"),
+    "reading": ("todo", "marks", "token", "epoch", "refusals", "written", "change"),
+    "applying": ("todo", "marks", "token", "epoch", "refusals", "written", "read", "change"),
     "unmarking": ("marks", "written"),
     "looking": ("note", "newest"),
     "noting": ("build",),
@@ -340,6 +343,7 @@ def _translate(
             of_note(process.note),
             of_position(process.newest),
             of_identity(process.identity),
+            process.change and (*process.change[:2], values[process.change[2]]),
         )
 
     return world._replace(

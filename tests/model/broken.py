@@ -1,0 +1,84 @@
+"""The app without one of its guards, by the name that the model gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from hashlib import sha1
+from typing import Any, Final
+from unittest import mock
+
+from django_zrank.redis import scripts
+from django_zrank.redis.scripts import Script
+from django_zrank.store import Store
+from django_zrank.sync import marks, push, rebuild, terms
+from django_zrank.sync.marks import waiting_ids
+
+__all__ = ["BROKEN"]
+
+
+@contextmanager
+def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
+    assert script.source.count(old) == 1, f"{script.name}.lua says something else by now"
+    source = script.source.replace(old, new)
+    sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+    with mock.patch.multiple(script, source=source, sha=sha):
+        yield
+
+
+def _token_last() -> AbstractContextManager[Any]:
+    apply_changes = Store.apply_changes
+
+    def broken(store: Store, epoch: Any, changes: Any) -> Any:
+        return apply_changes(store, store.begin_write(), changes)
+
+    return mock.patch.object(Store, "apply_changes", broken)
+
+
+def _marks_last() -> AbstractContextManager[Any]:
+    retire = marks.retire
+
+    def broken(index: Any, covered: Any, builds: Any) -> None:
+        retire(index, waiting_ids(index, 1000), builds)
+
+    return mock.patch.object(rebuild, "retire", broken)
+
+
+@contextmanager
+def _no_history() -> Iterator[None]:
+    with ExitStack() as stack:
+        for script in vars(scripts).values():
+            if isinstance(script, Script) and "identity" in script.libraries:
+                stack.enter_context(_rewritten(script, " .. '/' .. digits_after('master_replid:', info)", ""))
+        yield
+
+
+def _no_batches() -> AbstractContextManager[Any]:
+    replay = marks.replay
+
+    def broken(index: Any, position: Any, **known: Any) -> Any:
+        return replay(index, (2**62, 0), **known)  # beyond all that was written
+
+    return mock.patch.object(terms, "replay", broken)
+
+
+_write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
+
+BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "token first": _token_last,
+    "refusal": partial(_write, "if versions[n] and tonumber(versions[n]) > token then", "if false then"),
+    "second refusal": partial(mock.patch.object, push, "_REFUSALS", 1),
+    "both builds": partial(
+        _write, "pairs({[live] = generation, [shadow] = building})", "pairs({[live] = generation})"
+    ),
+    "written since": partial(
+        _rewritten, scripts.LOAD_ROWS, "if is_guarded then\n    packed", "if false then\n    packed"
+    ),
+    "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
+    "marks first": _marks_last,
+    "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
+    "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
+    "history": _no_history,
+    "batches": _no_batches,
+}
