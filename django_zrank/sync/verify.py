@@ -13,15 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..codec.units import Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
-from ..queries.request import Call
+from ..queries.query import Query, together
+from ..queries.request import Call, Request
 from ..redis.locations import sharing
+from ..redis.steps import drive
 from ..signals import drift_found
 from ..store import Replaced, Store
 from .drain import drain
@@ -63,6 +65,9 @@ _FEW: Final = 1000
 _KEYS: Final = 250
 """The number of keys that are looked up in one round trip."""
 
+_TOGETHER: Final = 10
+"""The number of members that are looked at in one round trip: each may stand in ``MAX_VALUES`` rankings."""
+
 _LOOKS: Final = 6
 """The most looks at a member that keeps changing."""
 
@@ -78,6 +83,8 @@ _MERGED: Final[Mapping[str, Callable[[Any, int], Any]]] = {
     "last": lambda score, change: change,
 }
 """A score after a pending change, by the rule of the index, as in ``lib/pending.lua``."""
+
+_Answer = TypeVar("_Answer")
 
 Place = tuple[bytes, bytes]
 """The name of a facet ranking, empty for the whole index, and a stored member."""
@@ -301,6 +308,9 @@ class _Shard:
         """Return the calls that show if a member is written: the version of its newest write, and its membership."""
         newest = Call("ZMSCORE", (self.keys.recent,), (member,))
         return [self.flushes(), newest, Call("HMGET", (self.keys.memberships,), (member,))]
+
+    def read_state(self, member: bytes) -> Query[list[Any]]:
+        return (yield Request(self.state(member)))
 
     # Pending scores
 
@@ -578,20 +588,32 @@ class _Comparison:
         """
         sweep(self.index)
         drain(self.index)
-        before = {(shard, member): shard.store.read(shard.state(member)) for shard, member in suspects}
+        before = self.ask({(shard, member): shard.read_state(member) for shard, member in suspects})
         members = {member for _, member in suspects}
         rows, in_flight = self.read_rows(members), self.in_flight(members)
-        wrong: dict[_Suspect, Example] = {}
-        moving: set[_Suspect] = set()
-        for suspect, places in suspects.items():
-            shard, member = suspect
-            row = rows.get(member) if self.is_own(shard, member) else None
-            example, state = self.compare(shard, member, row, places, before[suspect])
-            if example:
-                wrong[suspect] = example
-                if state != before[suspect] or member in in_flight:
-                    moving.add(suspect)
+        own = {member for shard, member in suspects if self.is_own(shard, member)}
+        found = self.ask(
+            {
+                (shard, member): self.compare(
+                    shard, member, rows.get(member) if member in own else None, places, before[shard, member]
+                )
+                for (shard, member), places in suspects.items()
+            }
+        )
+        wrong = {suspect: example for suspect, (example, _) in found.items() if example}
+        moving = {
+            suspect for suspect in wrong if found[suspect][1] != before[suspect] or suspect[1] in in_flight
+        }
         return wrong, moving
+
+    def ask(self, queries: Mapping[_Suspect, Query[_Answer]]) -> dict[_Suspect, _Answer]:
+        """Return the answers to queries about suspects. A few members of a shard share a round trip."""
+        answers: dict[_Suspect, _Answer] = {}
+        for shard in self.shards.values():
+            for few in batched((suspect for suspect in queries if suspect[0] is shard), _TOGETHER):
+                found = drive(together([queries[suspect] for suspect in few]), shard.store.send)
+                answers.update(zip(few, found, strict=True))
+        return answers
 
     def compare(
         self,
@@ -600,7 +622,7 @@ class _Comparison:
         row: SortKeyed | None,
         places: Collection[Place],
         before: Sequence[Any],
-    ) -> tuple[Example | None, Sequence[Any] | None]:
+    ) -> Query[tuple[Example | None, Sequence[Any] | None]]:
         """Return what is wrong with a member, None if nothing is; and its state, None if changes that the row lacks are
         not kept any more. All of one moment."""
         flushes, _, (named,) = before
@@ -608,8 +630,7 @@ class _Comparison:
         places = [*expected.union(places, shard.places(member, named or b""))]
         pending = shard.pending(flushes, [member] if row else [])
         scores = [Call("ZMSCORE", (shard.ranking(name),), (stored,)) for name, stored in places]
-        calls = [*shard.state(member), *scores, *(pending or [])]
-        replies = shard.store.read(calls, atomic=True)
+        replies = yield Request([*shard.state(member), *scores, *(pending or [])], atomic=True)
         *state, (there,) = replies[:3]
         found = {place: score for place, (score,) in zip(places, replies[3:], strict=False)}
         if row:
