@@ -28,12 +28,12 @@ def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
 
 
 def _token_last() -> AbstractContextManager[Any]:
-    apply_changes = Store.apply_changes
+    applying_changes = Store.applying_changes
 
     def broken(store: Store, epoch: Any, changes: Any) -> Any:
-        return apply_changes(store, store.begin_write(), changes)
+        return applying_changes(store, store.begin_write(), changes)
 
-    return mock.patch.object(Store, "apply_changes", broken)
+    return mock.patch.object(Store, "applying_changes", broken)
 
 
 def _marks_last() -> AbstractContextManager[Any]:
