@@ -116,20 +116,24 @@ class Kept:
                     return Found(size, stamp, replies)
             if is_made and monotonic() >= self.until:
                 raise self._late()
-            is_made = yield from self._make()
+            is_made = yield from self._make(stamp)
             delay = 0.0 if is_made else _WAIT
 
-    def _make(self) -> Query[bool]:
-        """Make it. Return False if another client does."""
+    def _make(self, found: bytes | None) -> Query[bool]:
+        """Make it, unless another client has replaced the stamp that was ``found``. Return False if one is doing so."""
         token = secrets.token_hex(4)
-        taken, until = yield Request(
+        taken, until, stamp = yield Request(
             (
                 Call("SET", (self._lock,), ("", "NX", "PX", _LEASE)),
                 Call("PEXPIRETIME", (self._lock,)),
+                Call("GET", (self._stamp,)),
             ),
             writes=True,
             atomic=True,
         )
+        if taken and stamp != found:
+            yield Request((Call("UNLINK", (self._lock,)),), writes=True)
+            return True
         if not taken:
             if monotonic() >= self.until:
                 raise self._late()
@@ -524,9 +528,9 @@ class Counts(Kept):
         super().__init__(view, keys)
         self._counted = Intersection(view, keys, until=self.until)
 
-    def _make(self) -> Query[bool]:
+    def _make(self, found: bytes | None) -> Query[bool]:
         yield from self._counted.read()
-        return (yield from super()._make())
+        return (yield from super()._make(found))
 
     def _step(self) -> Query[bool]:
         """Count the next members of an intersection: nobody changes it, so their positions stay."""

@@ -21,7 +21,7 @@ def sample(store: Store) -> Callable[..., Any]:
     """A function that draws near a member: how many, and other fields of a draw."""
 
     def draw(member: str, wanted: int, bands: Any = ((1, 1),), stream: Any = bytes, **other: Any) -> Any:
-        with mock.patch("os.urandom", stream):
+        with mock.patch("random.SystemRandom.randbytes", lambda rng, count: stream(count)):
             return ask(store, Draw(member, wanted, bands, **other))
 
     return draw
