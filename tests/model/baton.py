@@ -17,8 +17,10 @@ from unittest import mock
 from django.db import connections
 from django.db.transaction import Atomic
 
+from django_zrank.conf import get_settings
 from django_zrank.exceptions import ZRankError
 from django_zrank.queries.request import Request
+from django_zrank.redis.keys import Keys
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import rebuild
@@ -107,10 +109,12 @@ def passed_on(index: str, using: str = "default") -> Iterator[None]:
 
     def sent(store: Store, request: Request) -> list[Any]:
         actor: Actor | None = getattr(_here, "actor", None)
-        if actor is None or store.name != index:
+        tag = Keys.of(get_settings().key_prefix, index).tag
+        # A push sends those of several indexes together.
+        commands = [call.command for call in request.calls if call.keys[0].startswith(tag)]
+        if actor is None or not commands:
             return send(store, request)
         actor.wait()
-        commands = [call.command for call in request.calls]
         actor.done += [one.name if isinstance(one, Script) else str(one) for one in commands]
         return send(store, request)
 
