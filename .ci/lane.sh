@@ -86,9 +86,9 @@ suite() {
 }
 
 # on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
-# and the others ask Redis, break it, or use the ORM alone.
+# and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of.
 on_database() {
-    local elsewhere=(rest_framework example test_{admin,asking,cluster,metrics,not_built,recommendations}.py
+    local elsewhere=(rest_framework example model test_{admin,asking,cluster,metrics,not_built,recommendations}.py
         test_{sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
         sync/test_{breaker,ceiling,failovers,pieces,scores_releases,scores_twins,scores_wide}.py
         sync/test_verify_{calls,corruption,facets,pending}.py)
