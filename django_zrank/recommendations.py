@@ -1,5 +1,5 @@
-"""What ``recommend()`` does around a draw: it validates parameters, reads exclusions, tests conditions that only the
-database can, and makes the result."""
+"""The steps of ``recommend()`` around a draw: validating parameters, reading exclusions, testing conditions that only
+the database can, and making the result."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = ["RankedAdminMixin"]
 _BATCH = 10_000
 _COLUMN = "zrank_rank"
 _BY_RANK = Value(_COLUMN)
-"""What Django takes the column to sort by, until ``_SortedByRank`` replaces it by the index's order."""
+"""The column's ordering for Django. ``_SortedByRank`` replaces it with the index's order."""
 
 
 class _SortedByRank(ChangeList):

@@ -2,9 +2,9 @@
 -- Count the members of a band on either side of a member, and deal some of them at random: all draws but the plain one
 -- of sample_nearby.lua. The client takes from these cards who may be offered; from several shards, in turn.
 --
--- Where the member doesn't stand in this ranking, each side ends among the members with its score. Finding that position
--- takes a search, so each side is dealt with all of these, and the client passes over those of the other side. The
--- position is searched for only if they are more than a quarter of a side.
+-- If the member isn't in this ranking, each side ends among the members with its score. Finding that position takes a
+-- search, so each side is dealt with all of these, and the client passes over those of the other side. The position is
+-- searched for only if they are more than a quarter of a side.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index, or of a shard

@@ -37,7 +37,7 @@ class Deck:
         self._dealt = 0
         self._numbers = b""
         self._in_order: list[Card | None] | None = None
-        """What has been read, of a deck that is read in order; None if cards are dealt."""
+        """The cards read so far, of a deck that is read in order; None if cards are dealt."""
 
     def ask(self, count: int, most: int, room: int, rng: Random) -> tuple[int, int, int, bytes]:
         """Return the arguments that deal cards until ``count`` pass the tests, ``most`` at most. Random numbers are for

@@ -88,7 +88,7 @@ class Point(NamedTuple):
 
     score: float
     stored: bytes
-    """What a member there would be stored as."""
+    """The stored form of a member there."""
 
     values: tuple[Any, ...]
     """The values of all criteria, or a score alone."""

@@ -67,7 +67,7 @@ class Found(NamedTuple):
 
 
 class Kept:
-    """What is made once for several filters, and kept. ``until``: the time by the monotonic clock after which
+    """A key that is made once for several filters, and kept. ``until``: the time by the monotonic clock after which
     ``FilterNotReady`` is raised; None for the bound in force."""
 
     facet = ""
@@ -82,10 +82,10 @@ class Kept:
         """The server's time in milliseconds."""
 
         self._writes: list[Call] = []
-        """What is sent with the next calls."""
+        """Writes that are sent with the next calls."""
 
         self.making: dict[str, Any] = {}
-        """How far it is made; as JSON, another client can go on with it. ``sizes``: what has been put into keys."""
+        """The progress; as JSON, another client can go on with it. ``sizes``: the number of members of each key."""
 
     @property
     def unfinished(self) -> str:
