@@ -120,11 +120,11 @@ class Ranking(Generic[Member]):
             raise ValueError(f"by: expected one of {', '.join(METHODS)}, not {method!r}")
         if method == "dense" and not self.index.layout.dense:
             raise ValueError(f"by: the index {self.index.name!r} keeps no distinct values for dense ranks")
-        return self._seen(method=method)
+        return self._with_view(method=method)
 
     def reversed(self) -> Self:
         """The same members in the other direction: the worst has rank 1, and comes first."""
-        return self._seen(reverse=not self.view.reverse)
+        return self._with_view(reverse=not self.view.reverse)
 
     def using(self, server: str) -> Self:
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
@@ -154,13 +154,13 @@ class Ranking(Generic[Member]):
             if value is not None and not value >= 0:
                 raise ValueError(f"within: expected {name} of 0 or more, not {value!r}")
         bounds = {"seconds": seconds, "scan": scan}
-        return self._seen(**{name: value for name, value in bounds.items() if value is not None})
+        return self._with_view(**{name: value for name, value in bounds.items() if value is not None})
 
-    def _seen(self, **changed: Any) -> Self:
-        """Return the same ranking with another view."""
-        seen = copy(self)
-        seen.view = replace(self.view, **changed)
-        return seen
+    def _with_view(self, **changed: Any) -> Self:
+        """Return a copy of this ranking whose view has other attributes."""
+        ranking = copy(self)
+        ranking.view = replace(self.view, **changed)
+        return ranking
 
     # Recommendations
 
