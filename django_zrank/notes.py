@@ -48,8 +48,7 @@ _beside: Recent[Generation] = Recent()
 def noted(index: RankIndex) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
-    found = Generation.objects.using(using).filter(index=index.name).first() or Generation(index=index.name)
-    return _read.keep((index.name, using), found)
+    return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
 
 
 def prefetch(indexes: Collection[RankIndex]) -> None:
@@ -57,9 +56,8 @@ def prefetch(indexes: Collection[RankIndex]) -> None:
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
     if len(due) > 1:
         using = due[0].get_using()
-        rows = Generation.objects.using(using).in_bulk([index.name for index in due])
-        for index in due:
-            _read.keep((index.name, using), rows.get(index.name) or Generation(index=index.name))
+        for name, row in _rows(using, [index.name for index in due]).items():
+            _read.keep((name, using), row)
 
 
 def _noted_together(index: RankIndex) -> Generation:
@@ -70,13 +68,18 @@ def _noted_together(index: RankIndex) -> Generation:
         return noted(index)
     row = _beside.get((index.name, using))
     if row is None:
-        names = [part.name for part in whole.parts]
-        rows = Generation.objects.using(using).in_bulk(names)
-        for name in names:
-            _beside.keep((name, using), rows.get(name) or Generation(index=name), _MOMENT)
-        row = rows.get(index.name) or Generation(index=index.name)
+        rows = _rows(using, [part.name for part in whole.parts])
+        for name, beside in rows.items():
+            _beside.keep((name, using), beside, _MOMENT)
+        row = rows[index.name]
     _beside.forget((index.name, using))  # the next call reads it again
     return row
+
+
+def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
+    """Return the rows of builds by the names of their indexes, read in one query; an empty one where there is none."""
+    found = Generation.objects.using(using).in_bulk(names)
+    return {name: found.get(name) or Generation(index=name) for name in names}
 
 
 def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
