@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from redis import Redis
-from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError, TryAgainError
+from redis.exceptions import (
+    AskError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    TryAgainError,
+)
 
 from ..cluster import is_cluster, node_of, pipelined
 from ..queries.request import Call, Request
@@ -89,14 +97,10 @@ def send_each(client: Redis, calls: Sequence[Call]) -> list[Any]:
     Raises ``ReadOnlyError`` and errors of the connection, which concern all of them.
     """
     replies = pipelined(client, calls[0].keys[0], map(words, calls), atomic=False)
-    for at, reply in enumerate(replies):
+    replies = _send_again(client, calls, replies, (AskError, MovedError, NoScriptError, TryAgainError))
+    for reply in replies:
         if isinstance(reply, ReadOnlyError):
             raise reply
-        if isinstance(reply, (AskError, MovedError, NoScriptError, TryAgainError)):
-            try:
-                replies[at] = send(client, calls[at])
-            except RedisError as error:
-                replies[at] = error
     return replies
 
 
@@ -105,14 +109,26 @@ def complete(
 ) -> list[Any]:
     """Return the replies, or raise the first error. Errors ``moved`` come from a slot that is moving to another node:
     these calls are sent again, and redis-py follows the slot."""
-    completed = [
-        send(client, call) if isinstance(reply, moved) else reply
-        for call, reply in zip(calls, replies, strict=True)
-    ]
+    completed = _send_again(client, calls, replies, moved)
     for reply in completed:
         if isinstance(reply, Exception):
             raise reply
     return completed
+
+
+def _send_again(
+    client: Redis, calls: Sequence[Call], replies: Sequence[Any], errors: tuple[type[Exception], ...]
+) -> list[Any]:
+    """Return the replies, errors among them. Calls whose reply is one of these ``errors`` are sent again, one by
+    one."""
+    again = list(replies)
+    for at, call in enumerate(calls):
+        if isinstance(again[at], errors):
+            try:
+                again[at] = send(client, call)
+            except (RedisError, RedisClusterException) as error:
+                again[at] = error
+    return again
 
 
 def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
