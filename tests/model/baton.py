@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from django.db import connections
+from django.db.backends.signals import connection_created
 from django.db.transaction import Atomic
 
 from django_zrank.conf import get_settings
@@ -140,8 +141,6 @@ def passed_on(index: str, using: str = "default") -> Iterator[None]:
         wrappers = connection.execute_wrappers
         if hasattr(_here, "actor") and connection.alias == using and executed not in wrappers:
             wrappers.append(executed)
-
-    from django.db.backends.signals import connection_created
 
     connection_created.connect(connected, weak=False)
     try:

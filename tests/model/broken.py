@@ -14,6 +14,7 @@ from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import marks, push, rebuild, terms
 from django_zrank.sync.marks import waiting_ids
+from tests.writes import begin_write
 
 __all__ = ["BROKEN"]
 
@@ -31,7 +32,7 @@ def _token_last() -> AbstractContextManager[Any]:
     applying_changes = Store.applying_changes
 
     def broken(store: Store, epoch: Any, changes: Any) -> Any:
-        return applying_changes(store, store.begin_write(), changes)
+        return applying_changes(store, begin_write(store), changes)
 
     return mock.patch.object(Store, "applying_changes", broken)
 
