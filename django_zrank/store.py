@@ -328,21 +328,13 @@ class Store(Executor):
 
     # Changes
 
-    def begin_write(self) -> Epoch:
-        """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
-        return drive(self.beginning_write(), self.send)
-
     def beginning_write(self) -> Query[Epoch]:
-        """The query of :meth:`begin_write`."""
+        """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
         touched = keys.meta, keys.doomed, keys.watcher
         *texts, watched = yield from one(Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)))
         generation, building, token, term = map(bytes.decode, texts)
         return Epoch(generation, building, token, term, bool(watched))
-
-    def apply_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Applied | None:
-        """Return the answer to :meth:`applying_changes`."""
-        return drive(self.applying_changes(epoch, changes), self.send)
 
     def applying_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Query[Applied | None]:
         """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.

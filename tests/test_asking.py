@@ -32,6 +32,7 @@ from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank
 from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side
 from tests.testapp.models import Guild, Player, Tag
+from tests.writes import apply_changes, begin_write
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -156,7 +157,7 @@ def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankInd
     store = populate(index, {pk: row(pk // 2, tags={1}) for pk in range(1, 11)})
     ranking = index.ranking.filter(region="kantou", tags=1)
     before = [ranking.entry(pk) for pk in range(1, 11)]
-    store.apply_changes(store.begin_write(), [change(index, 2, row(points, tags={1}))])
+    apply_changes(store, begin_write(store), [change(index, 2, row(points, tags={1}))])
     assert [ranking.entry(pk) for pk in range(1, 11)] == before
     assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
 
@@ -179,7 +180,7 @@ def test_the_band_lies_around_where_one_stands_now(index: type[RankIndex], moved
     index.group("few").add(1, 501, 1001, 1501)
     ranking = index.ranking.filter(group="few")
     assert ranking.count() == 4
-    store.apply_changes(store.begin_write(), [change(index, 1, row(1) | moved)])
+    apply_changes(store, begin_write(store), [change(index, 1, row(1) | moved)])
     with mock.patch.object(executor, "send_all", side_effect=executor.send_all) as narrowed:
         assert {entry.pk for entry in ranking.recommend(1, 4, band=(1200, 60))} == {1001, 1501}
         assert {entry.pk for entry in ranking.recommend(1, 4, band=(1900, 60))} == {501, 1001, 1501}

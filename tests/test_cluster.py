@@ -40,6 +40,7 @@ from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor, Guild
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
+from tests.writes import begin_write
 
 INDEX = CompetitorRank.instance()
 
@@ -119,7 +120,7 @@ class TestConnection:
     @pytest.mark.parametrize(
         ("ask", "command"),
         [
-            (lambda store: store.begin_write(), "evalsha"),
+            (lambda store: begin_write(store), "evalsha"),
             (lambda store: store.read([Call(name, (store.keys.meta,)) for name in ("HLEN", "TYPE")]), "hlen"),
         ],
         ids=["one call", "a pipeline"],

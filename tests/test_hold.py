@@ -14,6 +14,7 @@ from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.queries.scores import LIMIT, ChangeScores, Touch
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
+from tests.writes import apply_changes, begin_write
 
 CEILING = 3000
 """The most look-ups and writes of one call: a few milliseconds. A value of a command counts as one."""
@@ -59,24 +60,24 @@ def load(layout: Layout) -> Operation:
 def load_what_was_written(layout: Layout) -> Operation:
     store = built(layout)
     start(store, "b")
-    store.apply_changes(store.begin_write(), changes(layout)[::2])
+    apply_changes(store, begin_write(store), changes(layout)[::2])
     return lambda: load_rows(store, "b", changes(layout))
 
 
 def write(layout: Layout) -> Operation:
     store = built(layout)
-    return lambda: store.apply_changes(store.begin_write(), changes(layout, moved=1))
+    return lambda: apply_changes(store, begin_write(store), changes(layout, moved=1))
 
 
 def write_during_a_rebuild(layout: Layout) -> Operation:
     store = built(layout)
     start(store, "b")
-    return lambda: store.apply_changes(store.begin_write(), changes(layout, moved=1))
+    return lambda: apply_changes(store, begin_write(store), changes(layout, moved=1))
 
 
 def remove(layout: Layout) -> Operation:
     store = built(layout)
-    return lambda: store.apply_changes(store.begin_write(), [Change(str(pk), None) for pk in range(MANY)])
+    return lambda: apply_changes(store, begin_write(store), [Change(str(pk), None) for pk in range(MANY)])
 
 
 def unlink(layout: Layout) -> Operation:

@@ -29,6 +29,7 @@ from tests.populations import populate
 from tests.sharded import sharded
 from tests.test_asking import change
 from tests.test_ranking import CompetitorRank, Row
+from tests.writes import apply_changes, begin_write
 
 REGIONS, PLATFORMS = ("kantou", "kansai", "tohoku"), ("pc", "ps", None)
 ALL = range(1, 61)
@@ -89,7 +90,7 @@ def person(rng: random.Random) -> Row:
 
 def write(store: Store, index: type[RankIndex], rows: dict[int, Row | None]) -> None:
     changes = [Change(str(pk), None) if row is None else change(index, pk, row) for pk, row in rows.items()]
-    store.apply_changes(store.begin_write(), changes)
+    apply_changes(store, begin_write(store), changes)
 
 
 def forget(zrank: Redis) -> None:
@@ -429,7 +430,7 @@ def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     assert load_rows(store, "a", [far, *(Change(str(pk), pk) for pk in range(1, 201))])
     assert store.swap_rebuilt("a")
     states = {5: Change("99", 20.5), 10: Change("99", None)}
-    between(lambda trip: store.apply_changes(store.begin_write(), [states[trip]]) if trip in states else None)
+    between(lambda trip: apply_changes(store, begin_write(store), [states[trip]]) if trip in states else None)
     view = View(store.layout, Scope((Clause(True, "g", ("nobody",)),)))
     assert store.run(lambda keys: Size().query(view, keys)) == 199
 

@@ -21,6 +21,7 @@ from django_zrank import RankIndex
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same, rows
+from tests.writes import apply_changes, begin_write
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ class Life(RuleBasedStateMachine):
         self.rebuild()
 
     def write(self, *changes: Change) -> None:
-        assert self.store.apply_changes(self.store.begin_write(), changes) is not None
+        assert apply_changes(self.store, begin_write(self.store), changes) is not None
 
     @rule(pk=PKS, row=rows)
     def put(self, pk: int, row: Row) -> None:

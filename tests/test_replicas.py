@@ -32,6 +32,7 @@ from tests.sharded import sharded
 from tests.sync.conftest import use_redis
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending
+from tests.writes import apply_changes, begin_write
 
 
 class Replicated(RankIndex):
@@ -215,7 +216,7 @@ def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
     store = Store(part.name, part.layout)
     pair.wire.freeze()
     try:
-        assert store.apply_changes(store.begin_write(), [Change("7", None)])
+        assert apply_changes(store, begin_write(store), [Change("7", None)])
         answer, from_replica = pair.answers(lambda: index.ranking.using("replica").counts("region"))
     finally:
         pair.wire.thaw()
@@ -302,7 +303,7 @@ def test_coroutines_ask_replicas_too(pair: Pair) -> None:
 def put(member: str, score: int) -> None:
     """A write of this process."""
     store = Store(PlayerAscending.instance().name)
-    assert store.apply_changes(store.begin_write(), [Change(member, score)])
+    assert apply_changes(store, begin_write(store), [Change(member, score)])
 
 
 def best() -> Any:

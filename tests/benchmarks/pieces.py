@@ -25,6 +25,7 @@ from redis import Redis
 from django_zrank.members import batched
 from tests.benchmarks.cores import calls_timed
 from tests.benchmarks.rounds import save
+from tests.writes import apply_changes, begin_write
 
 CALLS = 20
 """The number of touches and of changes of scores."""
@@ -163,7 +164,7 @@ class Measurement:
             changes = [
                 (member, self.rng.randrange(3500), self.membership(int(member) + moved)) for member in batch
             ]
-            assert self.store.apply_changes(self.store.begin_write(), changes)
+            assert apply_changes(self.store, begin_write(self.store), changes)
 
     def some(self, number: int) -> list[str]:
         """Members, in no order."""

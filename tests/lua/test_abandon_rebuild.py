@@ -4,6 +4,7 @@ from redis import Redis
 
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, shadow, start
+from tests.writes import begin_write
 
 
 def test_clears_what_was_filled(zrank: Redis, store: Store) -> None:
@@ -12,7 +13,7 @@ def test_clears_what_was_filled(zrank: Redis, store: Store) -> None:
     assert store.abandon_rebuild("failed")
     store.unlink_doomed()
     assert not zrank.exists(shadow(store, "failed"))
-    assert store.begin_write().building == ""
+    assert begin_write(store).building == ""
     assert store.size() == 3
 
 

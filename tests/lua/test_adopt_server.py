@@ -6,6 +6,7 @@ from redis import Redis
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.store import Change, Store
 from tests.builds import TERM, identity, load_rows, shadow, start
+from tests.writes import apply_changes, begin_write
 
 
 @pytest.fixture(autouse=True)
@@ -15,13 +16,13 @@ def restarted(zrank: Redis, store: Store) -> None:
 
 def test_until_then_nothing_is_written(store: Store) -> None:
     with pytest.raises(IndexUnhealthy):
-        store.begin_write()
+        begin_write(store)
 
 
 def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
     health = store.check_health()
     assert store.adopt_server(health, TERM + 1, behind=True)
-    assert store.apply_changes(store.begin_write(), [Change("1", 10)])
+    assert apply_changes(store, begin_write(store), [Change("1", 10)])
     health = store.check_health()
     assert health.is_accepted
     assert health.term == health.behind == str(TERM + 1)
@@ -54,14 +55,14 @@ def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
 
 def test_a_write_that_began_before_the_restart_is_refused(zrank: Redis, store: Store) -> None:
     zrank.hset(store.keys.meta, "server", identity(store))
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     zrank.hset(store.keys.meta, "server", "the server before")
-    assert store.apply_changes(epoch, [Change("1", 10)]) is None
+    assert apply_changes(store, epoch, [Change("1", 10)]) is None
 
 
 def test_a_write_of_an_earlier_term_is_refused(zrank: Redis, store: Store) -> None:
     zrank.hset(store.keys.meta, "server", identity(store))
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     assert store.adopt_server(store.check_health(), TERM + 1, behind=False)
-    assert store.apply_changes(epoch, [Change("1", 10)]) is None
-    assert store.apply_changes(store.begin_write(), [Change("1", 10)])
+    assert apply_changes(store, epoch, [Change("1", 10)]) is None
+    assert apply_changes(store, begin_write(store), [Change("1", 10)])

@@ -7,37 +7,38 @@ from redis import Redis
 
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
+from tests.writes import apply_changes, begin_write
 
 Live = Callable[[], dict[str, float]]
 
 
 def test_sets_and_removes(store: Store, live: Live) -> None:
-    assert store.apply_changes(
-        store.begin_write(), [Change("1", 10), Change("3", None), Change("4", 4.5), Change("9", None)]
+    assert apply_changes(
+        store, begin_write(store), [Change("1", 10), Change("3", None), Change("4", 4.5), Change("9", None)]
     )
     assert live() == {"1": 10, "2": 2, "4": 4.5}
 
 
 def test_versions_count(store: Store) -> None:
-    epoch = store.begin_write()
-    versions = [store.apply_changes(epoch, [Change(str(number), 1)]).version for number in range(100)]  # type: ignore[union-attr]
+    epoch = begin_write(store)
+    versions = [apply_changes(store, epoch, [Change(str(number), 1)]).version for number in range(100)]  # type: ignore[union-attr]
     first = int(epoch.token) + 1
     assert versions == list(range(first, first + 100))
 
 
 def test_refuses_members_that_were_written_since_the_token_was_taken(store: Store, live: Live) -> None:
-    epoch = store.begin_write()
-    assert store.apply_changes(epoch, [Change("1", 20), Change("2", None)])
-    applied = store.apply_changes(epoch, [Change("1", 10), Change("2", 10), Change("3", 10)])
+    epoch = begin_write(store)
+    assert apply_changes(store, epoch, [Change("1", 20), Change("2", None)])
+    applied = apply_changes(store, epoch, [Change("1", 10), Change("2", 10), Change("3", 10)])
     assert applied
     assert applied.refused == [b"1", b"2"]
     assert live() == {"1": 20, "3": 10}
 
 
 def test_the_version_of_a_write_is_a_token_for_the_next(store: Store, live: Live) -> None:
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     for score in range(5):
-        applied = store.apply_changes(epoch, [Change("1", score)])
+        applied = apply_changes(store, epoch, [Change("1", score)])
         assert applied
         assert applied.refused == []
         epoch = epoch._replace(token=str(applied.version))
@@ -45,49 +46,49 @@ def test_the_version_of_a_write_is_a_token_for_the_next(store: Store, live: Live
 
 
 def test_what_is_refused_counts_as_no_write(store: Store, live: Live) -> None:
-    epoch = store.begin_write()
-    first = store.apply_changes(epoch, [Change("1", 10)])
+    epoch = begin_write(store)
+    first = apply_changes(store, epoch, [Change("1", 10)])
     assert first
-    assert store.apply_changes(epoch, [Change("1", 20)])
-    assert store.apply_changes(epoch._replace(token=str(first.version)), [Change("1", 30)])
+    assert apply_changes(store, epoch, [Change("1", 20)])
+    assert apply_changes(store, epoch._replace(token=str(first.version)), [Change("1", 30)])
     assert live()["1"] == 30
 
 
 def test_a_write_of_which_all_is_refused_has_a_version_that_the_server_knows(store: Store) -> None:
     """It may be a token, and what a drain notes: a server that needs a replay must not seem up to date."""
-    epoch = store.begin_write()
-    assert store.apply_changes(epoch, [Change("1", 10)])
+    epoch = begin_write(store)
+    assert apply_changes(store, epoch, [Change("1", 10)])
     first = int(epoch.token) + 1
-    refused = store.apply_changes(epoch, [Change("1", 30)])
+    refused = apply_changes(store, epoch, [Change("1", 30)])
     assert refused == (first + 1, [b"1"])
     assert store.check_health().applied == str(refused.version)
-    assert store.apply_changes(epoch, [Change("2", 30)]) == (first + 2, [])
+    assert apply_changes(store, epoch, [Change("2", 30)]) == (first + 2, [])
 
 
 def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store: Store) -> None:
     """Else who goes on from write to write would fill what it left for ever."""
     start(store, "dead")
-    epoch = store.begin_write()
-    assert store.apply_changes(epoch, [Change("1", 10)])
+    epoch = begin_write(store)
+    assert apply_changes(store, epoch, [Change("1", 10)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
-    assert store.apply_changes(epoch, [Change("1", 10)]) is None
-    assert store.begin_write().building == ""
+    assert apply_changes(store, epoch, [Change("1", 10)]) is None
+    assert begin_write(store).building == ""
 
 
 def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     start(store, "next")
-    assert not store.apply_changes(epoch, [Change("1", 10)])
-    epoch = store.begin_write()
+    assert not apply_changes(store, epoch, [Change("1", 10)])
+    epoch = begin_write(store)
     store.swap_rebuilt("next")
-    assert not store.apply_changes(epoch, [Change("1", 10)])
+    assert not apply_changes(store, epoch, [Change("1", 10)])
     assert live() == {}
 
 
 def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
     start(store, "next")
     load_rows(store, "next", [Change("1", 1), Change("2", 2)])
-    assert store.apply_changes(store.begin_write(), [Change("1", 10), Change("2", None)])
+    assert apply_changes(store, begin_write(store), [Change("1", 10), Change("2", None)])
     assert live() == {"1": 10, "3": 3}
     store.swap_rebuilt("next")
     assert live() == {"1": 10}
@@ -96,7 +97,7 @@ def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
 def test_a_first_build_shows_nothing_before_it_is_complete(zrank: Redis, store: Store, live: Live) -> None:
     zrank.flushall()
     start(store, "first")
-    assert store.apply_changes(store.begin_write(), [Change("1", 10)])
+    assert apply_changes(store, begin_write(store), [Change("1", 10)])
     assert not zrank.exists(store.live.root)
     store.swap_rebuilt("first")
     assert live() == {"1": 10}
@@ -108,15 +109,15 @@ def age(zrank: Redis, store: Store, seconds: int = 601) -> None:
 
 
 def write(store: Store, member: str) -> None:
-    assert store.apply_changes(store.begin_write(), [Change(member, 10)])
+    assert apply_changes(store, begin_write(store), [Change(member, 10)])
 
 
 def test_refuses_what_is_older_than_the_guard_remembers(zrank: Redis, store: Store, live: Live) -> None:
-    slow = store.begin_write()
+    slow = begin_write(store)
     for member in "456":
         write(store, member)
         age(zrank, store)
-    assert not store.apply_changes(slow, [Change("1", 10)])
+    assert not apply_changes(store, slow, [Change("1", 10)])
     assert live()["1"] == 1
 
 
@@ -150,7 +151,7 @@ def test_the_guard_forgets_few_at_a_time(zrank: Redis, store: Store) -> None:
     zrank.hset(store.keys.meta, mapping={"checkpoint": 1, "checked": 1})
     kept = []
     for member in range(5):
-        store.apply_changes(store.begin_write(), [Change(str(member), 10)])
+        apply_changes(store, begin_write(store), [Change(str(member), 10)])
         kept.append(zrank.zcard(store.keys.recent))
     assert kept == [750, 500, 250, 4, 5]
 
@@ -159,13 +160,13 @@ def test_the_guard_forgets_more_than_a_call_writes(zrank: Redis, store: Store) -
     """Else versions would pile up; and few more, since they are not counted as a piece's cost."""
     zrank.zadd(store.keys.recent, {f"old{number}": 1 for number in range(1000)})
     zrank.hset(store.keys.meta, mapping={"checkpoint": 1, "checked": 1})
-    store.apply_changes(store.begin_write(), [Change(str(member), 10) for member in range(50)])
+    apply_changes(store, begin_write(store), [Change(str(member), 10) for member in range(50)])
     assert zrank.zcard(store.keys.recent) == 1000 - 250
 
 
 def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Store) -> None:
     start(store, "next")
-    store.apply_changes(store.begin_write(), [Change("1", 10)])
+    apply_changes(store, begin_write(store), [Change("1", 10)])
     for member in "2345":
         age(zrank, store)
         write(store, member)
@@ -174,33 +175,33 @@ def test_the_guard_forgets_nothing_while_a_rebuild_runs(zrank: Redis, store: Sto
 
 def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, live: Live) -> None:
     """The rebuild forgot the places of what was written before it, so nothing guards against this one."""
-    earlier = store.begin_write()
-    store.apply_changes(store.begin_write(), [Change("1", 20)])
+    earlier = begin_write(store)
+    apply_changes(store, begin_write(store), [Change("1", 20)])
     start(store, "next")
     store.abandon_rebuild("next")
-    assert store.apply_changes(earlier, [Change("1", 10)]) is None
+    assert apply_changes(store, earlier, [Change("1", 10)]) is None
     assert live()["1"] == 20
 
 
 def test_of_a_member_that_is_named_twice_the_first_mention_counts(store: Store, live: Live) -> None:
     changes = [Change("1", 10), Change("1", 20), Change("2", None), Change("2", 30), Change("1", None)]
-    assert store.apply_changes(store.begin_write(), changes)
+    assert apply_changes(store, begin_write(store), changes)
     assert live() == {"1": 10, "3": 3}
 
 
 def test_more_than_one_call_of_lua_takes(zrank: Redis, store: Store, live: Live) -> None:
     members = [str(number) for number in range(10_000)]
-    assert store.apply_changes(store.begin_write(), [Change(member, 5) for member in members])
+    assert apply_changes(store, begin_write(store), [Change(member, 5) for member in members])
     assert live() == dict.fromkeys(members, 5)
     assert zrank.zcard(store.keys.recent) == 10_000
-    assert store.apply_changes(store.begin_write(), [Change(member, None) for member in members])
+    assert apply_changes(store, begin_write(store), [Change(member, None) for member in members])
     assert live() == {}
 
 
 def test_more_refused_than_one_call_of_lua_takes(store: Store) -> None:
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     members = [str(number) for number in range(10_000)]
-    assert store.apply_changes(epoch, [Change(member, 5) for member in members[::2]])
-    again = store.apply_changes(epoch, [Change(member, 6) for member in [*members, *members[:10]]])
+    assert apply_changes(store, epoch, [Change(member, 5) for member in members[::2]])
+    again = apply_changes(store, epoch, [Change(member, 6) for member in [*members, *members[:10]]])
     assert again
     assert again.refused == [member.encode() for member in members[::2]]

@@ -6,43 +6,44 @@ from redis import Redis
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.store import Change, Store
 from tests.builds import TERM, identity, load_rows, shadow, start
+from tests.writes import apply_changes, begin_write
 
 
 def test_the_token_is_the_version_of_the_newest_write(store: Store) -> None:
-    applied = store.apply_changes(store.begin_write(), [Change("1", 1)])
+    applied = apply_changes(store, begin_write(store), [Change("1", 1)])
     assert applied
-    assert int(store.begin_write().token) == applied.version
+    assert int(begin_write(store).token) == applied.version
 
 
 def test_the_term_is_that_of_the_server_that_was_accepted(store: Store) -> None:
-    assert store.begin_write().term == str(TERM)
+    assert begin_write(store).term == str(TERM)
 
 
 def test_another_history_of_the_same_process_is_not_written_to(zrank: Redis, store: Store) -> None:
     run, _, _ = identity(store).partition("/")
     zrank.hset(store.keys.meta, "server", f"{run}/{'0' * 40}")
     with pytest.raises(IndexUnhealthy):
-        store.begin_write()
+        begin_write(store)
 
 
 def test_names_both_generations(store: Store) -> None:
-    before = store.begin_write()
+    before = begin_write(store)
     assert (bool(before.generation), before.building) == (True, "")
     start(store, "next")
-    assert store.begin_write()[:2] == (before.generation, "next")
+    assert begin_write(store)[:2] == (before.generation, "next")
 
 
 def test_refuses_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.delete(store.keys.meta)
     with pytest.raises(NotBuilt):
-        store.begin_write()
+        begin_write(store)
 
 
 def test_gives_up_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
     start(store, "dead")
     load_rows(store, "dead", [Change("1", 1)])
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
-    assert store.begin_write().building == ""
+    assert begin_write(store).building == ""
     store.unlink_doomed()
     assert not zrank.exists(shadow(store, "dead"))
     assert not load_rows(store, "dead", [Change("2", 2)])

@@ -6,6 +6,7 @@ from redis import Redis
 from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Health, Store
 from tests.builds import OWNER, TERM, identity, start
+from tests.writes import apply_changes, begin_write
 
 
 def test_a_built_index(zrank: Redis, store: Store) -> None:
@@ -43,7 +44,7 @@ def test_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
 
 
 def test_the_version_of_a_write(store: Store) -> None:
-    applied = store.apply_changes(store.begin_write(), [Change("1", 10)])
+    applied = apply_changes(store, begin_write(store), [Change("1", 10)])
     assert applied
     assert store.check_health().applied == str(applied.version)
 
@@ -51,13 +52,13 @@ def test_the_version_of_a_write(store: Store) -> None:
 @pytest.mark.parametrize("part", ["", ":memberships", ":rankings", ":region:kantou"])
 def test_a_key_that_was_evicted(zrank: Redis, store: Store, part: str) -> None:
     store = Store(store.name, Layout(memberships=True))
-    assert store.apply_changes(store.begin_write(), [Change("1", 5, b"region:kantou")])
+    assert apply_changes(store, begin_write(store), [Change("1", 5, b"region:kantou")])
     assert not store.check_health().is_evicted
     zrank.delete(f"{store.live.root}{part}")
     assert store.check_health().is_evicted
 
 
 def test_an_index_that_became_empty_is_intact(zrank: Redis, store: Store) -> None:
-    assert store.apply_changes(store.begin_write(), [Change(member, None) for member in "123"])
+    assert apply_changes(store, begin_write(store), [Change(member, None) for member in "123"])
     assert not zrank.exists(store.live.root)
     assert not store.check_health().is_evicted

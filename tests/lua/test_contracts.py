@@ -34,6 +34,7 @@ from django_zrank.store import Change, Epoch, Flight, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
+from tests.writes import apply_changes, begin_write
 
 from .conftest import ask
 
@@ -61,10 +62,10 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "forget_version": lambda store: store.forget_version("1"),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
-    "apply_changes": lambda store: store.apply_changes(
-        Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
+    "apply_changes": lambda store: apply_changes(
+        store, Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
     ),
-    "begin_write": lambda store: store.begin_write(),
+    "begin_write": lambda store: begin_write(store),
     "change_scores": lambda store: store.run(
         ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).query
     ),

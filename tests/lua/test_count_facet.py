@@ -9,6 +9,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.counts import CountFacet
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
+from tests.writes import apply_changes, begin_write
 
 from .conftest import ask
 
@@ -27,7 +28,7 @@ def test_the_reply(zrank: Redis) -> None:
     store.swap_rebuilt("b")
     assert ask(store, CountFacet(REGION)) == {b"region:a": 2, b"region:b": 1}
     assert ask(store, CountFacet(NOTHING)) == {}
-    store.apply_changes(store.begin_write(), [Change("3", None)])
+    apply_changes(store, begin_write(store), [Change("3", None)])
     assert ask(store, CountFacet(REGION)) == {b"region:a": 2}
 
 

@@ -17,6 +17,7 @@ from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
 from tests.keyspace import beneath, everything, expected, membership_of, score_text
+from tests.writes import apply_changes, begin_write
 
 LAYOUTS = {
     "plain": PLAIN,
@@ -86,7 +87,7 @@ class Model:
         self.store.swap_rebuilt("first")
 
     def write(self, changes: list[Change]) -> None:
-        assert self.store.apply_changes(self.store.begin_write(), changes)
+        assert apply_changes(self.store, begin_write(self.store), changes)
         # In one write, the first change of a member counts: the second has the same token.
         for member, score, membership in reversed(changes):
             for root in (self.live, self.shadow) if self.snapshot is not None else (self.live,):
@@ -130,7 +131,7 @@ class Model:
         """A rebuild that was silent for long is cleared by the next write that begins."""
         if self.snapshot is not None:
             self.client.hincrby(self.store.keys.meta, "seen", -601 * 10**6)
-            self.store.begin_write()
+            begin_write(self.store)
             self.snapshot, self.shadow = None, {}
 
     def compare(self) -> None:
@@ -197,7 +198,7 @@ def test_counts_follow_the_rankings_where_memberships_are_wrong(zrank: Redis, la
         for write, wrong in steps:
             if layout.memberships:
                 zrank.hset(f"{root}:memberships", str(wrong.member), wrong.membership)
-            model.store.apply_changes(model.store.begin_write(), write)
+            apply_changes(model.store, begin_write(model.store), write)
             held = everything(zrank, root)
             for key in [root, *(f"{root}:{name}" for name in RANKINGS)]:
                 counts: Counter[bytes] = Counter()
@@ -244,7 +245,7 @@ def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
 def test_the_text_of_a_value_is_no_matter_of_the_server_s_version(zrank: Redis, score: float) -> None:
     store = build(FACETS, Change("1", score, b"region:kantou"))
     assert zrank.hgetall(f"{store.live.root}:counts") == {f"{score:.17g}".encode(): b"1"}
-    store.apply_changes(store.begin_write(), [Change("1", None)])
+    apply_changes(store, begin_write(store), [Change("1", None)])
     assert everything(zrank, store.live.root) == {}
 
 
@@ -259,7 +260,7 @@ def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:
     ):
         fault(store.live.root)
         assert beneath(zrank, store.live.root) != whole
-        store.apply_changes(store.begin_write(), [one])
+        apply_changes(store, begin_write(store), [one])
         found = beneath(zrank, store.live.root)
         for key in list(found):
             if key.endswith((":counts", ":values")):  # these count what is done through the scripts

@@ -12,6 +12,7 @@ from redis import Redis
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
 from django_zrank.queries.draws import Draw, Sample
 from django_zrank.store import Change, Store
+from tests.writes import apply_changes, begin_write
 
 from .conftest import ask
 
@@ -53,7 +54,7 @@ def test_too_few_random_numbers_are_an_error_and_not_a_bias(sample: Callable[...
 
 def test_numbers_that_would_favour_somebody_are_drawn_again(store: Store, sample: Callable[..., Any]) -> None:
     """2**48 - 1 is the one number too many for three candidates."""
-    store.apply_changes(store.begin_write(), [Change("4", 4)])
+    apply_changes(store, begin_write(store), [Change("4", 4)])
     top, one = b"\xff" * 6, (1).to_bytes(6, "little")
     drawn = sample("1", 2, bands=[(0, 3)], stream=lambda count: top + one + bytes(count - 12))
     assert [member for _, member in drawn.drawn] == [b"3", b"2"]

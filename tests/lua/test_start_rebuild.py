@@ -4,12 +4,13 @@ from redis import Redis
 
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
+from tests.writes import apply_changes, begin_write
 
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
     start(store, "killed")
     load_rows(store, "killed", [Change("1", 1)])
-    store.apply_changes(store.begin_write(), [Change("7", 7)])
+    apply_changes(store, begin_write(store), [Change("7", 7)])
     start(store, "next")
     store.unlink_doomed()
     assert not zrank.exists(shadow(store, "killed"), shadow(store, "next"), store.keys.recent)
@@ -17,9 +18,9 @@ def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, stor
 
 
 def test_its_token_lies_above_every_earlier_one(zrank: Redis, store: Store) -> None:
-    earlier = int(store.begin_write().token)
+    earlier = int(begin_write(store).token)
     start(store, "next")
-    assert earlier < int(zrank.hget(store.keys.meta, "started")) == int(store.begin_write().token)
+    assert earlier < int(zrank.hget(store.keys.meta, "started")) == int(begin_write(store).token)
 
 
 def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Store) -> None:

@@ -28,6 +28,7 @@ from django_zrank.sync.rebuild import rebuild
 from tests.keyspace import whole
 from tests.testapp.models import Competitor, Nickname, Ticket
 from tests.testapp.zrank import CompetitorRank, NicknameRank
+from tests.writes import apply_changes, begin_write
 
 from .mirror import assert_mirrors, contents
 
@@ -189,10 +190,10 @@ def test_a_push_that_read_its_row_before_does_not_bring_it_back(zrank: Redis) ->
     row = Nickname.objects.create(nick="a-very-distinctive-name", score=7)
     other = Nickname.objects.create(nick="other", score=8)
     store = Store(NicknameRank.instance().name)
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     row.delete()
     NicknameRank.erase("a-very-distinctive-name")
-    assert store.apply_changes(epoch, [Change("a-very-distinctive-name", 7.0)]) is None
+    assert apply_changes(store, epoch, [Change("a-very-distinctive-name", 7.0)]) is None
     assert keys_with(zrank, "a-very-distinctive-name") == set()
     other.score = 9  # whose version was given earlier
     other.save()

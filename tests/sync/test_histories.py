@@ -27,6 +27,7 @@ from tests.sync.interruptions import somebody_waits
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
+from tests.writes import apply_changes, begin_write
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
 
@@ -163,10 +164,10 @@ class TestAnOlderDatabase:
 
     def test_another_database_takes_its_place_under_a_term_of_its_own(self, zrank: Redis) -> None:
         """Whatever term both are at: what the other one pushes belongs nowhere any more."""
-        theirs = INDEX.ranking.store.begin_write()
+        theirs = begin_write(INDEX.ranking.store)
         Generation.objects.filter(index=INDEX.name).update(owner="this one", generation="x")
         rebuild(INDEX)
-        assert int(INDEX.ranking.store.begin_write().term) > int(theirs.term)
+        assert int(begin_write(INDEX.ranking.store).term) > int(theirs.term)
 
 
 class TestEviction:
@@ -175,12 +176,12 @@ class TestEviction:
     def test_versions(self, zrank: Redis) -> None:
         """A write that read before another was written is refused, although nothing says whose row that one wrote."""
         store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
-        early, late = store.begin_write(), store.begin_write()
-        assert store.apply_changes(late, [("1", 2, b"")])
+        early, late = begin_write(store), begin_write(store)
+        assert apply_changes(store, late, [("1", 2, b"")])
         assert zrank.unlink(keys.recent) == 1
-        assert store.apply_changes(early, [("1", 1, b"")]) is None
-        assert store.apply_changes(store.begin_write(), [("2", 2, b"")])
-        assert store.apply_changes(early, [("1", 1, b"")]) is None
+        assert apply_changes(store, early, [("1", 1, b"")]) is None
+        assert apply_changes(store, begin_write(store), [("2", 2, b"")])
+        assert apply_changes(store, early, [("1", 1, b"")]) is None
         assert zrank.zscore(store.live.root, "1") == 2
 
     @pytest.mark.parametrize("write", [False, True], ids=["unnoticed", "noticed by a write"])
@@ -190,10 +191,10 @@ class TestEviction:
         row, building = noted(INDEX), INDEX.new_generation()
         assert store.start_rebuild(building, owner=row.owner, server=row.server, term=row.term)
         assert load_rows(store, building, [("1", 1, b"")])
-        assert store.apply_changes(store.begin_write(), [("2", 20, b"")])
+        assert apply_changes(store, begin_write(store), [("2", 20, b"")])
         assert zrank.unlink(keys.recent if gone == "recent" else keys.at(building).root) == 1
         if write:
-            store.apply_changes(store.begin_write(), [("3", 3, b"")])
+            apply_changes(store, begin_write(store), [("3", 3, b"")])
         assert not load_rows(store, building, [("2", 2, b"")])
         assert gone == "recent" or not store.swap_rebuilt(building)
 
@@ -229,5 +230,5 @@ def test_a_planned_failover_leaves_the_connections_of_other_threads_alone(own_se
         waiting = thread.submit(block)
         wait_for(lambda: client.info("clients")["blocked_clients"] == 1, 10)
         with pytest.raises(IndexUnavailable):
-            store.begin_write()
+            begin_write(store)
         assert not waiting.result(10)

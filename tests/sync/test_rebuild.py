@@ -48,6 +48,7 @@ from tests.testapp.zrank import (
     RemoteRank,
     VideoRank,
 )
+from tests.writes import apply_changes, begin_write
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -476,7 +477,7 @@ def test_heartbeats_where_scores_were_flushed(monkeypatch: pytest.MonkeyPatch) -
     def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
         if sql.startswith(("SELECT", "DECLARE")) and "testapp_video" in sql and not came:
             sleep(1.8)  # the query
-            came.append(Store.of(index).begin_write())
+            came.append(begin_write(Store.of(index)))
         return run(sql, *args)
 
     with connection.execute_wrapper(execute):
@@ -551,10 +552,10 @@ def test_a_mark_that_came_between_a_push_that_has_read_and_the_query_waits_on(
 
     def start_then_read_then_change(store: Store, building: str, **options: Any) -> bool:
         started = start_rebuild(store, building, **options)
-        epoch, rows = STORE.begin_write(), list(read(INDEX, ["n1"]))
+        epoch, rows = begin_write(STORE), list(read(INDEX, ["n1"]))
         with disable_sync():
             Nickname.objects.filter(nick="n1").update(score=777)
-        assert STORE.apply_changes(epoch, rows)
+        assert apply_changes(STORE, epoch, rows)
         return started
 
     mark("n0")

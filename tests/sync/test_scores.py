@@ -32,6 +32,7 @@ from django_zrank.sync.watch import sync
 from tests.keyspace import everything, expected
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
+from tests.writes import apply_changes, begin_write
 
 from .mirror import contents, standing
 
@@ -221,11 +222,11 @@ def test_rows_read_before_a_flush_and_written_after_it_are_not_taken_for_newer(v
     """A push that read the column before, and has it written after the flush is settled."""
     first, key = videos[0], str(videos[0].pk)
     VideoRank.scores.increment(first, 5)
-    epoch = STORE.begin_write()
+    epoch = begin_write(STORE)
     changes = read(INDEX, [first.pk], STORE)
     flush(INDEX)
     VideoRank.scores.increment(first, 2)
-    assert STORE.apply_changes(epoch, changes)
+    assert apply_changes(STORE, epoch, changes)
     assert contents(VideoRank)[key] == 17
 
 
@@ -233,12 +234,12 @@ def test_rows_older_than_the_flushes_that_are_kept_are_read_again(videos: list[V
     first = videos[0]
     VideoRank.scores.increment(first)
     flush(INDEX)
-    epoch = STORE.begin_write()
+    epoch = begin_write(STORE)
     changes = list(read(INDEX, [first.pk], STORE))
     for _ in range(10):
         VideoRank.scores.increment(first)
         flush(INDEX)
-    assert STORE.apply_changes(epoch, changes) is None
+    assert apply_changes(STORE, epoch, changes) is None
     assert contents(VideoRank)[str(first.pk)] == 21
 
 
@@ -383,7 +384,7 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
     with pytest.raises(IndexUnavailable, match="the former write_behind"):
         new.scores.submit(video, 100)
     rows = list(read(new.instance(), [video.pk], store := Store(old.name, rule="max")))
-    epoch = store.begin_write()
+    epoch = begin_write(store)
     push(new.instance(), [video.pk])
     assert contents(old) == {str(video.pk): 15}
     assert flush(new.instance()) == 1
@@ -391,7 +392,9 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
     assert new.scores.submit(video, 100) == 100
     with pytest.raises(IndexUnavailable, match="the former write_behind"):
         old.scores.increment(video)
-    assert store.apply_changes(epoch, rows) is None  # what they lack was added, and nothing tells that by now
+    assert (
+        apply_changes(store, epoch, rows) is None
+    )  # what they lack was added, and nothing tells that by now
     sync(new)
     assert column(old) == {str(video.pk): 100} == contents(old)
 

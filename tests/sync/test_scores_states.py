@@ -41,6 +41,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.keyspace import everything, expected
 from tests.testapp.models import Video
+from tests.writes import apply_changes, begin_write
 
 from .mirror import standing
 
@@ -154,12 +155,12 @@ class Scores(RuleBasedStateMachine):
         pk = self.known(n)
         part = self.index.part_of(str(pk))
         store = Store(part.name, part.layout, part.rule)
-        return store, store.begin_write(), list(read(part, [pk], store))
+        return store, begin_write(store), list(read(part, [pk], store))
 
     @rule(reading=consumes(readings))
     def write_row(self, reading: Any) -> None:
         store, epoch, changes = reading
-        applied = store.apply_changes(epoch, changes)
+        applied = apply_changes(store, epoch, changes)
         if applied is None or applied.refused:
             push(self.index, [int(changes[0][0])])
 

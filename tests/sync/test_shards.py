@@ -51,6 +51,7 @@ from tests.sync.mirror import assert_mirrors
 from tests.sync.test_idle import later
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
 from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending
+from tests.writes import apply_changes, begin_write
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -756,7 +757,7 @@ class TestVerification:
         wrong = next(part for part in index.parts if part is not right)
         store = Store(wrong.name, wrong.layout)
         change = ("7", 3, Store(right.name).client.hget(Store(right.name).live.memberships, "7"))
-        assert store.apply_changes(store.begin_write(), [change])
+        assert apply_changes(store, begin_write(store), [change])
         report = verify(index)
         assert (report.extra.count, report.drift) == (1, 1)
         assert wrong.name in report.extra.examples[0].why
@@ -767,7 +768,7 @@ class TestVerification:
     def test_finds_and_repairs_what_is_missing_or_different(self, index: RankIndex) -> None:
         for pk, score in (("7", None), ("8", 3), ("999", 2), ("odd", 1)):
             store = Store(index.part_of(pk).name, index.layout)
-            assert store.apply_changes(store.begin_write(), [(pk, score, b"\0" * 9 if score else b"")])
+            assert apply_changes(store, begin_write(store), [(pk, score, b"\0" * 9 if score else b"")])
         report = verify(index)
         assert (report.missing.count, report.different.count, report.extra.count) == (1, 1, 2)
         assert verify(index, repair=True).ok

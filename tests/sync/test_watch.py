@@ -21,6 +21,7 @@ from tests.builds import start
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank
+from tests.writes import begin_write
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -196,7 +197,7 @@ def test_where_somebody_watches_a_save_only_pushes(watching: Callable[..., Any])
     rebuild(INDEX)
     assert waits_until(reads_marks)
     stop, _ = watching(interval=0.02)
-    assert waits_until(lambda: INDEX.ranking.store.begin_write().is_watched)
+    assert waits_until(lambda: begin_write(INDEX.ranking.store).is_watched)
     assert waits_until(lambda: not reads_marks())
     until = monotonic() + 1.5  # a save would now and then
     while monotonic() < until:
@@ -209,7 +210,7 @@ def test_a_watcher_that_was_killed_is_missed(watching: Callable[..., Any]) -> No
     rebuild(INDEX)
     INDEX.ranking.store.note_watcher(3)
     assert waits_until(reads_marks)
-    assert not INDEX.ranking.store.begin_write().is_watched
+    assert not begin_write(INDEX.ranking.store).is_watched
 
 
 def test_many_may_watch(watching: Callable[..., Any]) -> None:
