@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,8 @@ __all__ = ["ONCE", "RedisServer", "free_port", "wait_for"]
 
 ONCE: Final = Retry(NoBackoff(), retries=0)
 """Let a client try a command once, and say at once what is wrong."""
+
+_reservations: Final[list[socket.socket]] = []
 
 
 class RedisServer(Freezable):
@@ -153,15 +154,23 @@ class RedisServer(Freezable):
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now. It lies below those that the system hands out, of which any connection may
-    take one at any time; a server that is stopped and started keeps its own."""
+    """Return a port that nobody uses now, and that no other test takes before this process ends: that of a server that
+    isn't started yet, or was killed and is started again, would look free. It lies below those that the system hands
+    out, of which any connection may take one at any time."""
     while True:
-        with socket.socket() as probe:
-            # Hypothesis seeds random, and so would give two workers the same port.
-            port = 12_000 + secrets.randbelow(20_000)
-            with suppress(OSError):
+        # Hypothesis seeds random, and so would give two workers the same port.
+        port = 12_000 + secrets.randbelow(20_000)
+        # UDP has ports of its own, so this keeps no server from listening.
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            reservation.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-                return port
+        except OSError:
+            reservation.close()
+        else:
+            _reservations.append(reservation)
+            return port
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20, *, pause: float = 0.01) -> None:
