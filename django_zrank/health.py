@@ -29,8 +29,8 @@ _BUDGET: Final = 1.0
 def health(request: HttpRequest) -> JsonResponse:
     """Return 200 if all indexes, or those that ``?index=`` names, can be read; otherwise 503, with the reason for each.
 
-    It costs as much as a read: one short command for each index, and a check of the server's health once a second. It
-    waits for Redis once, not once for each index: after a second, those that are left are "not asked".
+    Each index costs one short command and, at most once a second, a check of the server's health. If Redis hangs, no
+    further index is checked after a second: the others are "not asked".
     """
     names = list(dict.fromkeys(request.GET.getlist("index")))
     try:

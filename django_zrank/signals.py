@@ -7,23 +7,25 @@ from django.dispatch import Signal
 __all__ = ["drained", "drift_found", "push_failed", "pushed", "rebuilt", "repaired", "unranked"]
 
 push_failed = Signal()
-"""A push did not reach Redis. Arguments: ``error``, ``members`` (a set of primary keys)."""
+"""Sent when a push did not reach Redis. Arguments: ``error``, and ``members``, a set of primary keys."""
 
 pushed = Signal()
-"""Members were written to Redis as the database has them, or removed: after a save, and again in the drain of its mark.
-Argument: ``members``, a list of up to 1,000 primary keys. A rebuild and a score that begins in Redis don't send it."""
+"""Sent after members were written to Redis, or removed, as the database has them: after a save, and again when its mark
+is drained. Argument: ``members``, a list of up to 1,000 primary keys. Rebuilds, and scores that begin in Redis, don't
+send it."""
 
 drained = Signal()
-"""Waiting marks were processed. Arguments: ``marks`` and ``members``, their numbers."""
+"""Sent after waiting marks were processed. Arguments: ``marks`` and ``members``, the numbers of both."""
 
 repaired = Signal()
-"""The index was not healthy, and is being replayed or was rebuilt. Argument: ``verdict``, what was wrong."""
+"""Sent when an index that wasn't healthy is being replayed, or was rebuilt. Argument: ``verdict``, what was wrong."""
 
 rebuilt = Signal()
-"""The index was rebuilt. Argument: ``members``, their number."""
+"""Sent after the index was rebuilt. Argument: ``members``, the number of members."""
 
 drift_found = Signal()
-"""``verify_zrank`` found wrong members. Arguments: ``missing``, ``extra``, ``different``, their numbers."""
+"""Sent when ``verify_zrank`` has found wrong members. Arguments: ``missing``, ``extra`` and ``different``, the numbers
+of these."""
 
 unranked = Signal()
 """Scores of members are about to change that Redis doesn't rank, though their rows may be ranked. Argument:

@@ -295,6 +295,15 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in set(map(slug, re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE))), target
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_is_in_a_table(page: str) -> None:
+    """A row after a blank line is shown as text. A table begins with its header and a line of dashes."""
+    text = (ROOT / page).read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for table in re.findall(r"(?:^ *\|.*\n)+", prose, re.MULTILINE):
+        assert re.match(r".+\n *\|(?: -+ \|)+\n", table), table
+
+
 def slug(heading: str) -> str:
     """The anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

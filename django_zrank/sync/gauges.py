@@ -29,32 +29,32 @@ class Gauges:
     """Marks that wait to be processed, counted up to :data:`MOST_WAITING`."""
 
     oldest: float
-    """Age of the oldest in seconds, by the database's clock; 0 if none waits."""
+    """Age of the oldest waiting mark in seconds, by the database's clock; 0 if none waits."""
 
     members: int | None
-    """Members in Redis; None if it can't be reached."""
+    """Members in Redis; None if Redis can't be reached."""
 
     verdict: Verdict | None
-    """The health of the index, the worst of its shards; None if Redis, or one of them, can't be reached."""
+    """The health of the index; with shards, that of the worst one. None if Redis, or a shard, can't be reached."""
 
     pending: int | None = 0
     """Members whose scores have changed in Redis, but not yet in their column; None if Redis can't be reached."""
 
     lag: float = 0.0
-    """Seconds for which something has been pending, by Redis's clock; 0 if nothing is."""
+    """Seconds for which scores have been pending, by Redis's clock; 0 if none is."""
 
     generation: str = field(default="", compare=False)
-    """The live build, as the database notes it."""
+    """The live build that the database has recorded; with shards, that of the first one."""
 
     term: int = field(default=0, compare=False)
-    """The highest term of a shard, as the database notes it."""
+    """The term that the database has recorded; with shards, the highest one."""
 
     unwell: tuple[str, ...] = ()
     """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
 
 def read_gauges(index: RankIndex) -> Gauges:
-    """Read the gauges of an index: for each shard, a few small queries and two round trips to Redis."""
+    """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
     waiting, rows = waiting_marks(index), [noted(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     reach = Reach(index)

@@ -70,13 +70,13 @@ def sync(
     limit: int | None = None,
     due: Callable[[RankIndex], bool] = lambda index: True,
 ) -> Synced:
-    """Bring ``index`` in step with its database, as ``sync_zrank`` does: repair it if needed, flush, sweep, and
-    process marks.
+    """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, remove
+    idle members, and process marks.
 
-    ``look``: check its triggers, too. ``limit``: the most marks to process. ``due``: called to decide whether to flush
-    and sweep now.
+    ``look``: also check its triggers. ``limit``: the most marks to process. ``due``: a function that decides whether to
+    flush scores and remove idle members now.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing it;
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
