@@ -269,6 +269,22 @@ def test_histograms_on_a_logarithmic_scale(skewed: list[int]) -> None:
     assert (ends[0][0], round(ends[-1][1])) == (0, WIDTH - 1)
 
 
+@pytest.mark.parametrize(
+    ("levels", "is_logarithmic", "ticks"),
+    [
+        ([1, 100], False, [1, 100]),
+        ([1, 3500], False, ["1", "881", "1,761", "2,641", "3,500"]),
+        ([1, 3500], True, ["1", "8", "59", "455", "3,500"]),
+    ],
+)
+def test_ticks_of_an_axis(levels: list[int], is_logarithmic: bool, ticks: list[Any]) -> None:
+    scored(PlayerAscending, Player, "level", levels)
+    view = PlayerAscending.ranking.view
+    found = draw_histogram(PlayerAscending.instance(), view, is_logarithmic=is_logarithmic)
+    assert found is not None
+    assert list(found.ticks) == ticks
+
+
 def test_a_logarithmic_scale_shows_more_of_a_skewed_population(
     sign_in: Callable[..., Client], zrank: Any
 ) -> None:
@@ -278,9 +294,9 @@ def test_a_logarithmic_scale_shows_more_of_a_skewed_population(
     assert logarithmic is not None
     assert linear.fullest.members > 500 > 100 > logarithmic.fullest.members
     client = sign_in("view_ranking")
-    assert "at most 5" in text(client.get(PAGE))
+    assert f"the tallest bar has {linear.fullest.members}." in text(client.get(PAGE))
     answer = client.get(PAGE, {"n": 3, "seed": "x", "scale": "log"})
-    assert f"at most {logarithmic.fullest.members} in a bar" in text(answer)
+    assert f"the tallest bar has {logarithmic.fullest.members}." in text(answer)
     assert b'<input type="hidden" name="scale" value="log">' in answer.content
     assert b'href="?n=3&amp;seed=x#zrank-scores"' in answer.content  # the way back
 

@@ -25,6 +25,9 @@ HEIGHT: Final = 140
 _GRAINS: Final = 10_000
 """The range of scores as a multiple of a logarithmic scale's finest distance, at most."""
 
+_MANY: Final = 100
+"""The range of scores from which on an axis has labels between its ends: rounded scores are near enough to them."""
+
 _HEAD: Final = 12
 """Space above the highest bar, for the marked members."""
 
@@ -90,6 +93,15 @@ class Histogram:
 
     width = WIDTH
     height = HEIGHT
+
+    @property
+    def ticks(self) -> Sequence[Any]:
+        """The scores at the ends of the axis; also at its quarters, if they are whole numbers of a wide range."""
+        if not (isinstance(self.low, int) and self.high - self.low >= _MANY):
+            return self.low, self.high
+        decode = self.index.ordering.first.kind.decode
+        inner = (decode(round(self.axis.score(share))) for share in (0.25, 0.5, 0.75))
+        return [f"{score:,}" for score in (self.low, *inner, self.high)]
 
     @property
     def fullest(self) -> Bar:

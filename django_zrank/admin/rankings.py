@@ -124,7 +124,7 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         what = f"{index.name}: {Job.Kind(kind).label}"
         if is_new:
             self.log_change(request, Ranking(index=index.name), f"Requested: {Job.Kind(kind).label}.")
-            messages.success(request, f"{what} requested. sync_zrank --watch carries it out.")
+            messages.success(request, f"{what} requested. sync_zrank --watch will run it.")
         else:
             messages.info(request, f"{what} was requested already, by {job.requested_by}.")
         return redirect(f"{self._url('change', index)}#jobs")

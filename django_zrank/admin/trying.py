@@ -42,7 +42,7 @@ class TryForm(forms.Form):
     )
     n = forms.IntegerField(initial=10, min_value=1, max_value=_MOST, label="Number")
     band = forms.CharField(
-        required=False, max_length=100, help_text="One distance, or those below and above: 50,100."
+        required=False, max_length=100, help_text="One distance, or two, below and above: 50,100."
     )
     seed = forms.CharField(required=False, max_length=100, help_text="The same seed draws the same members.")
 

@@ -218,8 +218,10 @@ class RecommendationQuery(AroundQuery):
 
     def get_parameters(self) -> dict[str, QueryField]:
         context, index = self.context, self.context["index"]
-        distance = _("How far a score may lie from mine: one distance, or two as “below,above”.")
-        window = _("How far a rank may lie from mine, instead of a band: “below,above”.")
+        distance = _("The largest difference from your score: one distance, or two as “below,above”.")
+        window = _(
+            "The largest difference from your rank, instead of a band: one number, or two as “below,above”."
+        )
         steps = _(
             "A wider band to try if the band holds too few members. Repeat it for further steps, in order."
         )
@@ -234,8 +236,8 @@ class RecommendationQuery(AroundQuery):
             "widen": StepsField(band, max_length=10, help_text=steps),
             "exclude": MembersField(MemberField(index), context["max_excluded"], help_text=ids),
             "seed": IntegerField(help_text=_("The same seed draws the same members.")),
-            "near": PointField(index, help_text=_("A score to draw around, in place of a member's.")),
-            "member": MemberField(index, help_text=_("The id of the member to ask as. Default: mine.")),
+            "near": PointField(index, help_text=_("A score to draw around, instead of a member's.")),
+            "member": MemberField(index, help_text=_("The id of the member to draw for. Default: yours.")),
         }
 
     def get_field(self, name: str, data: QueryDict) -> Any:

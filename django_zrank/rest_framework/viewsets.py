@@ -329,27 +329,29 @@ class IndexViewSet(GenericViewSet[Any]):
 
 
 class RecommendationViewSet(IndexViewSet):
-    """Random members of a ranking whose score is near mine, half ranked before me, half after.
+    """Random members of a ranking whose scores are near yours: half rank above you, half below.
 
-    n: how many.
+    n: the number of members.
 
-    band: how far their scores may lie from mine, as in 10, or 50,100 for below and above.
+    band: the largest difference between their scores and yours: 10, or 50,100 for below and above.
 
-    ranks: how far their ranks may lie from mine instead; a band is then not used.
+    ranks: the largest difference between their ranks and yours, instead of a band.
 
-    widen: a wider band to try where there are too few. Once for every step.
+    widen: a wider band to try if there are too few members. Repeat it for further steps.
 
-    exclude: ids of members to leave out, as in 3,5,8.
+    exclude: the ids of members to leave out, separated by commas.
 
-    near: a score to draw around, in place of a member's, where this is allowed.
+    near: a score to draw around, instead of yours, if the view allows it.
 
-    member: the id of the member to ask as, if it isn't the only one of mine that passes the filters.
+    member: the id of the member to draw for, if several of yours match the filters.
 
-    Each facet of the index is a filter by its name; with __not or __isnull after it, by what a member hasn't.
+    Each facet of the index is a filter of the same name: give one value, or several separated by commas.
 
-    The response has the band that was used, and the number of other members in it, excluded ones included.
+    Append __not to the name to exclude a value, or __isnull=true to select the members without one.
 
-    That is null if it isn't known, as with several filters that no facet covers. Every request is a new draw.
+    The response has the band that was used and the number of candidates in it, including excluded members.
+
+    That number is null if it is unknown, as with several filters that no facet covers. Every request is a new draw.
     """
 
     query_classes = {"list": RecommendationQuery}
@@ -452,13 +454,15 @@ def _tenfold(distance: Any) -> Any:
 
 
 class LeaderboardViewSet(IndexViewSet):
-    """The members of a ranking, best first, by pages.
+    """The members of a ranking, best first, in pages.
 
-    Each facet of the index is a filter by its name: members with a value, or with one of several, separated by commas.
+    Each facet of the index is a filter of the same name: give one value, or several separated by commas.
 
-    With __not after the name, those without it; with __isnull, those that have none. Ranks are then those within it.
+    Append __not to the name to exclude a value, or __isnull=true to select the members without one.
 
-    pk: only these members, as in 3,5,8, with their ranks among all.
+    Ranks are then those among the matching members.
+
+    pk: only the members with these ids, separated by commas, with their ranks among all.
     """
 
     query_classes = {
@@ -504,20 +508,20 @@ class LeaderboardViewSet(IndexViewSet):
         return self.get_paginated_response(self.get_results(page))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One member: rank, score, and how it stands among all. With a filter, among those that pass it."""
+        """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""
         member = self._find_member()
         return self._get_standing(member, {member.pk: member})
 
-    @action(detail=False, name="My rank")
+    @action(detail=False, name="Your rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """My own rank and score, and how I stand among all. With a filter, among those that pass it."""
+        """Your rank, score and percentile: among all, or with a filter, among the matching members."""
         return self._get_standing(self.get_member())
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The members around a member, best first, itself included. With me in the path, around mine.
+        """The members ranked around a member, best first, including it. With me in the path, around you.
 
-        n: how many in all. Near an end of the ranking, there are more of them on the other side.
+        n: the number of members. Near an end of the ranking, more of them are on the other side.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
         member = self.get_member() if self.is_personal() else self._find_member()
@@ -525,11 +529,11 @@ class LeaderboardViewSet(IndexViewSet):
 
     @action(detail=False)
     def counts(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The number of members for each value of a facet, most first.
+        """The number of members with each value of a facet, largest first.
 
-        facet: its name, or the columns of one of several, separated by commas.
+        facet: its name; for a facet of several columns, their names separated by commas.
 
-        n: how many values are shown at most. The response has their number as count.
+        n: the largest number of values to show. The response has the number of all values as count.
         """
         facet, n = self.arguments["facet"], self.arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
@@ -569,7 +573,7 @@ def _answer_conditionally(request: Any, response: Any) -> Any:
 
 
 class ScoreViewSet(IndexViewSet):
-    """Change the score of a member, which is ranked at once.
+    """Change the score of a member, which takes effect in the ranking at once.
 
     Give each change an Idempotency-Key of its own, such as a UUID. Sent again with the same key, it counts once.
     """

@@ -12,6 +12,9 @@ if settings.OPENAPI:
 
     _schema = [path("api/schema/", SpectacularJSONAPIView.as_view(), name="schema")]
 
+if settings.DEBUG:
+    admin.site.login_template = "players/admin_login.html"  # with the password
+
 urlpatterns = [
     path("", include("players.urls")),
     path("favicon.ico", RedirectView.as_view(url=static("players/icon.svg"))),  # the admin's pages name none

@@ -14,7 +14,7 @@ __all__ = ["RollForm"]
 class RollForm(forms.Form):
     """The parameters of a roll, all optional: an empty form uses the index's defaults."""
 
-    band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Within levels")
+    band = forms.IntegerField(required=False, min_value=0, max_value=5000, label="Max. level gap")
     region = forms.ChoiceField(required=False, choices=[("", "Any"), *Region.choices])
     seed = forms.CharField(required=False, max_length=40)
     audience = forms.BooleanField(required=False, label="Audience only")

@@ -28,7 +28,7 @@ class Player(models.Model):
     friends = models.ManyToManyField("self", blank=True)
 
     class Meta:
-        indexes = [models.Index(fields=["level"])]
+        indexes = [models.Index(fields=["level", "is_active"])]  # SQL counts a rank in it alone
 
     def __str__(self) -> str:
         return f"{self.name} (level {self.level})"

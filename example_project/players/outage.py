@@ -10,7 +10,7 @@ from django.db import transaction
 from arena.stage import stage
 from django_zrank import IndexUnavailable
 from django_zrank.sync.gauges import read_gauges
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Verdict
 from django_zrank.sync.verify import verify
 
 from .models import Player
@@ -50,7 +50,7 @@ def look() -> Outage:
 
 def kill() -> str:
     stage.kill()
-    return "Redis was killed without a chance to save. Roll, or save players: the database carries on."
+    return "Redis was killed before it could save anything. Save some players: the database carries on."
 
 
 def save_some() -> str:
@@ -68,7 +68,6 @@ def start() -> str:
     began = monotonic()
     stage.start()
     index = PlayerRank.instance()
-    found = examine(index)
     stage.watch()
     while True:
         gauges = read_gauges(index)
@@ -83,7 +82,4 @@ def start() -> str:
     except IndexUnavailable as error:
         return str(error)
     right = "no difference" if report.ok else f"{report.drift} differences"
-    return (
-        f"Recovered in {took:.1f} s. Found: {found.value}. "
-        f"Verified: {report.rows:,} rows, {report.members:,} members, {right}."
-    )
+    return f"Recovered in {took:.1f} s. Verified: {report.rows:,} rows, {report.members:,} members, {right}."

@@ -65,10 +65,10 @@ _HALVES = (
     "Frost",
     "Gold",
     "Iron",
-    "Moss",
     "Night",
     "Oak",
     "Salt",
+    "Thorn",
 )
 _OTHERS = (
     "brook",

@@ -62,7 +62,8 @@ def _show(request: HttpRequest, form: RollForm, said: str = "") -> HttpResponse:
         rolled, error = None, unavailable
     context = {"player": player, "own": own, "roll": rolled, "form": form, "error": error, "said": said}
     if _is_htmx(request):
-        return render(request, "players/show.html", context | {"is_swapped": True})
+        is_cast = own is not None and request.user.get_username() in PLAYABLE and settings.DEBUG
+        return render(request, "players/show.html", context | {"is_swapped": True, "is_cast": is_cast})
     context |= {"cast": _cast(), "is_demo": settings.DEBUG, **_house(request, error), **_outage()}
     response = render(request, "players/arena.html", context, status=503 if error else 200)
     if error:

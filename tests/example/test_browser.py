@@ -179,7 +179,7 @@ def page(browser, site):
 
 def test_a_visitor_sees_a_roll(page):
     assert len(set(page.opponents())) == 10
-    assert "half rank above this player, half below" in page.one("#show").text
+    assert "Of the 10, half rank above this player, half below" in page.one("#show").text
     page.check("visitor")
 
 
@@ -259,7 +259,7 @@ def test_a_match(page):
     assert page.number("level") == level + (3 if said.startswith("You beat") else -1)
     level = page.number("level")
     page.swap("#level-up")
-    assert page.number("level") == level + 1
+    assert page.number("level") == level + 1 == int(page.one("#own-level").text)
     assert f"to {level + 1:,}" in page.one("#show [data-said]").text
     page.check("match")
 

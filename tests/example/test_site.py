@@ -154,7 +154,7 @@ def test_pages_of_the_leaderboard(client):
 
 
 def test_the_admin_is_open_to_the_demo(client):
-    client.get("/admin/login/")
+    assert "password <code>admin</code>" in client.get("/admin/login/")[2]
     status, _, body = client.post(
         "/admin/login/?next=/admin/zrank/ranking/", username="admin", password="admin"
     )
@@ -179,7 +179,7 @@ def test_rolls_of_one_side_and_of_none(client):
     client.post("/play-as/highest/")
     body = client.get("/")[2]
     assert "half below" not in body
-    assert "friends excluded: all rank below you." in body
+    assert "friends excluded. 10 rank below you, none above." in body
     client.post("/audience/", action="leave")
     body = client.get("/?band=0&region=kanto&audience=on")[2]
     assert shown(body)[2] == []
@@ -322,7 +322,7 @@ def test_no_play_as_without_debug(serve):
         assert client.post("/outage/", action="kill")[0] == 404
         assert 'id="join"' not in body
         assert client.post("/audience/", action="join")[0] == 403
-        client.get("/admin/login/")
+        assert "password <code>" not in client.get("/admin/login/")[2]
         assert (
             "Please enter the correct" in client.post("/admin/login/", username="admin", password="admin")[2]
         )

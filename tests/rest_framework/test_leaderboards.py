@@ -537,7 +537,7 @@ def test_unavailable(client: APIClient, regions: Any, zrank: Any) -> None:
 def test_the_browsable_api(client: APIClient, regions: Any) -> None:
     for path, shown in (
         ("", "<h1>Board List</h1>"),
-        ("me/", "<h1>My rank</h1>"),
+        ("me/", "<h1>Your rank</h1>"),
         ("me/around/", "<h1>Around</h1>"),
         ("counts/?facet=bio", "<h1>Counts</h1>"),
         ("counts/", "This field is required."),

@@ -283,9 +283,9 @@ class TestBrowsable:
         if not markdown:
             monkeypatch.setattr("rest_framework.utils.formatting.apply_markdown", None)
         for url, shown in (
-            (URL, ["n: how many.", "a filter by its name; with __not or __isnull after it"]),
-            ("/api/leaderboard/", ["The members of a ranking, best first, by pages.", "With __not after"]),
-            ("/api/leaderboard/me/around/", ["n: how many in all."]),
+            (URL, ["n: the number of members.", "or __isnull=true to select"]),
+            ("/api/leaderboard/", ["The members of a ranking, best first, in pages.", "Append __not to"]),
+            ("/api/leaderboard/me/around/", ["n: the number of members."]),
         ):
             page = self.page(client, url, 200)
             described = page[page.index('<div class="pull-left">') : page.index('<div class="request-info"')]

@@ -26,7 +26,7 @@
       const now = after.querySelector(`[data-job="${job.dataset.job}"][data-state="finished"]`);
       if (now) {
         const [kind, , state] = now.children;
-        document.getElementById("zrank-said").textContent = `${kind.textContent}: ${state.textContent.replace(/\s+/g, " ").trim()}`;
+        document.getElementById("zrank-said").textContent = `${kind.textContent}: ${state.textContent.replace(/[●▲\s]+/g, " ").trim()}`;
       }
     }
   };
