@@ -29,12 +29,12 @@ others would wait in bins that are merged all at once."""
 class EmbeddedServer:
     """An embedded Valkey server. It needs no root access, and nothing but ``django-zrank[embedded]`` to be installed.
 
-    Use it as a context manager, or call ``start()`` and ``stop()``. The server ends with the process that started it,
-    even if the process is killed.
+    Use it as a context manager, or call ``start()`` and ``stop()``.
 
-    ``port``: the port on 127.0.0.1, by default a free one. ``data_dir``: a folder for data that outlives the server;
-    by default, no data does. ``password``: a password for clients, which ``url`` contains; without it, every user of
-    the machine can read and write.
+    ``port``: the port on 127.0.0.1, by default a free one. ``data_dir``: a folder for data that outlives the server.
+    Without it, no data does, and the server ends with the process that started it, even if that process is killed.
+    ``password``: a password for clients, which ``url`` contains. Without it, every user of the machine can read and
+    write.
     """
 
     def __init__(
