@@ -48,7 +48,10 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     notes = reach.each(index.parts, lambda part: Store.of(part).swept())
     reach.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
-    since = min(moments) if len(moments) == len(notes) else None
+    since = min(*moments, until) if len(moments) == len(notes) else None
+    if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
+        back = _fallen_asleep(index, until, max(moments))
+        done += leave(index, back.values_list("pk", flat=True).iterator(), patience=patience)
     end: int | None = None
     while end != until and (limit is None or done < limit):
         size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
