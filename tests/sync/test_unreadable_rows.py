@@ -18,7 +18,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
 from tests.testapp.models import Ticket
-from tests.testapp.zrank import ByDay, ByMoment, BySpan, PlayerRank
+from tests.testapp.zrank import ByDay, ByMoment, ByPrice, BySpan, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -26,7 +26,7 @@ BROKEN = {"postgresql": "'infinity'", "mysql": "'0000-00-00'"}
 """A date of each database that Python has none for."""
 
 
-@pytest.mark.skipif(connection.vendor not in BROKEN, reason="any value of SQLite is read as text")
+@pytest.mark.skipif(connection.vendor not in BROKEN, reason="SQLite has a test of its own")
 @pytest.mark.parametrize(("index", "column"), [(ByDay, "day"), (ByMoment, "moment")])
 @pytest.mark.parametrize("value", ["broken", "BC"])
 def test_it_is_logged_and_left_out(
@@ -55,6 +55,43 @@ def test_it_is_logged_and_left_out(
         rebuild(index.instance())
     assert contents(index).keys() == others
     assert str(tickets[0].pk) in caplog.text or "null" in caplog.text
+    push(index.instance(), [ticket.pk for ticket in tickets])
+    assert contents(index).keys() == others
+    assert verify(index.instance()).ok
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
+@pytest.mark.parametrize(
+    ("index", "column", "value"),
+    [
+        (ByDay, "day", "2023-02-29"),
+        (ByMoment, "moment", "2023-31-12 10:00:00"),
+        (ByMoment, "moment", 1_700_000_000),
+        (ByPrice, "price", 123_456_789_012_345),
+        (ByPrice, "price", "free"),
+        (BySpan, "span", "an hour"),
+    ],
+)
+def test_a_value_of_another_type_is_logged_and_left_out(
+    index: type[RankIndex], column: str, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = {
+        "day": date(2020, 1, 1),
+        "moment": datetime(2020, 1, 1, tzinfo=UTC),
+        "price": 5,
+        "span": timedelta(1),
+    }
+    tickets = [Ticket.objects.create(**{column: right[column]}) for _ in range(5)]
+    sync(index)
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE testapp_ticket SET {column} = %s WHERE id = %s", [value, tickets[0].pk.hex])
+    others = {str(ticket.pk) for ticket in tickets[1:]}
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        assert sync(index).marks == 1
+        assert contents(index).keys() == others
+        rebuild(index.instance())
+    assert contents(index).keys() == others
+    assert str(tickets[0].pk) in caplog.text
     push(index.instance(), [ticket.pk for ticket in tickets])
     assert contents(index).keys() == others
     assert verify(index.instance()).ok
