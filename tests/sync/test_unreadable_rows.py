@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 
@@ -17,7 +18,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
-from tests.testapp.models import Ticket
+from tests.testapp.models import Competitor, Ticket
 from tests.testapp.zrank import ByDay, ByMoment, ByPrice, BySpan, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
@@ -95,6 +96,16 @@ def test_a_value_of_another_type_is_logged_and_left_out(
     push(index.instance(), [ticket.pk for ticket in tickets])
     assert contents(index).keys() == others
     assert verify(index.instance()).ok
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
+def test_a_facet_value_of_another_type_is_counted_as_text(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(Competitor, "-points", facets=("lost",))
+    Competitor.objects.bulk_create([Competitor(points=1, lost=lost) for lost in (3, 3, 7)])
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_competitor SET lost = 'many' WHERE lost = 7")
+    sync(index)
+    assert index.ranking.counts("lost") == {3: 2, "many": 1}
 
 
 def test_whatever_fails_for_one_index_the_others_are_synchronized(
