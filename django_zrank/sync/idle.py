@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
@@ -49,20 +50,21 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     reach.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
-    if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
-        back = _fallen_asleep(index, until, max(moments))
-        done += leave(index, back.values_list("pk", flat=True).iterator(), patience=patience)
-    end: int | None = None
-    while end != until and (limit is None or done < limit):
-        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
-        end = _end_of_page(index, since, until, size)
-        rows = _fallen_asleep(index, since, end)
-        done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-        noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
-        reach.require()
-        if not all(noted.values()):
-            break
-        since = end
+    with timezone.override(None):  # as in a push
+        if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
+            back = _fallen_asleep(index, until, max(moments))
+            done += leave(index, back.values_list("pk", flat=True).iterator(), patience=patience)
+        end: int | None = None
+        while end != until and (limit is None or done < limit):
+            size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
+            end = _end_of_page(index, since, until, size)
+            rows = _fallen_asleep(index, since, end)
+            done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
+            noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+            reach.require()
+            if not all(noted.values()):
+                break
+            since = end
     return done
 
 
