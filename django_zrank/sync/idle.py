@@ -52,8 +52,9 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     since = min(*moments, until) if len(moments) == len(notes) else None
     with timezone.override(None):  # as in a push
         if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
-            back = _fallen_asleep(index, until, max(moments))
-            done += leave(index, back.values_list("pk", flat=True).iterator(), patience=patience)
+            rows = _fallen_asleep(index, until, max(moments)).values_list("pk", flat=True)
+            back = list(rows[: PAGE_SIZE + 1])
+            leave(index, back if len(back) <= PAGE_SIZE else [None], patience=patience)
         end: int | None = None
         while end != until and (limit is None or done < limit):
             size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
