@@ -158,9 +158,11 @@ def _encode(field: Any, value: Any) -> str:
 def _decode(field: Any, text: str) -> Any:
     if text == _NULL:
         return None
-    with suppress(ValidationError):
+    with suppress(ValidationError, ValueError):
         return field.to_python(unquote(text))
-    return unquote(text)  # SQLite's columns hold values of any type
+    return unquote(
+        text
+    )  # SQLite's columns hold values of any type, and others an enum's that this release lacks
 
 
 def _value_field(path: str, field: Any) -> Any:

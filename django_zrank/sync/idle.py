@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -74,7 +75,9 @@ def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> 
     path = index.awake.path  # type: ignore[union-attr]
     rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
     moment = next(iter(rows[size - 1 : size]), until)
-    return moment if isinstance(moment, int) else MOMENT.whole(moment)
+    if isinstance(moment, datetime):
+        return MOMENT.whole(moment)
+    return moment if isinstance(moment, int) else until  # one that Python has none for: all at once
 
 
 def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[Any]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 from django.db import connections
@@ -86,25 +86,37 @@ class _Microseconds(_Readable):
         return []
 
 
-class _Converted(Func):
-    """A value of SQLite, whose columns hold values of any type; null if it can't be converted. The driver, which looks
-    at the column's type, or Django's converter would fail the whole statement."""
+class _Unreadable(NamedTuple):
+    """A value that can't be converted. It has no rank; as that of a facet, it is text."""
 
-    template = "+%(expressions)s"
+    stored: Any
+
+    def __str__(self) -> str:
+        return str(self.stored)
+
+
+class _Converted(Func):
+    """A value that is converted here, so that only its row is left out if that fails. Django's converters, or SQLite's
+    driver, which looks at the type of the column, would fail the whole statement."""
+
+    template = "%(expressions)s"
     output_field = TextField()
 
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
+
     def get_db_converters(self, connection: Any) -> list[Any]:
-        """Return the converter of the column, which returns None if it fails."""
         (column,) = self.get_source_expressions()
         converters = [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
 
         def convert(value: Any, _: Any, connection: Any) -> Any:
+            converted = value
             try:
                 for one in converters:
-                    value = one(value, column, connection)
+                    converted = one(converted, column, connection)
             except Exception:  # noqa: BLE001 - whatever a value raises
-                return None
-            return value
+                return _Unreadable(value)
+            return converted
 
         return [convert]
 
@@ -221,14 +233,17 @@ def fastest(index: RankIndex, path: str) -> str | Func:
     """Return the expression by which a column is read: for a moment on PostgreSQL, its microseconds, which is fastest.
     A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
-    if path == "pk" or vendor not in ("postgresql", "sqlite"):
+    if path == "pk":
         return path
     *_, field = follow(index.model, path)
-    if vendor == "sqlite":
-        return _Converted(path) if isinstance(value_field(field), _CONVERTED) else path
+    values = value_field(field)
+    if hasattr(values, "from_db_value") or (vendor == "sqlite" and isinstance(values, _CONVERTED)):
+        return _Converted(path)
+    if vendor != "postgresql":
+        return path
     if type(field) is DateTimeField and settings.USE_TZ:
         return _Microseconds(path)
-    return _Readable(path) if isinstance(value_field(field), DateField) else path
+    return _Readable(path) if isinstance(values, DateField) else path
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:

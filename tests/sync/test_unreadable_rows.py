@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, models
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -68,6 +69,7 @@ def test_it_is_logged_and_left_out(
         (ByDay, "day", "2023-02-29"),
         (ByMoment, "moment", "2023-31-12 10:00:00"),
         (ByMoment, "moment", 1_700_000_000),
+        (ByPrice, "price", 12_345_678_901.5),
         (ByPrice, "price", 123_456_789_012_345),
         (ByPrice, "price", "free"),
         (BySpan, "span", "an hour"),
@@ -106,6 +108,49 @@ def test_a_facet_value_of_another_type_is_counted_as_text(declare: Callable[...,
         cursor.execute("UPDATE testapp_competitor SET lost = 'many' WHERE lost = 7")
     sync(index)
     assert index.ranking.counts("lost") == {3: 2, "many": 1}
+
+
+class Region(Enum):
+    KANTO = "kanto"
+    KANSAI = "kansai"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class RegionField(models.CharField):  # type: ignore[type-arg]
+    """As packages for enums have it."""
+
+    def from_db_value(self, value: str, *_: object) -> Region:
+        return Region(value)
+
+    def to_python(self, value: object) -> Region:
+        return Region(value)
+
+
+def test_a_value_of_an_enum_that_only_the_next_release_knows(declare: Callable[..., type[RankIndex]]) -> None:
+    class Shop(models.Model):
+        region = RegionField(max_length=9)
+        sales = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Shop)
+    try:
+        index = declare(Shop, "-sales", facets=("region",))
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO testapp_shop (region, sales) VALUES ('kanto', 1), ('kyushu', 2)")
+        sync(index)
+        rebuild(index.instance())
+        assert index.ranking.counts("region") == {Region.KANTO: 1, "kyushu": 1}
+        assert index.ranking.filter(region=Region.KANTO).count() == 1
+        assert verify(index.instance()).ok
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Shop)
+        del Shop._meta.apps.all_models["testapp"]["shop"]
 
 
 def test_whatever_fails_for_one_index_the_others_are_synchronized(
