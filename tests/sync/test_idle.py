@@ -124,6 +124,25 @@ def test_members_fall_asleep_without_a_write_to_their_row(videos: type[RankIndex
         assert video.seen == before
 
 
+@pytest.mark.parametrize("most", [2, 1], ids=["marked", "rebuilt"])
+def test_a_clock_that_is_set_forward_and_back(
+    videos: type[RankIndex], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that it took for idle in the meantime are awake again, though nobody has written to their rows."""
+    monkeypatch.setattr(idle_module, "PAGE_SIZE", most)
+    made = make(1, 10, 20, 40)
+    with later(videos, 25 * DAY):
+        assert sync(videos).asleep == 2
+        assert ranked(videos) == {made[0].pk}
+    assert sync(videos).rebuilt == (most == 1)
+    assert ranked(videos) == {video.pk for video in made[:3]} == awake()
+    assert sync(videos).asleep == 0
+    assert clean(videos)
+    with later(videos, 15 * DAY):
+        assert sync(videos).asleep == 1
+        assert ranked(videos) == {video.pk for video in made[:2]}
+
+
 def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
     at = timezone.now() - 20 * DAY
     Video.objects.bulk_create(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import connection, models
@@ -16,16 +17,27 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.exceptions import NotBuilt
+from django_zrank.codec.awake import MOMENT, Awake
+from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Generation, Mark
-from django_zrank.sync import triggers
+from django_zrank.queries.counts import Size
+from django_zrank.queries.draws import Draw
+from django_zrank.queries.view import View
+from django_zrank.recommendations import condition, parse_point
+from django_zrank.sql.reader import answer_by_sql
+from django_zrank.store import Store
+from django_zrank.sync import idle, triggers
 from django_zrank.sync.drain import drain
+from django_zrank.sync.erase import erase
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
 from tests.testapp.models import Player, Ticket
+
+Declare = Callable[..., type[RankIndex[Any]]]
 
 
 class Before(RankIndex[Player]):
@@ -215,7 +227,41 @@ def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db:
     rebuild(index)
     with timezone.override("Asia/Tokyo"):
         push(index, [ticket.pk])
-    assert OfTheYear.ranking.count() == 1
+        assert OfTheYear.ranking.count() == 1
+        rebuild(index)
+        assert OfTheYear.ranking.count() == 1
+        assert not verify(index).drift
+        assert answer_by_sql(index, (), Size(), View(index.layout)) == 1
+        with pytest.raises(StillRanked):
+            erase(index, ticket)
+
+
+def test_the_time_zone_of_a_request_keeps_no_member_awake(transactional_db: None, declare: Declare) -> None:
+    """Whichever process sweeps: the next one would not look for that member again."""
+    year = {"get_queryset": lambda self: Ticket.objects.filter(moment__year=2026)}
+    index = declare(Ticket, "-integer", idle=("moment", timedelta(days=30)), **year).instance()
+    moment = datetime(2026, 12, 31, 23, tzinfo=UTC)
+    ticket = Ticket.objects.create(integer=1, moment=moment)
+    with mock.patch.object(Awake, "condition", return_value=models.Q()):
+        rebuild(index)
+    assert contents(type(index)) == {str(ticket.pk): 1}
+    with (
+        timezone.override("Asia/Tokyo"),
+        mock.patch.object(idle, "asleep_since", return_value=MOMENT.whole(moment)),
+    ):
+        Store.of(index).note_swept(Store.of(index).swept(), 0)
+        assert idle.sweep(index) == 1
+
+
+def test_the_condition_of_a_caller_is_of_its_time_zone(transactional_db: None, declare: Declare) -> None:
+    index = declare(Ticket, "-integer").instance()
+    Ticket.objects.create(integer=1, moment=datetime(2026, 12, 31, 23, tzinfo=UTC))
+    with timezone.override("Asia/Tokyo"):
+        where, view = condition(index, models.Q(moment__year=2027)), View(index.layout)
+        around = parse_point(index, view, 1)
+        draw = Draw(None, 1, ((1, 1),), "exact", given=(1,), where=where, at=around)
+        assert len(answer_by_sql(index, (), draw, view).drawn) == 1
+    assert not answer_by_sql(index, (), draw, view).drawn
 
 
 def test_a_percent_sign_shifts_no_parameters() -> None:
