@@ -453,7 +453,7 @@ def test_a_query_that_takes_longer_than_the_lease(monkeypatch: pytest.MonkeyPatc
 
     def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
         if sql.startswith(("SELECT", "DECLARE")) and "testapp_nickname" in sql and not came:
-            sleep(2.5)  # the query
+            sleep(1.4)  # the query
             watcher = Thread(target=come_by)
             watcher.start()
             watcher.join()
@@ -476,7 +476,7 @@ def test_heartbeats_where_scores_were_flushed(monkeypatch: pytest.MonkeyPatch) -
 
     def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
         if sql.startswith(("SELECT", "DECLARE")) and "testapp_video" in sql and not came:
-            sleep(1.8)  # the query
+            sleep(1.4)  # the query
             came.append(begin_write(Store.of(index)))
         return run(sql, *args)
 

@@ -736,9 +736,9 @@ class TestLinks:
 class TestVerification:
     """Of all parts by one pass over the rows."""
 
-    @pytest.fixture(params=[7])
-    def index(self, request: pytest.FixtureRequest, divide: Callable[..., RankIndex]) -> RankIndex:
-        index = divide(CompetitorRank, request.param)
+    @pytest.fixture
+    def index(self, divide: Callable[..., RankIndex]) -> RankIndex:
+        index = divide(CompetitorRank, 7)
         Guild.objects.create(pk=1, slug="g")
         Competitor.objects.bulk_create(
             Competitor(pk=pk, points=pk % 5, region=f"r{pk % 3}", platform="p", guild_id=1)
