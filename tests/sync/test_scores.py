@@ -55,7 +55,7 @@ def videos() -> list[Video]:
 def column(index: type[RankIndex] = VideoRank) -> dict[str, Any]:
     """Member -> value, of every row."""
     path = index.instance().ordering.first.path
-    return {str(pk): value for pk, value in Video.objects.values_list("pk", path)}
+    return {str(pk): value for pk, value in index.instance().model.objects.values_list("pk", path)}
 
 
 def pending() -> dict[str, int]:

@@ -67,7 +67,7 @@ def corrupt(client: Redis, root: str, lots: random.Random) -> None:
             client.zadd(key, {member: lots.choice([0, 1, 2.5, float("inf")])})
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [20, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "index", [PlayerAscending.instance(), CompetitorRank.instance()], ids=lambda index: index.name
 )
