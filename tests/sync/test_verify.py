@@ -749,7 +749,7 @@ DAMAGES: dict[Verdict, Callable[[], Any]] = {
     Verdict.FOREIGN: lambda: note(generation="another"),
     Verdict.RESTARTED: lambda: put("server", "another server"),
     Verdict.BEHIND: lambda: put("behind", "1"),
-    Verdict.UNNOTED: lambda: note(generation="before", building=F("generation")),
+    Verdict.UNNOTED: lambda: note(building=F("generation"), generation="before"),  # MySQL: from left to right
 }
 
 
