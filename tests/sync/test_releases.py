@@ -98,19 +98,6 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
     assert not Mark.objects.filter(index="released").exists()
 
 
-def test_what_one_release_has_built_the_other_neither_reads_nor_writes(players: list[Player]) -> None:
-    sync(Before.instance())
-    assert examine(After.instance()) is Verdict.CHANGED
-    with pytest.raises(NotBuilt):
-        After.ranking.filter(is_active=True).count()
-    sync(After.instance())
-    with pytest.raises(NotBuilt):
-        Before.ranking.top(3)
-    with pytest.raises(NotBuilt):
-        push(Before.instance(), [players[0].pk])
-    assert contents(After) == ranked(After)
-
-
 @pytest.mark.parametrize(
     "mark",
     [{"via": "club_id", "member": "1"}, {"member": "no number"}],
@@ -288,6 +275,6 @@ def test_it_is_the_same_in_every_process() -> None:
             check=True,
             env={"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONHASHSEED": str(seed), "PYTHONPATH": "."},
         ).stdout
-        for seed in range(4)
+        for seed in (0, 1)
     }
     assert len(found) == 1
