@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db.models import Q
 
 from django_zrank import RankIndex, Recommendations
-from django_zrank.exceptions import NotBuilt
 from tests.populations import populate
 from tests.rankings import by_sql
 from tests.sharded import sharded
@@ -18,7 +18,7 @@ from tests.test_database_reading import write
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row
 from tests.test_twins import Both
 from tests.testapp.models import Competitor, Player, Ticket
-from tests.testapp.zrank import PlayerRank
+from tests.testapp.zrank import ByInteger, ByPrice, PlayerRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -204,10 +204,11 @@ def test_invalid_parameters_are_named(at: Any, arguments: dict[str, Any], messag
         PlayerRank.ranking.near(at, **arguments)
 
 
-def test_an_index_that_is_not_built(zrank: Any) -> None:
-    zrank.flushdb()
-    with pytest.raises(NotBuilt):
-        PlayerRank.ranking.near(5)
+@pytest.mark.parametrize("row", [{"price": "abc"}, {"integer": float("inf")}, {"price": Decimal("NaN")}])
+def test_an_instance_without_a_number(row: dict[str, Any]) -> None:
+    index = ByPrice if "price" in row else ByInteger
+    with pytest.raises(ValueError, match="at: "):
+        index.ranking.near(Ticket(**row))
 
 
 @pytest.mark.django_db

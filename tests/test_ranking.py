@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from django_zrank import Entry, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
-from tests.populations import populate
+from tests.populations import fill, populate
 from tests.testapp.models import Competitor, Ticket
+from tests.testapp.zrank import PlayerRank
 
 REGIONS = ("kantou", "kansai", None)
 PLATFORMS = ("pc", "ps")
@@ -322,6 +323,9 @@ def test_thousands_of_values() -> None:
     [
         ("real", [-1e308, -0.5, 0.0, 1e-300, 3.25, 1e308]),
         ("real", [7.5]),
+        # Rounding once made ranges that began after their end, or beyond all scores.
+        *(("real", scores) for scores in ([0.1], [0.3, 0.3], [1.1, 1.1000000000000003], [-0.7], [5e-324])),
+        ("real", [1e308, -1e308]),
         ("price", [Decimal("-0.01"), Decimal("12.34"), Decimal("12.35")]),
         ("day", [date(1999, 12, 31), date(2026, 2, 28), date(2026, 3, 1)]),
         ("flag", [True, False, True]),
@@ -332,12 +336,33 @@ def test_thousands_of_values() -> None:
 def test_histograms_of_every_kind(column: str, scores: list[Any]) -> None:
     index = type("Rank", (RankIndex,), {"name": f"bins-{column}", "model": Ticket, "order": (column,)})
     populate(index, {uuid4(): {column: score} for score in scores})
-    for bins in (1, 2, 7, 100):
+    for bins in (1, 2, 3, 7, 20, 49, 100):
         found = index.ranking.histogram(bins)
         assert len(found) <= bins
+        assert all(one.low <= one.high for one in found)
+        assert not scores or (found[0].low, found[-1].high) == (min(scores), max(scores))
         assert [one.members for one in found] == [
             sum(one.low <= score <= one.high for score in scores) for one in found
         ]
         assert sum(one.members for one in found) == len(scores)
     median = index.ranking.score_at_percentile(50)
     assert median == (sorted(scores)[(len(scores) - 1) // 2] if scores else None)
+
+
+@pytest.mark.usefixtures("zrank")
+def test_the_score_at_the_percentile_of_a_member_is_its_own() -> None:
+    """99.9 as a float is a little more than 99.9."""
+    for size in (11, 1001):
+        fill(PlayerRank, {score: score for score in range(size)})
+        ranking = PlayerRank.ranking
+        for score in range(0, size, 7):
+            assert ranking.score_at_percentile(ranking.percentile(score)) == score
+    assert (ranking.percentile(999), ranking.score_at_percentile(99.9)) == (99.9, 999)
+
+
+@pytest.mark.usefixtures("zrank")
+def test_a_tier_is_no_larger_than_its_share() -> None:
+    """A tenth of a percent as a float is a little more than that."""
+    fill(PlayerRank, {score: score for score in range(1000)})
+    tiers = [PlayerRank.ranking.tier(score, (0.1, 1.1)) for score in (999, 998, 989, 988)]
+    assert tiers == [0, 1, 1, 2]

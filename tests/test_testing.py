@@ -197,16 +197,6 @@ class TestWithoutDatabase(SimpleTestCase):
         assert PlayerRank.ranking.count() == 0
 
 
-class TestWithDatabase(TestCase):
-    @pytest.fixture(autouse=True)
-    def _server(self, zrank: Any) -> None:
-        pass
-
-    def test_reset(self) -> None:
-        reset()
-        assert is_noted(PlayerRank)
-
-
 PROJECT = """
 import pytest
 from tests.testapp.models import Player
@@ -262,12 +252,17 @@ def connect() -> Iterator[Callable[[EmbeddedServer], redis.Redis]]:
         client.close()
 
 
-def test_a_server_of_ones_own_runs_and_stops(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as server:
-        client = connect(server)
-        assert client.ping()
+def test_servers_of_ones_own_run_and_stop(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        client, other = connect(first), connect(second)
+        client.set("key", "value")
+        assert other.get("key") is None
+        first.stop()  # it may be stopped before its block ends
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        assert other.ping()
     with pytest.raises(redis.ConnectionError):
-        client.ping()
+        other.ping()
 
 
 @pytest.mark.parametrize("ours", [None, "glibc.malloc.check=0"])
@@ -292,20 +287,6 @@ def test_its_allocator_keeps_what_scripts_free(
     assert all(each in found for each in ("tcache_count", "mxfast"))
     assert (ours or "") in found
     assert os.environ.get("GLIBC_TUNABLES") == ours
-
-
-def test_servers_do_not_get_in_each_others_way(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as first, EmbeddedServer() as second:
-        connect(first).set("key", "value")
-        assert connect(second).get("key") is None
-
-
-def test_a_server_may_be_stopped_before_its_block_ends(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as server:
-        client = connect(server)
-        server.stop()
-        with pytest.raises(redis.ConnectionError):
-            client.ping()
 
 
 def test_a_port_can_be_asked_for(connect: Callable[..., redis.Redis]) -> None:
