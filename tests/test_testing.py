@@ -197,45 +197,6 @@ class TestWithoutDatabase(SimpleTestCase):
         assert PlayerRank.ranking.count() == 0
 
 
-PROJECT = """
-import pytest
-from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerRank
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("level", [5, 6])
-def test_a_saved_player_is_first(zrank, zrank_server, level):
-    assert str(zrank.connection_pool.connection_kwargs["port"]) in zrank_server.url
-    player = Player.objects.create(level=level)
-    assert PlayerRank.ranking.rank(player) == PlayerRank.ranking.count() == 1
-"""
-
-
-@pytest.mark.slow
-def test_the_plugin_in_the_tests_of_a_project(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_zrank.pytest_plugin"]\n')
-    (tmp_path / "test_project.py").write_text(PROJECT)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nDJANGO_SETTINGS_MODULE = tests.settings\n")
-    root = Path(__file__).parents[1]
-    # A database of its own: that of this run is in use.
-    environment = {**os.environ, "ZRANK_TEST_DATABASE": "sqlite"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={tmp_path}",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
-
-
 # EmbeddedServer
 
 

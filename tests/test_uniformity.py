@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -32,7 +32,7 @@ class Side:
     candidates: tuple[int, ...]
     drawn: int
 
-    def deviation(self, draws: Iterable[tuple[int, ...]]) -> float:
+    def deviation(self, draws: Iterable[Sequence[int]]) -> float:
         """The standard deviations by which the chi-square of the drawn sets lies above its mean.
 
         Infinite where something came up that is no set of candidates of the right size.
@@ -86,14 +86,15 @@ CASES = {
 }
 
 
-def deviations(
-    case: Case, recommend: Callable[..., Iterable[int]], draws: int = DRAWS
-) -> tuple[float, float]:
-    """The deviation on each side when ``recommend(seed=…)`` draws that many members, best first."""
-    before, after = case.sides()
-    drawn = [tuple(recommend(seed=seed)) for seed in range(draws // case.n)]
-    split = before.drawn
-    return before.deviation(one[:split] for one in drawn), after.deviation(one[split:] for one in drawn)
+def deviation_of(case: Case, recommend: Callable[..., Iterable[int]], draws: int = DRAWS) -> float:
+    """The greater deviation of both sides when ``recommend(seed=…)`` draws that many members, best first."""
+    return deviation([tuple(recommend(seed=seed)) for seed in range(draws // case.n)], *case.sides())
+
+
+def deviation(drawn: Iterable[Sequence[int]], before: Side, after: Side) -> float:
+    """The greater deviation of two sides, of draws of which the first members are from ``before``."""
+    first, second = zip(*((one[: before.drawn], one[before.drawn :]) for one in drawn), strict=True)
+    return max(before.deviation(first), after.deviation(second))
 
 
 @pytest.mark.usefixtures("zrank")
@@ -115,7 +116,7 @@ def assert_uniform(case: Case, draws: int) -> None:
         drawn = Uniform.ranking.recommend(case.me, case.n, exclude=case.excluded, seed=seed)
         return [entry.pk for entry in drawn]
 
-    assert max(deviations(case, recommend, draws)) < LIMIT
+    assert deviation_of(case, recommend, draws) < LIMIT
 
 
 def window(side: Side, rng: random.Random) -> tuple[int, ...]:
