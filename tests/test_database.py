@@ -266,7 +266,7 @@ def outline(ranking: Ranking, everybody: list[Entry], pk: Any, **asked: Any) -> 
     drawn = ranking.recommend(pk, **asked)
     assert {*drawn} <= {*everybody}
     pks = [entry.pk for entry in everybody]
-    better = pks[: pks.index(pk)]
+    better = pks[: pks.index(pk)] if pk in pks else []  # who asks need not pass the filters
     assert not {entry.pk for entry in drawn} & {pk, *asked["exclude"]}
     return len(drawn), sum(entry.pk in better for entry in drawn), drawn.band, drawn.candidates
 
