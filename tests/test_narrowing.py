@@ -15,16 +15,13 @@ from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from tests.populations import fill, populate
-from tests.test_ranking import CompetitorRank, Row
+from tests.test_asking import row
+from tests.test_ranking import CompetitorRank
 from tests.testapp.models import Player
 
 
 class Boards(CompetitorRank):
     name = "narrowing"
-
-
-def row(points: int, **others: Any) -> Row:
-    return {"points": points, "region": "kantou", "platform": "pc", "tags": set(), **others}
 
 
 @pytest.fixture
@@ -141,6 +138,10 @@ def test_nonsense_is_refused_before_redis_is_asked() -> None:
     for ask, said in (
         (lambda: ranking.recommend(1, -1), "n"),
         (lambda: ranking.recommend(1, where=None, remember=5), "remember"),
+        (lambda: ranking.recommend(1, where="x"), "where: "),
+        (lambda: ranking.recommend(1, where=5), "where: "),
+        (lambda: ranking.recommend(1, seed=[1]), "seed: "),
+        (lambda: ranking.recommend(1, seed=1.5), "seed: "),
         (lambda: ranking.recommend("one"), "member"),
         (lambda: ranking.top(-1), "n"),
     ):

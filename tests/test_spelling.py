@@ -7,7 +7,6 @@ import uuid
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,16 +26,6 @@ class Lower(models.CharField):  # type: ignore[type-arg]
 
     def to_python(self, value: Any) -> Any:
         return str(value).lower()
-
-
-class Converted(models.CharField):  # type: ignore[type-arg]
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        return f"usr_{value}"
-
-
-class Prepared(models.IntegerField):  # type: ignore[type-arg]
-    def get_prep_value(self, value: Any) -> Any:
-        return value and -value
 
 
 @pytest.mark.parametrize(
@@ -85,34 +74,6 @@ def test_every_form_of_a_value_has_one_spelling(field: Any, forms: list[Any], te
 def test_what_is_no_value_is_refused(field: Any, text: Any) -> None:
     with pytest.raises(ValueError):
         spelling_of(field).parse(text)
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        models.DecimalField(max_digits=9, decimal_places=2),
-        models.FloatField(),
-        models.DateField(),
-        models.DateTimeField(),
-        models.TimeField(),
-        models.DurationField(),
-        models.BinaryField(),
-        models.JSONField(),
-        models.FileField(),
-        Converted(),
-        Prepared(),
-    ],
-    ids=lambda field: type(field).__name__,
-)
-def test_a_type_without_one_text_is_refused_by_name(field: Any) -> None:
-    with pytest.raises(ImproperlyConfigured, match=type(field).__name__):
-        spelling_of(field)
-
-
-@pytest.mark.parametrize("given", [True, 7.5, None, [7], "seven", float("inf")], ids=repr)
-def test_what_a_caller_cant_mean(given: Any) -> None:
-    with pytest.raises(ValueError):
-        spelling_of(models.IntegerField()).parse_input(given)
 
 
 def test_a_caller_may_give_what_the_field_understands() -> None:
