@@ -435,12 +435,15 @@ def test_who_was_touched_does_not_fall_asleep(videos: type[RankIndex]) -> None:
         assert clean(videos)
 
 
-def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex]) -> None:
-    (video,) = make(20)
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex], synced: bool) -> None:
+    video, _ = make(20, 20)
     videos.scores.touch(video)
-    sync(videos)
+    if synced:
+        sync(videos)
     with later(videos, 15 * DAY):
         rebuild(videos.instance())
+        drain(videos.instance())
         assert ranked(videos) == {video.pk}
 
 
@@ -465,16 +468,6 @@ def test_a_sweep_that_was_killed_is_done_again(videos: type[RankIndex]) -> None:
         assert sync(index).asleep == 1
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
-
-
-def test_a_rebuild_carries_the_touches_of_those_it_took_for_sleepers(videos: type[RankIndex]) -> None:
-    index = videos.instance()
-    video, _ = make(20, 20)
-    videos.scores.touch(video)
-    with later(videos, 15 * DAY):
-        rebuild(index)
-        drain(index)
-        assert ranked(videos) == {video.pk}
 
 
 def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, models
+from django.db.models import F
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
@@ -18,6 +19,7 @@ from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
     Chapter,
@@ -78,7 +80,11 @@ ADDRESSES = ["10.0.0.1", "10.0.0.10", "::1", "2001:db8::1:0:0:1", "::ffff:10.0.0
         (Host, "load", ADDRESSES),
         (Switch, "load", [True, False]),
         (Ticket, "integer", [uuid.UUID(int=1), uuid.UUID("AB" * 16)]),
-        (Nickname, "score", ["Bob", "bob2 ", "007", "ünï", "a\\b"]),
+        (
+            Nickname,
+            "score",
+            ["Bob", "bob2 ", "007", "ünï", "a\\b", "it's \"quo%ted", "日本", "*", " a ", "🎲"],
+        ),
         (Code, "load", ["bob", "x y"]),
         (Player, "level", [1, 2**31 - 1]),
     ],
@@ -245,3 +251,42 @@ def test_exclusions_of_a_member_that_the_base_manager_hides(watch: Declare) -> N
     pks = [Member.objects.create(points=5, is_hidden=True).pk for _ in range(3)]
     settle(index)
     assert {entry.pk for entry in index.ranking.recommend(pks[0], n=3)} == {pks[0] + 2} & set(pks)
+
+
+# Rows whose instances don't tell by which value they lead to members
+
+
+@pytest.fixture
+def at_sites(declare: Declare) -> type[RankIndex]:
+    """Hosts at sites that are up."""
+    hosts = Host._base_manager.filter(site__is_up=True)
+    index = declare(Host, "-load", get_queryset=lambda self: hosts.all())
+    sync(index)
+    return index
+
+
+def test_a_row_without_the_value_that_others_refer_to_is_deleted(at_sites: type[RankIndex]) -> None:
+    zone = Zone.objects.create(gateway="10.0.0.1")
+    zone.is_up = False
+    zone.save()
+    zone.delete()
+    sync(at_sites)
+    assert_mirrors(at_sites)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_value_that_only_the_database_knows(at_sites: type[RankIndex], watched: bool) -> None:
+    zone = Zone.objects.create(gateway="10.0.0.1", number=1)
+    zone.number = F("number") + 1
+    zone.save()
+    host = Host._base_manager.create(address="10.0.0.2", load=3, site_id=2)
+    host.load = F("load") + 1
+    host.save()
+    if watched:
+        sync(at_sites)
+    assert_mirrors(at_sites)
+    assert at_sites.ranking.score("10.0.0.2") == 4
+    zone.refresh_from_db()
+    zone.is_up = False
+    zone.save()
+    assert_mirrors(at_sites)

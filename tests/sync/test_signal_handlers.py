@@ -17,7 +17,7 @@ from django.core import serializers
 from django.core.management import call_command
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models import F, FilteredRelation, Q
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_zrank import RankIndex
@@ -26,7 +26,7 @@ from django_zrank.registry import registry
 from django_zrank.sync import signal_handlers, touched
 from django_zrank.sync.drain import drain
 from django_zrank.sync.watched_tables import WatchedTable
-from django_zrank.testing import disable_sync, reset
+from django_zrank.testing import disable_sync
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
     Account,
@@ -217,15 +217,17 @@ def run(block: tuple[str, list[Any]]) -> None:
                     Nickname(nick=nick, score=score).save()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(blocks(), min_size=1, max_size=3))
-def test_any_nesting_of_transactions_ends_with_both_sides_equal(transactions: list[Any]) -> None:
-    with disable_sync():
+@pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_any_nesting_of_transactions_ends_with_both_sides_equal(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.lists(blocks(), min_size=1, max_size=3))
+    def check(transactions: list[Any]) -> None:
         Nickname.objects.all().delete()
-    reset()
-    for block in transactions:
-        run(block)
-        assert_mirrors(NicknameRank)
+        for block in transactions:
+            run(block)
+            assert_mirrors(NicknameRank)
+
+    check()
 
 
 def test_without_autocommit_a_save_does_not_fail(round_trips: list[str]) -> None:
