@@ -67,12 +67,9 @@ def main() -> None:
     def verbs(ranking: Any) -> dict[str, Callable[[], Any]]:
         competition = ranking.by("competition")
         reads: dict[str, Callable[[], Any]] = {
-            "recommend(pk, 10)": lambda: ranking.recommend(rng.choice(askers), 10),
             "recommend(row, 10)": lambda: ranking.recommend(row(), 10),
-            "recommend(row, 3)": lambda: ranking.recommend(row(), 3),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),
-            "top(10)": lambda: ranking.top(10),
             "around(10)": lambda: ranking.around(rng.choice(askers), 10),
             "at_rank(), the middle": lambda: ranking.at_rank(options.members // 2),
         }
