@@ -43,6 +43,16 @@ def built(zrank: Redis) -> None:
 
 
 @pytest.fixture
+def due(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The drain after a push is due. Returns the time, which the test may change."""
+    now = [100.0]
+    monkeypatch.setattr(drain_module, "_done", Recent())
+    for module in ("recent", "sync.drain"):
+        monkeypatch.setattr(f"django_zrank.{module}.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
 def players(built: None) -> list[Player]:
     """Twenty players whom no signal told of, and no mark but one for each."""
     players = Player.objects.bulk_create([Player(level=level) for level in range(20)])
@@ -249,10 +259,7 @@ def test_killed_before_unmarking_they_still_wait(
     assert_mirrors(PlayerAscending)
 
 
-def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drain_module, "_done", Recent())
+def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(players: list[Player], due: Any) -> None:
     everybody = Mark.objects.create(index="ascending", member=None)
     drain_soon(INDEX)
     assert list(waiting_marks(INDEX)) == [everybody]
@@ -351,44 +358,37 @@ def test_says_what_it_did(players: list[Player]) -> None:
     assert heard == [("ascending", 21, 20)]
 
 
-def test_whoever_pushes_drains_at_most_once_a_second(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(drain_module, "_done", Recent())
-    monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
-    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
+def test_whoever_pushes_drains_at_most_once_a_second(players: list[Player], due: list[float]) -> None:
     drain_soon(INDEX)
     assert not waiting_marks(INDEX).exists()
     mark(players[0].pk)
     drain_soon(INDEX)
     assert waiting_marks(INDEX).count() == 1
-    now[0] += 1
+    due[0] += 1
     drain_soon(INDEX)
     assert not waiting_marks(INDEX).exists()
 
 
-def test_whoever_pushes_drains_the_later_the_longer_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, drained = [100.0], []
+def test_whoever_pushes_drains_the_later_the_longer_it_takes(
+    due: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = []
 
     def slow(*args: Any, **options: Any) -> int:
-        drained.append(now[0])
-        now[0] += 1
+        drained.append(due[0])
+        due[0] += 1
         return 0
 
-    monkeypatch.setattr(drain_module, "_done", Recent())
-    monkeypatch.setattr(drain_module, "monotonic", lambda: now[0])
-    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
     monkeypatch.setattr(drain_module._Drain, "run_share", slow)
     for _ in range(50):
         drain_soon(INDEX)
-        now[0] += 1
+        due[0] += 1
     assert drained == [100.0, 121.0, 142.0]
 
 
 @pytest.mark.parametrize("members", [49, 50, 60])
 def test_whoever_pushes_leaves_a_mark_that_leads_to_too_many(
-    monkeypatch: pytest.MonkeyPatch, members: int
+    monkeypatch: pytest.MonkeyPatch, due: Any, members: int
 ) -> None:
     """A league's name: a save must not wait until all of its players are written. Other marks are processed."""
     index = AccountRank.instance()
@@ -401,7 +401,6 @@ def test_whoever_pushes_leaves_a_mark_that_leads_to_too_many(
     Profile.objects.bulk_create([Profile(account=alone, points=5)])
     Club.objects.filter(pk=club.pk).update(is_open=False)
     monkeypatch.setattr(drain_module, "_SHARE", 50)
-    monkeypatch.setattr(drain_module, "_done", Recent())
     drain_soon(index)
     assert str(alone.pk) in contents(AccountRank)
     left = set(waiting_marks(index).values_list("via", "member"))
