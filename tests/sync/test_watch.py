@@ -115,9 +115,6 @@ def test_pauses_grow_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> Non
         *(0.02, 0.02),
         *(0.04, 0.08, 0.16, 0.32, 0.5, 0.5),
     ]
-
-
-def test_no_pause_is_longer_than_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     assert naps(3, 0.005, [0, 1, 0].__getitem__, monkeypatch) == [0.005] * 3
 
 
