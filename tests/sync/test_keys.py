@@ -82,7 +82,11 @@ ADDRESSES = ["10.0.0.1", "10.0.0.10", "::1", "2001:db8::1:0:0:1", "::ffff:10.0.0
         (Host, "load", ADDRESSES),
         (Switch, "load", [True, False]),
         (Ticket, "integer", [uuid.UUID(int=1), uuid.UUID("AB" * 16)]),
-        (Nickname, "score", ["Bob", "bob2 ", "007", "ünï", "a\\b"]),
+        (
+            Nickname,
+            "score",
+            ["Bob", "bob2 ", "007", "ünï", "a\\b", "it's \"quo%ted", "日本", "*", " a ", "🎲"],
+        ),
         (Code, "load", ["bob", "x y"]),
         (Player, "level", [1, 2**31 - 1]),
     ],
