@@ -199,9 +199,9 @@ def test_nobody_signed_in_learns_which_members_there_are(anonymous: APIClient, m
         )
 
 
-@pytest.mark.parametrize("spelled", ["1_0", "\u0661", "+7", "%207", "7%20"])
-def test_a_number_is_spelled_in_one_way(staff: APIClient, me: Player, spelled: str) -> None:
+def test_a_number_is_spelled_in_one_way(staff: APIClient, me: Player) -> None:
     sync_now(Regional)
     assert staff.get(f"/open/board/{me.pk}/").status_code == 200
-    assert staff.get(f"/open/board/{spelled}/").status_code == 404
-    assert staff.get(f"{URL}?member={spelled.replace('+', '%2B')}").status_code == 400
+    for spelled in ("1_0", "\u0661", "+7", "%207", "7%20"):
+        assert staff.get(f"/open/board/{spelled}/").status_code == 404, spelled
+        assert staff.get(f"{URL}?member={spelled.replace('+', '%2B')}").status_code == 400, spelled
