@@ -4,7 +4,7 @@ description in ``keys.py`` and ``layout.py``."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis import Redis
@@ -64,20 +64,31 @@ def beneath(client: Redis, root: str) -> dict[str, Any]:
 
 def everything(client: Redis, root: str) -> dict[str, Any]:
     """The keys under ``root`` that there are, with what they hold."""
-    return {key.decode(): held(client, key) for key in client.scan_iter(match=f"{root}*", count=1000)}
+    keys = [*client.scan_iter(match=f"{root}*", count=1000)]
+    return dict(zip(map(bytes.decode, keys), _contents(client, keys), strict=True))
 
 
 def held(client: Redis, key: bytes) -> Any:
-    """The contents of a key. DUMP would show the same hash in different orders."""
-    match client.type(key):
-        case b"hash":
-            return client.hgetall(key)
-        case b"zset":
-            return dict(client.zrange(key, 0, -1, withscores=True))
-        case b"set":
-            return client.smembers(key)
-        case _:
-            return client.get(key)
+    """The contents of a key."""
+    return _contents(client, [key])[0]
+
+
+def _contents(client: Redis, keys: Sequence[bytes]) -> list[Any]:
+    """What keys hold, in two round trips. DUMP would show the same hash in different orders."""
+    with client.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            pipeline.type(key)
+        for key, kind in zip(keys, pipeline.execute(), strict=True):
+            match kind:
+                case b"hash":
+                    pipeline.hgetall(key)
+                case b"zset":
+                    pipeline.zrange(key, 0, -1, withscores=True)
+                case b"set":
+                    pipeline.smembers(key)
+                case _:
+                    pipeline.get(key)
+        return [dict(held) if isinstance(held, list) else held for held in pipeline.execute()]
 
 
 def whole(client: Redis) -> dict[str, Any]:
