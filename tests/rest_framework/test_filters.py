@@ -132,11 +132,6 @@ class TestRanks:
         answer = ask(client, DRAW, "ranks=1&widen=2&widen=3,0&n=3")
         assert answer["band"] == [2, 2]
 
-    def test_without_a_band(self, client: APIClient, me: Player) -> None:
-        assert client.get("/bandless/").status_code == 400
-        response = client.get("/bandless/", {"ranks": 3})
-        assert response.status_code != 400, response.content
-
     def test_nonsense(self, client: APIClient, regions: list[Player]) -> None:
         for value in ("", "x", "-1", "1,2,3", "1,", "9" * 21, "1e999", "٣", "inf"):
             for query, name in (({"ranks": value}, "ranks"), ({"ranks": 1, "widen": value}, "widen")):

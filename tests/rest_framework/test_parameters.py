@@ -268,6 +268,7 @@ def test_band_is_required_where_the_index_has_none(client: APIClient, me: Player
     sync_now(Bandless)
     assert client.get("/bandless/").json() == {"band": ["This field is required."]}
     assert ask(client, "band=4", "/bandless/")["candidates"] == 8
+    assert ask(client, "ranks=3", "/bandless/")["candidates"] == 6
 
 
 def test_text_keys(staff: APIClient, zrank: Any) -> None:

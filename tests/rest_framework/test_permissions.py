@@ -55,15 +55,15 @@ def test_as_myself(client: APIClient, me: Player, django_assert_num_queries: Any
         assert client.get(URL, {"member": me.pk, "n": 20}).json()["candidates"] == 20
 
 
-@pytest.mark.parametrize("url", [URL, "/api/player/recommendations/", "/api/opponents/", "/even/"])
-def test_as_somebody_else(client: APIClient, me: Player, other: Player, url: str) -> None:
-    for member in (other, Player.objects.get(level=95)):  # Whether or not a user owns it
-        response = client.get(url, {"member": member.pk})
-        assert response.status_code == 403
-        assert response.json() == {
-            "detail": "You can't ask as somebody else.",
-            "code": "permission_denied",
-        }
+def test_as_somebody_else(client: APIClient, me: Player, other: Player) -> None:
+    for url in (URL, "/api/player/recommendations/", "/api/opponents/", "/even/"):
+        for member in (other, Player.objects.get(level=95)):  # Whether or not a user owns it
+            response = client.get(url, {"member": member.pk})
+            assert response.status_code == 403, url
+            assert response.json() == {
+                "detail": "You can't ask as somebody else.",
+                "code": "permission_denied",
+            }
 
 
 def test_there_is_no_way_round(client: APIClient, me: Player, other: Player) -> None:

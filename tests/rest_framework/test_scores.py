@@ -214,17 +214,18 @@ def test_owners(client: APIClient, me: Player, owned: None) -> None:
     assert post(client, other, {"value": 150}, "owned").status_code == 403
 
 
-@pytest.mark.parametrize(
-    "body",
-    ['{"\\ud800": 1}', "[" * 100_000, '{"by": ' + "[" * 100_000, '{"by": "\\ud800"}', '{"x": ' * 50_000],
-)
-def test_bodies_that_mean_harm(staff: APIClient, video: Video, body: str) -> None:
-    response = staff.post(f"/api/video/scores/{video.pk}/", body, content_type="application/json")
-    assert response.status_code == 400
-    assert len(response.content) < 1000
-
-
-def test_unknown_fields_are_named_but_not_all(staff: APIClient, video: Video) -> None:
+def test_bodies_that_mean_harm(staff: APIClient, video: Video) -> None:
+    for body in (
+        '{"\\ud800": 1}',
+        "[" * 100_000,
+        '{"by": ' + "[" * 100_000,
+        '{"by": "\\ud800"}',
+        '{"x": ' * 50_000,
+    ):
+        response = staff.post(f"/api/video/scores/{video.pk}/", body, content_type="application/json")
+        assert response.status_code == 400, body[:20]
+        assert len(response.content) < 1000
+    # Unknown fields are named, but not all.
     response = post(staff, video, {"x" * 5000 + str(number): 1 for number in range(100)})
     assert response.status_code == 400
     assert len(response.content) < 3000
@@ -239,13 +240,13 @@ def test_a_blank_key(staff: APIClient, video: Video) -> None:
         )
 
 
-@pytest.mark.parametrize(("index", "status"), [("video", 405), ("player", 405), ("nobody", 405)])
-def test_a_page_in_a_browser(staff: APIClient, video: Video, index: str, status: int) -> None:
-    url = f"/open/{index}/scores/{video.pk}/"
-    assert staff.get(url, headers={"Accept": "text/html"}).status_code == status
-    answer = staff.post(url, {"by": 1}, format="json", headers={"Accept": "text/html"})
-    assert answer.status_code == (200 if index == "video" else 404)
-    assert b"<html" in answer.content
+def test_a_page_in_a_browser(staff: APIClient, video: Video) -> None:
+    for index, status in (("video", 200), ("player", 404), ("nobody", 404)):
+        url = f"/open/{index}/scores/{video.pk}/"
+        assert staff.get(url, headers={"Accept": "text/html"}).status_code == 405
+        answer = staff.post(url, {"by": 1}, format="json", headers={"Accept": "text/html"})
+        assert answer.status_code == status, index
+        assert b"<html" in answer.content
 
 
 def test_a_throttle(staff: APIClient, video: Video) -> None:
