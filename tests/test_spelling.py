@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import uuid
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -109,7 +111,9 @@ def test_a_type_without_one_text_is_refused_by_name(field: Any) -> None:
         spelling_of(field)
 
 
-@pytest.mark.parametrize("given", [True, 7.5, None, [7], "seven", float("inf")], ids=repr)
+@pytest.mark.parametrize(
+    "given", [True, 7.5, Decimal("7.5"), Fraction(15, 2), None, [7], "seven", float("inf")], ids=repr
+)
 def test_what_a_caller_cant_mean(given: Any) -> None:
     with pytest.raises(ValueError):
         spelling_of(models.IntegerField()).parse_input(given)
@@ -120,6 +124,7 @@ def test_a_caller_may_give_what_the_field_understands() -> None:
     assert spelling_of(models.UUIDField()).parse_input(7) == uuid.UUID(int=7)
     assert spelling_of(models.BooleanField()).parse_input(True) is True
     assert spelling_of(models.IntegerField()).parse_input(7.0) == 7
+    assert spelling_of(models.IntegerField()).parse_input(Decimal("7.0")) == 7
 
 
 @given(st.ip_addresses())
