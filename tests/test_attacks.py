@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.populations import fill
 from tests.testapp.models import Ticket
-from tests.testapp.zrank import ByInteger, ByPrice, NicknameRank, PlayerRank
+from tests.testapp.zrank import ByInteger, ByMoment, ByPrice, NicknameRank, PlayerRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -49,3 +50,14 @@ def test_an_instance_without_a_number(row: dict[str, Any]) -> None:
     index = ByPrice if "price" in row else ByInteger
     with pytest.raises(ValueError, match="at: "):
         index.ranking.near(Ticket(**row))
+
+
+def test_a_naive_datetime_is_in_the_default_time_zone(settings: Any) -> None:
+    """As Django takes it in filters and in rows. It was once taken for UTC: nine hours late in Tokyo."""
+    settings.TIME_ZONE = "Asia/Tokyo"
+    row, naive = Ticket(moment=datetime(2026, 3, 1, 3, tzinfo=UTC)), datetime(2026, 3, 1, 12)
+    fill(ByMoment, {row.pk: row.moment})
+    ranking, none = ByMoment.ranking, timedelta(0)
+    assert ranking.count_between(naive, naive) == 1
+    assert ranking.near(naive, band=none)[0].pk == row.pk
+    assert ranking.near(Ticket(moment=naive), band=none)[0].pk == row.pk
