@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -264,6 +265,8 @@ def test_proxies_and_children_are_members() -> None:
         (PLAIN, "seven"),
         (PLAIN, "7.5"),
         (PLAIN, 7.5),
+        (PLAIN, Decimal("7.5")),
+        (PLAIN, Fraction(15, 2)),
         (PLAIN, True),
         (PLAIN, float("inf")),
         (PLAIN, [7]),

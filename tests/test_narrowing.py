@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
@@ -18,6 +20,7 @@ from tests.populations import fill, populate
 from tests.test_asking import row
 from tests.test_ranking import CompetitorRank
 from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerRank
 
 
 class Boards(CompetitorRank):
@@ -69,6 +72,18 @@ def test_slices_of_entries_keep_objects(zrank: Redis) -> None:
     entries = index.ranking.top()[1:3]
     assert isinstance(entries, Entries)
     assert entries.objects() == [players[2], players[1]]
+
+
+@pytest.mark.django_db
+def test_a_cache_keeps_entries(zrank: Redis) -> None:
+    """Pickling them once failed: an index has functions without a name."""
+    players = [Player.objects.create(level=level) for level in range(4)]
+    fill(PlayerRank, {player.pk: player.level for player in players})
+    ranking = PlayerRank.ranking
+    cache.set_many({"top": ranking.top(2), "drawn": ranking.recommend(players[1], band=1)})
+    top, drawn = cache.get("top"), cache.get("drawn")
+    assert (top, top.objects(), copy(top)) == (ranking.top(2), players[:1:-1], top)
+    assert (drawn.band, drawn.candidates, drawn.objects()) == ((1, 1), 2, [players[2], players[0]])
 
 
 @pytest.mark.parametrize(

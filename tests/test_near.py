@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 from django.db.models import Q
 
 from django_zrank import RankIndex, Recommendations
-from tests.populations import populate
+from tests.populations import fill, populate
 from tests.rankings import by_sql
 from tests.sharded import sharded
 from tests.test_database_reading import write
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row
 from tests.test_twins import Both
 from tests.testapp.models import Competitor, Player, Ticket
-from tests.testapp.zrank import ByInteger, ByPrice, PlayerRank
+from tests.testapp.zrank import ByInteger, ByMoment, ByPrice, PlayerRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -267,3 +268,14 @@ def test_hooks_are_not_called_for_a_row_that_is_not_saved(shards: int) -> None:
     drawn = index.ranking.near(saved[2], 5)
     assert ([entry.score for entry in drawn], drawn.candidates) == ([4, 3, 1, 0], 4)
     assert asked == [saved[2].pk]
+
+
+def test_a_naive_datetime_is_in_the_default_time_zone(zrank: Any, settings: Any) -> None:
+    """As Django takes it in filters and in rows. It was once taken for UTC: nine hours late in Tokyo."""
+    settings.TIME_ZONE = "Asia/Tokyo"
+    row, naive = Ticket(moment=datetime(2026, 3, 1, 3, tzinfo=UTC)), datetime(2026, 3, 1, 12)
+    fill(ByMoment, {row.pk: row.moment})
+    ranking, none = ByMoment.ranking, timedelta(0)
+    assert ranking.count_between(naive, naive) == 1
+    assert ranking.near(naive, band=none)[0].pk == row.pk
+    assert ranking.near(Ticket(moment=naive), band=none)[0].pk == row.pk

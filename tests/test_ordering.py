@@ -287,7 +287,10 @@ def test_the_place_of_a_value_is_that_of_a_member_that_has_it() -> None:
     assert Order.parse(Ticket, ["price"]).bound_of(0.29) == (29.0, b"")
     assert Order.parse(Ticket, ["flag"]).bound_of(True) == (1.0, b"")
     assert Order.parse(Ticket, ["day"]).bound_of(date(1970, 1, 2)) == (1.0, b"")
-    assert Order.parse(Ticket, ["moment"]).bound_of(datetime(1970, 1, 2)) == (86_400_000_000.0, b"")
+    assert Order.parse(Ticket, ["moment"]).bound_of(datetime(1970, 1, 2, tzinfo=UTC)) == (
+        86_400_000_000.0,
+        b"",
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import uuid
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -76,11 +78,20 @@ def test_what_is_no_value_is_refused(field: Any, text: Any) -> None:
         spelling_of(field).parse(text)
 
 
+@pytest.mark.parametrize(
+    "given", [True, 7.5, Decimal("7.5"), Fraction(15, 2), None, [7], "seven", float("inf")], ids=repr
+)
+def test_what_a_caller_cant_mean(given: Any) -> None:
+    with pytest.raises(ValueError):
+        spelling_of(models.IntegerField()).parse_input(given)
+
+
 def test_a_caller_may_give_what_the_field_understands() -> None:
     assert spelling_of(Lower()).parse_input("Bob") == "bob"
     assert spelling_of(models.UUIDField()).parse_input(7) == uuid.UUID(int=7)
     assert spelling_of(models.BooleanField()).parse_input(True) is True
     assert spelling_of(models.IntegerField()).parse_input(7.0) == 7
+    assert spelling_of(models.IntegerField()).parse_input(Decimal("7.0")) == 7
 
 
 @given(st.ip_addresses())

@@ -64,6 +64,16 @@ def test_sync_now_means_all_indexes_unless_some_are_named(zrank: Any) -> None:
     assert_mirrors(PlayerRank, PlayerAscending, NicknameRank, RemoteRank)
 
 
+@pytest.mark.django_db(databases=["default"])
+def test_sync_now_leaves_a_database_alone_that_the_test_may_not_use(zrank: Any) -> None:
+    """A project with two databases once had to name the indexes in each test."""
+    player = Player.objects.create(level=5)
+    sync_now()
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    with pytest.raises(AssertionError, match="'other'"):
+        sync_now(RemoteRank)
+
+
 @pytest.mark.django_db
 def test_sync_now_sees_what_the_current_connection_sees(zrank: Any) -> None:
     Nickname.objects.create(nick="a", score=1)
@@ -191,6 +201,10 @@ class TestWithoutDatabase(SimpleTestCase):
     @pytest.fixture(autouse=True)
     def _server(self, zrank: Any) -> None:
         pass
+
+    def test_sync_now(self) -> None:
+        with pytest.raises(AssertionError, match="'default'"):
+            sync_now()
 
     def test_reset(self) -> None:
         reset()

@@ -304,6 +304,15 @@ class TestFriends:
         answer = ask(client, "/api/board/", pk=f"{regions[1].pk},{regions[3].pk}")
         assert [one["name"] for one in answer["results"]] == [f"level {regions[3].level}"]
 
+    def test_hidden_rows_are_not_counted(self, client: APIClient, regions: list[Player]) -> None:
+        """The count once told a member that is hidden from one that isn't ranked."""
+        hidden, shown = regions[1], regions[3]
+        Player.objects.filter(pk=hidden.pk).update(name="hidden")
+        url = "/api/board/"
+        assert ask(client, url, pk=str(hidden.pk)) == ask(client, url, pk="0")
+        assert ask(client, url, pk=f"{hidden.pk},{shown.pk}")["count"] == 1
+        assert ask(client, url, pk=f"{hidden.pk},{shown.pk}", page_size=1)["next"] is None
+
     def test_text_keys(self, staff: APIClient, zrank: Any) -> None:
         for score, nick in enumerate(["ada", "a,b", "b"]):
             Nickname.objects.create(nick=nick, score=score)
