@@ -85,14 +85,19 @@ suite() {
     }
 }
 
+# Tests of files that run elsewhere, too, which the lane of clusters runs.
+CLUSTERS=(--deselect=tests/sync/test_shards.py::TestCluster
+    --deselect=tests/sync/test_shards.py::test_a_primary_that_is_replaced_takes_no_mark_away)
+
 # on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
-# and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of.
+# and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of. Clusters
+# are left to the lane of that name.
 on_database() {
     local elsewhere=(rest_framework example model test_{admin,asking,cluster,metrics,not_built,recommendations}.py
-        test_{sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
+        test_{replicas,sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
         sync/test_{breaker,ceiling,failovers,pieces,scores_releases,scores_twins,scores_wide}.py
         sync/test_verify_{calls,corruption,facets,pending}.py)
-    suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}"
+    suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}"
 }
 
 # answers SECONDS COMMAND...: wait until a server's own ping succeeds.

@@ -28,6 +28,13 @@ class Entries(Sequence[Entry], Generic[Member]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._entries!r}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state to pickle, as Django's cache does. An index can't be pickled, and there is one in each process."""
+        return {**vars(self), "_index": type(self._index)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _index=state["_index"].instance())
+
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
 

@@ -164,13 +164,18 @@ def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[li
 def _excluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
     rows = _rows(index, members)
     found: Mapping[Any, Any] = index.get_excluded_many([row for row in rows if row is not None])
-    return [None if row is None else _listed(found.get(row.pk, ())) for row in rows]
+    return [None if row is None else _listed(_of(index, row, found)) for row in rows]
 
 
 async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any] | None]:
     rows = await sync_to_async(_rows)(index, members)
     found: Mapping[Any, Any] = await index.aget_excluded_many([row for row in rows if row is not None])
-    return [None if row is None else await _alisted(found.get(row.pk, ())) for row in rows]
+    return [None if row is None else await _alisted(_of(index, row, found)) for row in rows]
+
+
+def _of(index: RankIndex, row: Any, found: Mapping[Any, Any]) -> Any:
+    """The exclusions of a row. One that was made, not read, may have its key as text; the hook, as it was read."""
+    return found.get(index.from_text(index.to_text(row)), found.get(row.pk, ()))
 
 
 def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:

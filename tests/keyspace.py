@@ -64,20 +64,32 @@ def beneath(client: Redis, root: str) -> dict[str, Any]:
 
 def everything(client: Redis, root: str) -> dict[str, Any]:
     """The keys under ``root`` that there are, with what they hold."""
-    return {key.decode(): held(client, key) for key in client.scan_iter(match=f"{root}*", count=1000)}
+    return _held(client, list(client.scan_iter(match=f"{root}*", count=1000)))
 
 
 def held(client: Redis, key: bytes) -> Any:
-    """The contents of a key. DUMP would show the same hash in different orders."""
-    match client.type(key):
-        case b"hash":
-            return client.hgetall(key)
-        case b"zset":
-            return dict(client.zrange(key, 0, -1, withscores=True))
-        case b"set":
-            return client.smembers(key)
-        case _:
-            return client.get(key)
+    """The contents of a key."""
+    return _held(client, [key])[key.decode()]
+
+
+def _held(client: Redis, keys: list[bytes]) -> dict[str, Any]:
+    """The contents of keys, in two round trips. DUMP would show the same hash in different orders."""
+    pipeline = client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.type(key)
+    kinds = pipeline.execute()
+    for key, kind in zip(keys, kinds, strict=True):
+        match kind:
+            case b"hash":
+                pipeline.hgetall(key)
+            case b"zset":
+                pipeline.zrange(key, 0, -1, withscores=True)
+            case b"set":
+                pipeline.smembers(key)
+            case _:
+                pipeline.get(key)
+    found = zip(keys, kinds, pipeline.execute(), strict=True)
+    return {key.decode(): dict(value) if kind == b"zset" else value for key, kind, value in found}
 
 
 def whole(client: Redis) -> dict[str, Any]:

@@ -25,9 +25,7 @@ _ROOT = Path(__file__).parents[1]
 class Link(Freezable):
     """A port of 127.0.0.1 that leads to another one."""
 
-    def __init__(self, target: int, *, delay: float = 0.0) -> None:
-        """``delay``: seconds that each answer takes longer."""
-        self.delay = delay
+    def __init__(self, target: int) -> None:
         self.port = 0
         """The port to connect to. It stays the same over :meth:`cut` and :meth:`restore`."""
 
@@ -56,7 +54,7 @@ class Link(Freezable):
             listening.listen(128)  # before the process runs: a connection waits for it
             self.port = int(listening.getsockname()[1])
             descriptor = listening.fileno()
-            command = [sys.executable, "-m", "tests.links", str(descriptor), self._file.name, str(self.delay)]
+            command = [sys.executable, "-m", "tests.links", str(descriptor), self._file.name]
             self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[descriptor])
 
     def cut(self) -> None:
@@ -72,23 +70,22 @@ class Link(Freezable):
         self._file.close()
 
 
-async def _forward(listening: socket.socket, file: Path, delay: float) -> None:
+async def _forward(listening: socket.socket, file: Path) -> None:
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             there = await asyncio.open_connection("127.0.0.1", int(file.read_text()))
         except OSError:  # nobody listens there now
             writer.close()
             return
-        await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer, delay))
+        await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
 
     async with await asyncio.start_server(join, sock=listening) as server:
         await server.serve_forever()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float = 0.0) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         while data := await reader.read(65536):
-            await asyncio.sleep(delay)
             writer.write(data)
             await writer.drain()
     writer.close()
@@ -96,4 +93,4 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end it then
-    asyncio.run(_forward(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(_forward(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])))

@@ -27,8 +27,10 @@ from tests.testapp.admin import PlayerAdmin
 from tests.testapp.models import Competitor, Nickname, Player, Ticket, Video
 from tests.testapp.zrank import (
     ByDay,
+    ByInteger,
     ByMoment,
     ByPrice,
+    ByReal,
     CompetitorRank,
     NicknameRank,
     PlayerAscending,
@@ -323,6 +325,42 @@ def test_histograms_of_floats() -> None:
     found = draw_histogram(NicknameRank.instance(), NicknameRank.ranking.view)
     assert found is not None
     assert [bar.members for bar in found.bars] == [4]
+
+
+@pytest.mark.parametrize("is_logarithmic", [False, True])
+@pytest.mark.parametrize(
+    ("index", "column", "scores"),
+    [
+        *(
+            (ByInteger, "integer", one)
+            for one in ([2**60], [2**53, 2**53 + 4], [-(2**63), 2**63 - 1], [2**62] * 2)
+        ),
+        *(
+            (ByReal, "real", one)
+            for one in (
+                [1e300],
+                [-1e308, 1e308],
+                [1.7976931348623157e308],
+                [0.0, 5e-324],
+                [0.1, 0.3, 0.30000000000000004],
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_histograms_of_extreme_scores(
+    sign_in: Callable[..., Client], index: Any, column: str, scores: list[Any], is_logarithmic: bool
+) -> None:
+    """An axis once had no length where a score was so large that one more was the same, or an infinite one."""
+    rows = Ticket.objects.bulk_create(Ticket(**{column: score}) for score in scores)
+    sync_now(index)
+    found = draw_histogram(index.instance(), index.ranking.view, is_logarithmic=is_logarithmic)
+    assert found is not None
+    assert sum(bar.members for bar in found.bars) == len(scores)
+    assert all(0 <= bar.x <= WIDTH and 0 < bar.width <= WIDTH for bar in found.bars)
+    asked = {"member": rows[0].pk, "n": 1, "band": "1e10", "scale": "log" if is_logarithmic else ""}
+    page = sign_in("view_ranking").get(f"{LIST}{index.instance().name}/change/", asked)
+    assert (page.status_code, b"nan" in page.content) == (200, False)
 
 
 def test_a_histogram_takes_two_round_trips_and_forty_counts(players: list[Player], zrank: Any) -> None:

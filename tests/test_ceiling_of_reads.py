@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from django_zrank.queries import draws, pages, positions, query
+from django_zrank.queries.request import Call, Request
 from django_zrank.ranking import Ranking
-from django_zrank.redis import executor, reader_of, sending
+from django_zrank.redis import asynchronous, executor, reader, reader_of, sending
+from django_zrank.redis.keys import Keys
+from django_zrank.redis.sending import in_trips
 from tests.populations import load
 from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank
@@ -26,6 +31,8 @@ ARGUMENTS = 4500
 """Words of one round trip, and of its reply: what is looked up or written by one command, or read by a range."""
 
 
+Measure = Callable[[Callable[[], Any]], list[tuple[int, int]]]
+
 FIFTY = [f"show:{number}" for number in range(50)]
 
 
@@ -38,7 +45,7 @@ class Held(CompetitorRank):
 
 @pytest.fixture(scope="module")
 def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
-    some = range(1, MEMBERS, 2)
+    some = range(1, MEMBERS, 6)
     return {
         "ranks": lambda ranking: ranking.ranks(some),
         "ranks under filters": lambda ranking: ranking.filter(region="a", platform="b").ranks(some),
@@ -46,12 +53,12 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "top": lambda ranking: ranking.top(5000),
         "between": lambda ranking: ranking.between(1, None, 5000),
         "around": lambda ranking: ranking.around(ME, 5000),
-        "many": lambda ranking: list(ranking.recommend_many(range(1, 500), 10)),
+        "many": lambda ranking: list(ranking.recommend_many(range(1, 150), 10)),
         "many under filters": lambda ranking: list(
-            ranking.filter(region__in=["a", "b"], platform="c").recommend_many(range(1, 100), 10)
+            ranking.filter(region__in=["a", "b"], platform="c").recommend_many(range(1, 30), 10)
         ),
         "many of few who pass": lambda ranking: list(
-            ranking.filter(group="few").recommend_many(range(1, 100), 1)
+            ranking.filter(group="few").recommend_many(range(1, 40), 1)
         ),
         "many without thousands": lambda ranking: list(
             ranking.recommend_many(range(1, 20), 1, exclude=range(100, MEMBERS))
@@ -61,7 +68,7 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
             ranking.recommend_many([ME] * 20, 1, band=0, remember=HOUR)
         ),
         "many by competition": lambda ranking: list(
-            ranking.by("competition").recommend_many(range(1, 200), 10)
+            ranking.by("competition").recommend_many(range(1, 80), 10)
         ),
         "five hundred by competition": lambda ranking: ranking.by("competition").recommend(ME, 500),
         "five hundred": lambda ranking: ranking.recommend(ME, 500),
@@ -94,15 +101,15 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
 
 
 @pytest.fixture
-def costs(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Commands and words of each round trip."""
+def measure(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Calls a function, and returns the commands and words of each round trip that it took."""
+    monkeypatch.setattr(reader, "_TRUST", 60.0)  # a busy machine takes a second between two calls
     found: list[tuple[int, int]] = []
 
     def counting(send: Callable[..., Any]) -> Callable[..., Any]:
         def sending(client: Redis, asked: Any, **how: Any) -> Any:
-            zrank.config_resetstat()
             replies = send(client, asked, **how)
-            stats: Any = zrank.info("commandstats")
+            stats = zrank.pipeline(transaction=False).info("commandstats").config_resetstat().execute()[0]
             calls = asked if isinstance(asked, list | tuple) and not hasattr(asked, "command") else [asked]
             words = max(words_of(replies), *(len(call.arguments) for call in calls))
             found.append((sum(one["calls"] for one in stats.values()), words))
@@ -110,10 +117,16 @@ def costs(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
 
         return sending
 
-    monkeypatch.setattr(executor, "send", counting(executor.send))
-    monkeypatch.setattr(executor, "send_all", counting(executor.send_all))
-    monkeypatch.setattr(executor, "send_spread", counting(executor.send_spread))
-    return found
+    for name in ("send", "send_all", "send_spread"):
+        monkeypatch.setattr(executor, name, counting(getattr(executor, name)))
+
+    def measure(ask: Callable[[], Any]) -> list[tuple[int, int]]:
+        found.clear()
+        zrank.config_resetstat()
+        ask()
+        return [*found]
+
+    return measure
 
 
 def words_of(reply: Any) -> int:
@@ -139,21 +152,17 @@ def ranking(zrank: Redis) -> Ranking[Any]:
 
 @pytest.mark.parametrize("shards", [1, 2, 16])
 def test_no_round_trip_costs_much(
-    zrank: Redis, shards: int, asked: dict[str, Callable[..., Any]], costs: list[tuple[int, int]]
+    zrank: Redis, shards: int, asked: dict[str, Callable[..., Any]], measure: Measure
 ) -> None:
     """Nor with shards, all of which lie on one server."""
     ranking = filled(sharded(Held, shards) if shards > 1 else Held)
     for name, ask in asked.items():
-        costs.clear()
-        ask(ranking)
-        commands, words = (max(each) for each in zip(*costs, strict=True))
+        commands, words = (max(each) for each in zip(*measure(partial(ask, ranking)), strict=True))
         assert commands <= CEILING, name
         assert words <= ARGUMENTS, name
 
 
-def test_a_light_question_takes_no_more_round_trips_over_shards(
-    zrank: Redis, costs: list[tuple[int, int]]
-) -> None:
+def test_a_light_question_takes_no_more_round_trips_over_shards(zrank: Redis, measure: Measure) -> None:
     ranking = filled(sharded(Held, 16))
     ranking.rank(ME)
     for ask, most in (
@@ -164,9 +173,7 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(
         (lambda: ranking.counts("region"), 1),
         (lambda: ranking.around(ME, 10), 2),
     ):
-        costs.clear()
-        ask()
-        assert len(costs) <= most
+        assert len(measure(ask)) <= most
 
 
 @pytest.mark.parametrize(
@@ -183,7 +190,7 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(
 def test_what_is_not_cut_is_seen(
     ranking: Ranking[Any],
     asked: dict[str, Callable[..., Any]],
-    costs: list[tuple[int, int]],
+    measure: Measure,
     monkeypatch: pytest.MonkeyPatch,
     module: Any,
     constant: str,
@@ -191,7 +198,67 @@ def test_what_is_not_cut_is_seen(
 ) -> None:
     monkeypatch.setattr(module, constant, 20_000 if module is query else 4900)
     monkeypatch.setattr(sending, "_MOST", 20_000)
-    costs.clear()
-    asked[name](ranking)
-    commands, words = (max(each) for each in zip(*costs, strict=True))
+    commands, words = (max(each) for each in zip(*measure(partial(asked[name], ranking)), strict=True))
     assert commands > CEILING or words > ARGUMENTS
+
+
+# Cut into round trips by what calls cost
+
+
+def request(costs: Sequence[int], shards: Sequence[int], *, atomic: bool = False) -> Request[Any]:
+    keys = [Keys.of("zrank", f"heavy-{shard}").meta for shard in shards]
+    calls = [Call("TYPE", (key,), (), cost) for key, cost in zip(keys, costs, strict=True)]
+    return Request(calls, spread=True, atomic=atomic)
+
+
+@pytest.mark.parametrize(
+    ("costs", "atomic", "expected"),
+    [
+        ([500] * 6, False, [range(6)]),
+        ([500] * 7, False, [[0, 1, 2, 3, 4, 5], [6]]),
+        ([9000, 0, 9000, 10], False, [[0], [1, 2], [3]]),
+        ([2000, 2000, 2000, 2000], True, [[0, 1], [2, 3]]),
+    ],
+)
+def test_calls_are_cut_where_they_cost_much_but_not_within_a_transaction(
+    costs: list[int], atomic: bool, expected: list[Sequence[int]]
+) -> None:
+    shards = [0, 0, 1, 1] if atomic else range(len(costs))
+    assert in_trips(None, request(costs, shards, atomic=atomic)) == expected
+
+
+def test_what_replicas_are_asked_is_not_cut() -> None:
+    """They are found fresh in the same round trip."""
+    asked = request([9000] * 3, range(3))._replace(replica=True)
+    assert in_trips(None, asked) == [range(3)]
+
+
+class Heavy(CompetitorRank):
+    name = "heavy"
+    order = ("-points", "lost")
+    facets = ()
+
+
+def test_coroutines_cut_them_too(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = sharded(Heavy, 7)
+    load(index, ((pk, pk % 7, pk % 3) for pk in range(1, 301)))
+    sent: dict[Any, list[int]] = {executor: [], asynchronous: []}
+
+    def note(module: Any, name: str) -> None:
+        send = getattr(module, name)
+
+        def sending(client: Any, asked: Any, **how: Any) -> Any:
+            calls = asked.calls if isinstance(asked, Request) else asked
+            sent[module].append(sum(call.cost for call in calls))
+            return send(client, asked, **how)
+
+        monkeypatch.setattr(module, name, sending)
+
+    note(executor, "send_spread")
+    note(asynchronous, "_send_request")
+    some = range(1, 301, 2)
+    ranks = index.ranking.ranks(some)
+    assert asyncio.run(index.ranking.aranks(some)) == ranks
+    for costs in sent.values():
+        assert len(costs) > 10
+        assert max(costs) <= 3000

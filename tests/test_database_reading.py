@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
+from django_zrank import Entry, IndexUnavailable, RankIndex
 from django_zrank.ranking import Ranking
 from tests.populations import populate
 from tests.rankings import ByRedis, by_sql
+from tests.test_database import answer, full, outline
 from tests.test_ranking import (
     FACETED,
     FILTERS,
@@ -157,7 +158,7 @@ def answers(ranking: Ranking, pks: list[int], distances: list[Any], wish: dict[s
         everybody,
         ranking.members(pks),
         ranking.ranks(pks),
-        [around(ranking, pk) for pk in pks[:5]],
+        [answer(lambda ranking, pk=pk: ranking.around(pk, 4), ranking) for pk in pks[:5]],  # type: ignore[misc]
         [ranking.rank_of_score(score) for score in scores],
         [ranking.between(low, high, n=3) for low in scores[::3] for high in scores[::2]],
         ranking.counts("is_pro"),
@@ -168,23 +169,9 @@ def answers(ranking: Ranking, pks: list[int], distances: list[Any], wish: dict[s
 
 def drew(ranking: Ranking, everybody: list[Entry], pk: int, **wish: Any) -> Any:
     """A draw: all of it where everybody is wanted, else what it says but for chance."""
-    try:
-        drawn = ranking.recommend(pk, **wish)
-    except NotRanked as error:
-        return str(error)
     if wish["n"] == 100:
-        return list(drawn), drawn.band, drawn.candidates
-    assert {*drawn} <= {*everybody}
-    pks = [entry.pk for entry in everybody]
-    better = pks[: pks.index(pk)] if pk in pks else []
-    return len(drawn), sum(entry.pk in better for entry in drawn), drawn.band, drawn.candidates
-
-
-def around(ranking: Ranking, pk: int) -> Any:
-    try:
-        return ranking.around(pk, 4)
-    except NotRanked as error:
-        return str(error)
+        return answer(lambda ranking: full(ranking.recommend(pk, **wish)), ranking)
+    return answer(lambda ranking: outline(ranking, everybody, pk, **wish), ranking)
 
 
 @pytest.mark.parametrize(("index", "distances"), MIRRORED.values(), ids=list(MIRRORED))

@@ -110,11 +110,3 @@ def test_counts_of_no_facet(build: Callable[[Any], Any]) -> None:
         ranking.counts(5)
     with pytest.raises(ValueError, match="given twice: bio, bio"):
         ranking.counts("bio", "bio")
-
-
-def test_a_percentile_is_shared_by_equals(build: Callable[[Any], Any]) -> None:
-    players = Player.objects.bulk_create([Player(level=level) for level in (9, 9, 9, 5, 1)])
-    ranking = build(Players)
-    for method in ("ordinal", "competition"):
-        found = [ranking.by(method).percentile(player.pk) for player in players]
-        assert found == [100, 100, 100, 25, 0]

@@ -7,7 +7,6 @@ from datetime import date
 from typing import Any
 
 import pytest
-from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,23 +112,3 @@ def test_a_facet_is_found_by_its_paths_in_any_order() -> None:
     parsed = Facets.parse(Competitor, [("region", "platform"), "tags"])
     assert parsed.of(["platform", "region"]) is parsed.all[0]
     assert parsed.of(["region"]) is None
-
-
-@pytest.mark.parametrize(
-    ("declared", "error"),
-    [
-        ("region", FieldError),
-        (7, FieldError),
-        ([()], FieldError),
-        ([("region", "region")], FieldError),
-        (["region", ("region",)], FieldError),
-        ([("region", "platform"), ("platform", "region")], FieldError),
-        ([7], FieldError),
-        (["joined"], FieldError),
-        (["nothing"], FieldDoesNotExist),
-        (["region__slug"], FieldError),
-    ],
-)
-def test_what_can_not_be_declared(declared: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        Facets.parse(Competitor, declared)

@@ -128,13 +128,6 @@ def test_each_filter_takes_fifty_groups(index: type[RankIndex]) -> None:
             narrow(group__in=[*names, "50"])
 
 
-def test_filters_of_hundreds_of_groups_come_to_an_end(index: type[RankIndex]) -> None:
-    ranking = index.ranking
-    for at in range(12):
-        ranking = ranking.filter(group__in=[f"{at}-{number}" for number in range(50)])
-    assert list(ranking.recommend(1, 1, band=10)) == []
-
-
 def test_a_group_may_be_larger_than_the_index(index: type[RankIndex]) -> None:
     index.group("everybody").add(*range(5, 60))
     ranking = index.ranking.filter(group="everybody")

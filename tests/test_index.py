@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -264,6 +265,8 @@ def test_proxies_and_children_are_members() -> None:
         (PLAIN, "seven"),
         (PLAIN, "7.5"),
         (PLAIN, 7.5),
+        (PLAIN, Decimal("7.5")),
+        (PLAIN, Fraction(15, 2)),
         (PLAIN, True),
         (PLAIN, float("inf")),
         (PLAIN, [7]),
@@ -283,20 +286,21 @@ def test_what_is_no_member_is_refused_by_the_name_of_its_parameter(index: RankIn
         index.to_text(member, "exclude")
 
 
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_integer_keys_there_and_back(key: int) -> None:
-    assert PLAIN.parse_pk(PLAIN.to_text(key)) == PLAIN.from_bytes(PLAIN.to_text(key).encode()) == key
-
-
-@given(st.uuids())
-def test_uuid_keys_there_and_back(key: uuid.UUID) -> None:
-    index = ByInteger.instance()
-    assert index.parse_pk(index.to_text(key)) == index.from_bytes(index.to_text(key).encode()) == key
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_text_keys_there_and_back(key: str) -> None:
-    index = NicknameRank.instance()
+@pytest.mark.parametrize(
+    ("index", "keys"),
+    [
+        (PLAIN, st.integers(-(2**63), 2**63 - 1)),
+        (ByInteger.instance(), st.uuids()),
+        (
+            NicknameRank.instance(),
+            st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+        ),
+    ],
+    ids=["integers", "uuids", "text"],
+)
+@given(data=st.data())
+def test_keys_there_and_back(index: RankIndex, keys: Any, data: st.DataObject) -> None:
+    key = data.draw(keys)
     assert index.parse_pk(index.to_text(key)) == index.from_bytes(index.to_text(key).encode()) == key
 
 
@@ -308,6 +312,7 @@ def test_text_keys_there_and_back(key: str) -> None:
     [
         (PLAIN, "10", 10),
         (PLAIN, "1.5", Decimal("1.5")),
+        (ByDay, "3", Decimal(3)),
         (ByReal, "0.25", Decimal("0.25")),
         (ByPrice, "2.50", Decimal("2.50")),
         (ByFlag, "1", 1),
@@ -334,6 +339,7 @@ def test_a_distance_out_of_a_query_string(index: Any, text: str, distance: Any) 
         (ByDay, "-P1D"),
         (ByMoment, "10 minutes"),
         (ByMoment, "P99999999999D"),
+        (BySpan, "P9999999999D"),
     ],
 )
 def test_nonsense_for_a_distance(index: Any, text: str) -> None:

@@ -56,33 +56,35 @@ def away(built: None, settings: Any) -> None:
     PlayerAscending.ranking._reader.trust.until = 0.0
 
 
-def scrape(sample: str) -> float | None:
-    """The value of a sample, as Prometheus reads it."""
+def scrape(*samples: str) -> list[float | None]:
+    """The values of samples at one time, as Prometheus reads them."""
     registry = CollectorRegistry()
     registry.register(Collector())
-    lines = generate_latest(registry).decode().splitlines()
+    lines = [line.rpartition(" ") for line in generate_latest(registry).decode().splitlines()]
     assert generate_openmetrics(registry).endswith(b"# EOF\n")
-    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), None)
+    values = {name: float(value) for name, _, value in lines if name and not name.startswith("#")}
+    return [values.get(sample) for sample in samples]
 
 
 def test_gauges() -> None:
     Player.objects.bulk_create([Player(level=1), Player(level=2)])
-    assert scrape('zrank_waiting_marks{index="ascending"}') == 2
-    assert scrape('zrank_members{index="ascending"}') == 0
+    waiting, members = 'zrank_waiting_marks{index="ascending"}', 'zrank_members{index="ascending"}'
+    assert scrape(waiting, members) == [2, 0]
     drain(INDEX)
-    assert scrape('zrank_waiting_marks{index="ascending"}') == 0
-    assert scrape('zrank_members{index="ascending"}') == 2
-    assert scrape('zrank_drained_marks_total{index="ascending"}') == 2
-    assert scrape('zrank_healthy{index="ascending"}') == scrape('zrank_up{index="ascending"}') == 1
-    assert scrape('zrank_verdict{index="ascending",verdict="HEALTHY"}') == 1
-    assert scrape('zrank_verdict{index="ascending",verdict="EVICTED"}') == 0
-    assert scrape("zrank_breaker_open") == 0
+    assert scrape(waiting, members, 'zrank_drained_marks_total{index="ascending"}') == [0, 2, 2]
+    assert scrape(
+        'zrank_healthy{index="ascending"}',
+        'zrank_up{index="ascending"}',
+        'zrank_verdict{index="ascending",verdict="HEALTHY"}',
+        'zrank_verdict{index="ascending",verdict="EVICTED"}',
+        "zrank_breaker_open",
+    ) == [1, 1, 1, 0, 0]
 
 
 def test_a_backlog_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_zrank.sync.gauges.MOST_WAITING", 3)
     Mark.objects.bulk_create(Mark(index=INDEX.name, member=str(member)) for member in range(5))
-    assert scrape('zrank_waiting_marks{index="ascending"}') == 3
+    assert scrape('zrank_waiting_marks{index="ascending"}') == [3]
 
 
 def test_counts() -> None:
@@ -90,10 +92,12 @@ def test_counts() -> None:
     drift_found.send(INDEX, missing=1, extra=0, different=3)
     repaired.send(INDEX, verdict=Verdict.LOST)
     rebuild(INDEX)
-    assert scrape('zrank_pushes_failed_total{index="ascending"}') == 1
-    assert scrape('zrank_drift_total{index="ascending",kind="different"}') == 3
-    assert scrape('zrank_repairs_total{index="ascending",verdict="LOST"}') == 1
-    assert scrape('zrank_rebuilds_total{index="ascending"}') == 1
+    assert scrape(
+        'zrank_pushes_failed_total{index="ascending"}',
+        'zrank_drift_total{index="ascending",kind="different"}',
+        'zrank_repairs_total{index="ascending",verdict="LOST"}',
+        'zrank_rebuilds_total{index="ascending"}',
+    ) == [1, 3, 1, 1]
 
 
 def test_nothing_is_asked_when_the_collector_is_registered(django_assert_num_queries: Any) -> None:
@@ -103,23 +107,22 @@ def test_nothing_is_asked_when_the_collector_is_registered(django_assert_num_que
 
 @pytest.mark.usefixtures("away")
 def test_metrics_without_redis() -> None:
-    assert scrape('zrank_up{index="ascending"}') == 0
-    assert scrape('zrank_members{index="ascending"}') is None
-    assert scrape('zrank_waiting_marks{index="ascending"}') == 0
+    names = ("up", "members", "waiting_marks")
+    assert scrape(*(f'zrank_{name}{{index="ascending"}}' for name in names)) == [0, None, 0]
 
 
 def test_metrics_without_the_database() -> None:
     with mock.patch(
         "django_zrank.metrics.read_gauges", side_effect=InterfaceError("connection already closed")
     ):
-        assert scrape('zrank_up{index="ascending"}') == 0
+        assert scrape('zrank_up{index="ascending"}') == [0]
 
 
 def test_a_scrape_of_another_thread_leaves_no_connection() -> None:
     left: list[Any] = []
 
     def run() -> None:
-        assert scrape('zrank_up{index="ascending"}') == 1
+        assert scrape('zrank_up{index="ascending"}') == [1]
         left.extend(one.connection for one in connections.all(initialized_only=True))
 
     thread = Thread(target=run)
@@ -179,7 +182,7 @@ def test_an_index_that_is_not_built(client: Client, zrank: Redis) -> None:
     zrank.flushall()
     assert client.get("/health/").status_code == 503
     assert client.get("/health/").json()["indexes"]["ascending"] == "NotBuilt"
-    assert scrape('zrank_verdict{index="ascending",verdict="EMPTY"}') == 1
+    assert scrape('zrank_verdict{index="ascending",verdict="EMPTY"}') == [1]
 
 
 # zrank_status

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
@@ -15,16 +17,14 @@ from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from tests.populations import fill, populate
-from tests.test_ranking import CompetitorRank, Row
+from tests.test_asking import row
+from tests.test_ranking import CompetitorRank
 from tests.testapp.models import Player
+from tests.testapp.zrank import PlayerRank
 
 
 class Boards(CompetitorRank):
     name = "narrowing"
-
-
-def row(points: int, **others: Any) -> Row:
-    return {"points": points, "region": "kantou", "platform": "pc", "tags": set(), **others}
 
 
 @pytest.fixture
@@ -72,6 +72,18 @@ def test_slices_of_entries_keep_objects(zrank: Redis) -> None:
     entries = index.ranking.top()[1:3]
     assert isinstance(entries, Entries)
     assert entries.objects() == [players[2], players[1]]
+
+
+@pytest.mark.django_db
+def test_a_cache_keeps_entries(zrank: Redis) -> None:
+    """Pickling them once failed: an index has functions without a name."""
+    players = [Player.objects.create(level=level) for level in range(4)]
+    fill(PlayerRank, {player.pk: player.level for player in players})
+    ranking = PlayerRank.ranking
+    cache.set_many({"top": ranking.top(2), "drawn": ranking.recommend(players[1], band=1)})
+    top, drawn = cache.get("top"), cache.get("drawn")
+    assert (top, top.objects(), copy(top)) == (ranking.top(2), players[:1:-1], top)
+    assert (drawn.band, drawn.candidates, drawn.objects()) == ((1, 1), 2, [players[2], players[0]])
 
 
 @pytest.mark.parametrize(
@@ -141,6 +153,10 @@ def test_nonsense_is_refused_before_redis_is_asked() -> None:
     for ask, said in (
         (lambda: ranking.recommend(1, -1), "n"),
         (lambda: ranking.recommend(1, where=None, remember=5), "remember"),
+        (lambda: ranking.recommend(1, where="x"), "where: "),
+        (lambda: ranking.recommend(1, where=5), "where: "),
+        (lambda: ranking.recommend(1, seed=[1]), "seed: "),
+        (lambda: ranking.recommend(1, seed=1.5), "seed: "),
         (lambda: ranking.recommend("one"), "member"),
         (lambda: ranking.top(-1), "n"),
     ):

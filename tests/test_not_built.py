@@ -23,6 +23,7 @@ QUESTIONS: dict[str, Callable[[Any, Player], Any]] = {
     "counts": lambda ranking, player: ranking.counts("bio"),
     "top": lambda ranking, player: ranking.top(3),
     "recommend": lambda ranking, player: ranking.recommend(player, band=9),
+    "near": lambda ranking, player: ranking.near(5, band=9),
 }
 
 
@@ -53,7 +54,7 @@ def test_every_question_is_refused(index: type[RankIndex[Player]], question: str
     def ranking() -> Ranking:
         return index.ranking.filter(bio="a") if narrowed else index.ranking
 
-    with pytest.raises(NotBuilt):
+    with pytest.raises(NotBuilt, match=f"rebuild_zrank {index.instance().name}$"):
         ask(ranking(), player)
     rebuild(index.instance())
     ask(ranking(), player)
@@ -74,4 +75,4 @@ def test_the_database_answers_in_its_place(
     settings.ZRANK = {}
     rebuild(index.instance())
     built = ask(index.ranking.filter(bio="a"), player)
-    assert len(unbuilt) == len(built) if question == "recommend" else unbuilt == built
+    assert len(unbuilt) == len(built) if question in ("recommend", "near") else unbuilt == built

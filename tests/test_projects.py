@@ -108,6 +108,20 @@ class WithoutDatabase(Noted, ZRankTestMixin, SimpleTestCase):
 """
 
 
+SAVED = """
+import pytest
+from players.models import Player
+from players.zrank import PlayerRank
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("level", [5, 6])
+def test_a_saved_player_is_first(zrank, zrank_server, level):
+    assert str(zrank.connection_pool.connection_kwargs["port"]) in zrank_server.url
+    player = Player.objects.create(level=level)
+    assert PlayerRank.ranking.rank(player) == PlayerRank.ranking.count() == 1
+"""
+
+
 @pytest.fixture(scope="module")
 def live() -> Iterator[EmbeddedServer]:
     """The Redis of a project's site."""
@@ -187,7 +201,8 @@ def test_the_documents_by_pytest(project: Project) -> None:
     for name in ("conftest.py", "test_opponents.py"):
         (project.folder / name).write_text(blocks[name])
     (project.folder / "test_players.py").write_text(blocks["players/tests.py"])
-    assert "2 passed" in project.pytest()
+    (project.folder / "test_saved.py").write_text(SAVED)
+    assert "4 passed" in project.pytest()
 
 
 def test_the_mixin_by_pytest(project: Project) -> None:

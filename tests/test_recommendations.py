@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank import NotRanked, RankIndex
 from django_zrank.ranking import Ranking
 from tests.populations import fill
 from tests.testapp.models import Player
@@ -147,7 +147,7 @@ def assert_agrees(
 
 
 @pytest.mark.usefixtures("zrank")
-@questions(max_examples=400)
+@questions(max_examples=150)
 def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], **asked: Any) -> None:
     fill(index, scores)
     assert_agrees(index.ranking, scores, **asked)
@@ -155,20 +155,24 @@ def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @mostly_excluded
-def test_agrees_where_sides_are_large_and_mostly_excluded(
-    zrank: Redis, size: int, place: float, kept: int, n: int, seed: int
-) -> None:
+def test_agrees_where_sides_are_large_and_mostly_excluded(zrank: Redis, **asked: Any) -> None:
     """Sides that are drawn from one by one, and given up for a read of the whole."""
+    fill(Descending, {pk: pk // 3 for pk in range(1, asked["size"] + 1)})
+    assert_agrees_on_few(Descending.ranking, **asked)
+
+
+def assert_agrees_on_few(ranking: Ranking, size: int, place: float, kept: int, n: int, seed: int) -> None:
+    """Assert that recommendations among as many members are right where few may be drawn."""
     scores = {pk: pk // 3 for pk in range(1, size + 1)}
     me = 1 + int(place * (size - 1))
     excluded = [pk for pk in scores if pk % size >= kept]
-    fill(Descending, scores)
-    drawn = Descending.ranking.recommend(me, n, band=1000, exclude=excluded, seed=seed)
+    drawn = ranking.recommend(me, n, band=1000, exclude=excluded, seed=seed)
     oracle = Oracle(Descending, scores, me, excluded)
     before, after = oracle.sides(1000, 1000)
     pks = {entry.pk for entry in drawn}
     assert (len(pks & set(before)), len(pks & set(after))) == oracle.split(n, 1000, 1000)
     assert len(drawn) == min(n, len(before) + len(after))
+    assert [e.rank for e in drawn] == [oracle.ranked.index(e.pk) + 1 for e in drawn]
 
 
 @pytest.mark.usefixtures("zrank")
@@ -179,11 +183,9 @@ def test_different_calls_draw_differently() -> None:
 
 
 @pytest.mark.usefixtures("zrank")
-@pytest.mark.parametrize("excluded", [0, 1000])
-def test_one_round_trip(excluded: int) -> None:
+def test_one_round_trip() -> None:
     fill(Descending, {pk: pk for pk in range(1, 3001)})
-    ranking = Descending.ranking
-    exclude = range(1, excluded)
+    ranking, exclude = Descending.ranking, range(1, 1000)
     ranking.recommend(1500, band=100, exclude=exclude)  # the server knows the script from here on
     with mock.patch.object(
         Redis, "execute_command", autospec=True, side_effect=Redis.execute_command
@@ -237,26 +239,6 @@ def test_the_ceiling_of_n_is_a_setting(settings: Any) -> None:
     settings.ZRANK = {"MAX_N": 600}
     drawn = Descending.ranking.recommend(350, 600, band=1000)
     assert len({entry.pk for entry in drawn}) == 600
-
-
-@pytest.mark.usefixtures("zrank")
-def test_an_index_that_was_never_built(zrank: Redis) -> None:
-    zrank.flushall()
-    ranking = Descending.ranking
-    for ask in (lambda: ranking.recommend(1, band=1), lambda: ranking.rank(1), lambda: ranking.score(1)):
-        with pytest.raises(IndexUnavailable, match="rebuild_zrank oracle-descending"):
-            ask()
-    with pytest.raises(IndexUnavailable):
-        ranking.count()
-
-
-def test_a_server_that_is_down(settings: Any) -> None:
-    zrank = {**settings.CACHES["zrank"], "LOCATION": "redis://127.0.0.1:2/0"}  # nobody listens there
-    settings.CACHES = {**settings.CACHES, "zrank": zrank}
-    ranking = Descending.ranking
-    for ask in (lambda: ranking.recommend(1, band=1), lambda: ranking.rank(1), ranking.count):
-        with pytest.raises(IndexUnavailable, match="can't be reached"):
-            ask()
 
 
 @pytest.mark.usefixtures("zrank")

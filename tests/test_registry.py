@@ -30,19 +30,14 @@ def registry() -> Registry:
 
 
 def test_indexes_come_in_the_order_of_their_registration(registry: Registry) -> None:
-    registry.register(PlayerRank)
+    assert registry.register(PlayerRank) is PlayerRank  # as a decorator
     registry.register(ClubRank)
+    registry.register(PlayerRank)
     assert registry.all() == [PlayerRank.instance(), ClubRank.instance()]
-
-
-def test_register_is_a_decorator(registry: Registry) -> None:
-    assert registry.register(PlayerRank) is PlayerRank
-
-
-def test_registering_twice_is_harmless(registry: Registry) -> None:
-    registry.register(PlayerRank)
-    registry.register(PlayerRank)
-    assert len(registry.all()) == 1
+    assert registry.named(["club"]) == [ClubRank.instance()]
+    assert registry.named([]) == registry.all()
+    with pytest.raises(LookupError):
+        registry.named(["club", "team"])
 
 
 @pytest.mark.parametrize("wrong", [Player, "PlayerRank", None, PlayerRank.instance()])
@@ -59,36 +54,19 @@ def test_an_index_can_be_taken_out(registry: Registry) -> None:
     assert registry.all() == []
 
 
-def test_an_index_is_found_by_its_name(registry: Registry) -> None:
-    registry.register(PlayerRank)
-    assert registry.get("player") is PlayerRank.instance()
-
-
 def test_an_unknown_name_is_answered_with_the_known_ones(registry: Registry) -> None:
     with pytest.raises(LookupError, match=r"no index called 'team'\. Registered: none\."):
         registry.get("team")
     registry.register(PlayerRank)
     registry.register(ClubRank)
+    assert registry.get("player") is PlayerRank.instance()
     with pytest.raises(LookupError, match=r"Registered: club, player\."):
         registry.get("team")
 
 
-def test_several_by_their_names_or_all(registry: Registry) -> None:
-    registry.register(PlayerRank)
-    registry.register(ClubRank)
-    assert registry.named(["club"]) == [ClubRank.instance()]
-    assert registry.named([]) == registry.all()
-    with pytest.raises(LookupError):
-        registry.named(["club", "team"])
-
-
-def test_the_only_index_is_the_default(registry: Registry) -> None:
-    registry.register(PlayerRank)
-    assert registry.default() is PlayerRank.instance()
-
-
 def test_of_several_the_setting_names_the_default(registry: Registry, settings: Any) -> None:
     registry.register(PlayerRank)
+    assert registry.default() is PlayerRank.instance()
     registry.register(ClubRank)
     with pytest.raises(LookupError, match="DEFAULT_INDEX"):
         registry.default()

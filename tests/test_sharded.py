@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.db.models import Q
+from redis.crc import key_slot
 
 from django_zrank import RankIndex
-from django_zrank.exceptions import IndexUnhealthy, NotBuilt, NotRanked
+from django_zrank.codec.shards import name_of, shard_of
+from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Generation
 from django_zrank.queries.request import Request
 from django_zrank.redis import executor, reader_of
@@ -20,36 +23,99 @@ from django_zrank.redis.scripts import COUNT_FACET
 from django_zrank.redis.sharded import ShardedReader
 from django_zrank.store import Store
 from tests.builds import accept
-from tests.populations import fill, load
+from tests.populations import fill, load, populate
 from tests.sharded import COUNTS, sharded
-from tests.testapp.models import Competitor, Video
-from tests.testapp.zrank import PlayerAscending, VideoRank
+from tests.test_ranking import FACETED, Oracle, assert_same
+from tests.test_twins import ROWS
+from tests.testapp.models import Competitor, Player, Video
+from tests.testapp.zrank import PlayerAscending, PlayerRank, VideoRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
 SCORES = {pk: pk * pk % 101 for pk in range(1, 400)}
 
 
+@pytest.mark.parametrize("count", [2, 3, 7, 16, 64])
+def test_each_shard_lies_in_its_own_run_of_slots(count: int) -> None:
+    for shard in range(count):
+        slot = key_slot(name_of("player", shard, count).encode())
+        assert shard == max(at for at in range(count) if at * 16384 // count <= slot)
+
+
+@pytest.mark.parametrize("step", [1, 10, 1024])
+def test_members_are_spread_evenly(step: int) -> None:
+    counts = [0] * 16
+    for pk in range(0, 16_000 * step, step):
+        counts[shard_of(str(pk), 16)] += 1
+    assert max(counts) < 1.2 * 1000
+
+
+def test_parts_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = PlayerRank.instance()
+    assert index.parts == (index,)
+    assert index.part_of("7") is index.whole is index
+    monkeypatch.setattr(PlayerRank, "shards", 3)
+    index = PlayerRank()
+    names = [part.name for part in index.parts]
+    assert [name.partition(".")[0] for name in names] == [f"{index.name}/3:{shard}" for shard in range(3)]
+    assert all(part.whole is index and part.parts == (part,) for part in index.parts)
+    assert index.part_of("7") is index.parts[shard_of("7", 3)]
+
+
+@pytest.mark.parametrize(("count", "index"), [*zip(COUNTS, cycle(FACETED), strict=False)])
+def test_every_verb_answers_as_sorted_lists_do(count: int, index: type[RankIndex]) -> None:
+    divided = sharded(index, count)
+    populate(divided, ROWS)
+    ranking, oracle = divided.ranking, Oracle(index, ROWS, lambda row: True)
+    assert_same(ranking, oracle, ROWS)
+    assert_same(ranking.reversed().by("competition"), oracle.reversed().by("competition"), ROWS)
+
+
 @pytest.mark.parametrize("count", COUNTS)
-class TestSums:
-    def test_size_and_scores(self, count: int) -> None:
-        ranking = sharded(PlayerAscending, count).ranking
-        fill(type(ranking.index), SCORES)
-        assert ranking.count() == len(SCORES)
-        assert [ranking.score(pk) for pk in SCORES] == list(SCORES.values())
-        assert 7 in ranking
-        assert 1000 not in ranking
-        with pytest.raises(NotRanked):
-            ranking.score(1000)
+def test_draws_of_all_candidates_are_the_same_without_shards(count: int) -> None:
+    """A score for four members each, so that ranking methods differ."""
+    scores = {pk: pk // 4 for pk in range(1, 200)}
+    fill(PlayerAscending, scores)
+    whole = PlayerAscending.ranking
+    others = whole.reversed().by("competition")
+    expected = draws(whole), draws(others)
+    fill(sharded(PlayerAscending, count), scores)
+    ranking = sharded(PlayerAscending, count).ranking
+    assert (draws(ranking), draws(ranking.reversed().by("competition"))) == expected
 
-    def test_in_coroutines(self, count: int) -> None:
-        ranking = sharded(PlayerAscending, count).ranking
-        fill(type(ranking.index), SCORES)
 
-        async def ask() -> list[Any]:
-            return await asyncio.gather(ranking.acount(), ranking.ascore(7))
+def draws(ranking: Any) -> list[Any]:
+    near = ranking.recommend(77, 200, band=(2, 3))
+    many = dict(ranking.recommend_many([1, 77, 1000], 200, band=1))
+    return [
+        list(near),
+        near.candidates,
+        {pk: found and list(found) for pk, found in many.items()},
+        len(ranking.recommend(77, 5, ranks=4)),
+        list(ranking.recommend(77, 100, band=0, widen=[5])),
+    ]
 
-        assert asyncio.run(ask()) == [len(SCORES), 49]
+
+@pytest.mark.django_db
+def test_where_and_coroutines() -> None:
+    players = [Player(name=str(at), level=at, is_active=at % 2 == 0) for at in range(40)]
+    Player.objects.bulk_create(players)
+    ranking = sharded(PlayerAscending, 3).ranking
+    fill(type(ranking.index), {player.pk: player.level for player in players})
+    found = ranking.recommend(players[20], 6, band=10, where=Q(is_active=True))
+    assert len(found) == 6
+    assert all(entry.score % 2 == 0 and abs(entry.score - 20) <= 10 for entry in found)
+
+    async def ask() -> list[Any]:
+        drawn = ranking.arecommend(players[20].pk, 4, band=2, seed=5)
+        return await asyncio.gather(ranking.acount(), ranking.ascore(players[7].pk), drawn)
+
+    count, score, drawn = asyncio.run(ask())
+    assert (count, score) == (40, 7)
+    assert list(drawn) == list(ranking.recommend(players[20].pk, 4, band=2, seed=5))
+    shown = ranking.recommend(players[20].pk, 2, band=1, remember=timedelta(hours=1))
+    (other,) = ranking.recommend(players[20].pk, 1, band=3, remember=timedelta(hours=1))
+    assert other not in shown
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -90,14 +156,6 @@ class TestGroups:
             index.group(f"{at}-0").add(300, 301)
             ranking = ranking.filter(group__in=[f"{at}-{number}" for number in range(50)])
         assert {entry.pk for entry in ranking.recommend(300, 3, band=10**6)} == {301}
-
-    def test_members_of_a_group_are_narrowed_to(self, count: int) -> None:
-        index = sharded(PlayerAscending, count)
-        fill(index, SCORES)
-        index.group("live").add(*range(300, 500))
-        ranking = index.ranking.filter(group="live")
-        assert ranking.count() == 100
-        assert index.ranking.exclude(group="live").count() == len(SCORES) - 100
 
 
 REGIONS = {pk: f"region {pk % 5}" for pk in range(1, 200)}

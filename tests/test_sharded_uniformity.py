@@ -89,9 +89,9 @@ def dealing(small: int) -> AbstractContextManager[Any]:
     return mock.patch.object(draws, "_SMALL", small)
 
 
-@pytest.mark.parametrize("excluded", [0, 2])
-@pytest.mark.parametrize("small", [0, 16])
-@pytest.mark.parametrize("sizes", ["uneven", "one"])
+@pytest.mark.parametrize(
+    ("sizes", "small", "excluded"), [("uneven", 0, 2), ("uneven", 16, 0), ("one", 0, 0), ("one", 16, 2)]
+)
 def test_every_set_is_equally_likely(sizes: str, small: int, excluded: int) -> None:
     with dealing(small):
         assert deviations(SIZES[sizes], 600, excluded=excluded) < LIMIT

@@ -64,6 +64,16 @@ def test_sync_now_means_all_indexes_unless_some_are_named(zrank: Any) -> None:
     assert_mirrors(PlayerRank, PlayerAscending, NicknameRank, RemoteRank)
 
 
+@pytest.mark.django_db(databases=["default"])
+def test_sync_now_leaves_a_database_alone_that_the_test_may_not_use(zrank: Any) -> None:
+    """A project with two databases once had to name the indexes in each test."""
+    player = Player.objects.create(level=5)
+    sync_now()
+    assert contents(PlayerRank) == {str(player.pk): 5}
+    with pytest.raises(AssertionError, match="'other'"):
+        sync_now(RemoteRank)
+
+
 @pytest.mark.django_db
 def test_sync_now_sees_what_the_current_connection_sees(zrank: Any) -> None:
     Nickname.objects.create(nick="a", score=1)
@@ -192,58 +202,13 @@ class TestWithoutDatabase(SimpleTestCase):
     def _server(self, zrank: Any) -> None:
         pass
 
+    def test_sync_now(self) -> None:
+        with pytest.raises(AssertionError, match="'default'"):
+            sync_now()
+
     def test_reset(self) -> None:
         reset()
         assert PlayerRank.ranking.count() == 0
-
-
-class TestWithDatabase(TestCase):
-    @pytest.fixture(autouse=True)
-    def _server(self, zrank: Any) -> None:
-        pass
-
-    def test_reset(self) -> None:
-        reset()
-        assert is_noted(PlayerRank)
-
-
-PROJECT = """
-import pytest
-from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerRank
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("level", [5, 6])
-def test_a_saved_player_is_first(zrank, zrank_server, level):
-    assert str(zrank.connection_pool.connection_kwargs["port"]) in zrank_server.url
-    player = Player.objects.create(level=level)
-    assert PlayerRank.ranking.rank(player) == PlayerRank.ranking.count() == 1
-"""
-
-
-@pytest.mark.slow
-def test_the_plugin_in_the_tests_of_a_project(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_zrank.pytest_plugin"]\n')
-    (tmp_path / "test_project.py").write_text(PROJECT)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nDJANGO_SETTINGS_MODULE = tests.settings\n")
-    root = Path(__file__).parents[1]
-    # A database of its own: that of this run is in use.
-    environment = {**os.environ, "ZRANK_TEST_DATABASE": "sqlite"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={tmp_path}",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
 
 
 # EmbeddedServer
@@ -262,12 +227,17 @@ def connect() -> Iterator[Callable[[EmbeddedServer], redis.Redis]]:
         client.close()
 
 
-def test_a_server_of_ones_own_runs_and_stops(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as server:
-        client = connect(server)
-        assert client.ping()
+def test_servers_of_ones_own_run_and_stop(connect: Callable[..., redis.Redis]) -> None:
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        client, other = connect(first), connect(second)
+        client.set("key", "value")
+        assert other.get("key") is None
+        first.stop()  # it may be stopped before its block ends
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        assert other.ping()
     with pytest.raises(redis.ConnectionError):
-        client.ping()
+        other.ping()
 
 
 @pytest.mark.parametrize("ours", [None, "glibc.malloc.check=0"])
@@ -292,20 +262,6 @@ def test_its_allocator_keeps_what_scripts_free(
     assert all(each in found for each in ("tcache_count", "mxfast"))
     assert (ours or "") in found
     assert os.environ.get("GLIBC_TUNABLES") == ours
-
-
-def test_servers_do_not_get_in_each_others_way(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as first, EmbeddedServer() as second:
-        connect(first).set("key", "value")
-        assert connect(second).get("key") is None
-
-
-def test_a_server_may_be_stopped_before_its_block_ends(connect: Callable[..., redis.Redis]) -> None:
-    with EmbeddedServer() as server:
-        client = connect(server)
-        server.stop()
-        with pytest.raises(redis.ConnectionError):
-            client.ping()
 
 
 def test_a_port_can_be_asked_for(connect: Callable[..., redis.Redis]) -> None:

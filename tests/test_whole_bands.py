@@ -12,7 +12,7 @@ from django_zrank.queries.request import Request
 from django_zrank.redis import scripts
 from django_zrank.redis.executor import Executor
 from tests.populations import fill
-from tests.test_uniformity import LIMIT, Side, Uniform
+from tests.test_uniformity import LIMIT, Side, Uniform, deviation
 
 SIZE = 3203
 ME = 1602
@@ -28,6 +28,15 @@ HOUR = timedelta(hours=1)
 def crowd(zrank: Redis) -> Any:
     fill(Uniform, {pk: pk for pk in range(1, SIZE + 1)})
     return Uniform.ranking
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What is sent to Redis from now on."""
+    sent: list[Request] = []
+    send = Executor.send
+    monkeypatch.setattr(Executor, "send", lambda self, request: sent.append(request) or send(self, request))
+    return sent
 
 
 def drawn(ranking: Any, n: int, **how: Any) -> list[int]:
@@ -63,29 +72,22 @@ def test_members_that_cross_the_end_of_a_band_move_no_others_into_it(
     assert set(found) == {*ABOVE, *BELOW}
 
 
-def test_they_are_read_in_few_round_trips(crowd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_read_in_few_round_trips(crowd: Any, requests: list[Request]) -> None:
     """The last one who may come is found, without a look-up for each."""
-    sent: list[Request] = []
-    send = Executor.send
-    monkeypatch.setattr(Executor, "send", lambda self, request: sent.append(request) or send(self, request))
     assert drawn(crowd, 50) == [*reversed(ABOVE), *reversed(BELOW)]
-    assert len(sent) <= 5
+    assert len(requests) <= 5
 
 
-def test_a_large_band_of_which_many_are_excluded_is_not_read(
-    zrank: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_band_of_which_many_are_excluded_is_not_read(zrank: Redis, requests: list[Request]) -> None:
     fill(Uniform, {pk: pk for pk in range(1, 20_001)})
-    sent: list[Request] = []
-    send = Executor.send
-    monkeypatch.setattr(Executor, "send", lambda self, request: sent.append(request) or send(self, request))
+    requests.clear()
     excluded = [pk for pk in range(1, 20_001) if pk % 4]
     found = [
         entry.pk for entry in Uniform.ranking.recommend(10_000, 10, band=10**5, exclude=excluded, seed=1)
     ]
     assert len(set(found)) == 10
     assert not {*found} & {*excluded}
-    assert len(sent) <= 4
+    assert len(requests) <= 4
 
 
 def test_one_side_makes_up_for_the_other(crowd: Any) -> None:
@@ -96,9 +98,7 @@ def test_one_side_makes_up_for_the_other(crowd: Any) -> None:
 
 def test_every_set_is_equally_likely(crowd: Any) -> None:
     draws = [drawn(crowd, 3, seed=seed) for seed in range(60)]
-    better, worse = Side(tuple(ABOVE), 2), Side(tuple(BELOW), 1)
-    assert better.deviation(tuple(one[:2]) for one in draws) < LIMIT
-    assert worse.deviation(tuple(one[2:]) for one in draws) < LIMIT
+    assert deviation(draws, Side(tuple(ABOVE), 2), Side(tuple(BELOW), 1)) < LIMIT
 
 
 def test_the_next_band_is_tried(crowd: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +25,7 @@ WIDTH: Final = 800
 HEIGHT: Final = 140
 
 _GRAINS: Final = 10_000
-"""The range of scores as a multiple of a logarithmic scale's finest distance, at most."""
+"""The most grains of a logarithmic scale: parts of the range of scores that it doesn't divide further."""
 
 _MANY: Final = 100
 """The range of scores from which on an axis has labels between its ends: rounded scores are near enough to them."""
@@ -38,23 +40,22 @@ class Axis(NamedTuple):
     start: float
     stop: float
 
-    grain: float = 0
-    """0 for a linear scale. Up to about this distance from its start, a logarithmic scale is linear, too."""
+    grains: float = 0
+    """0 for a linear scale. Up to about one of so many parts from its start, a logarithmic scale is linear, too."""
 
     def share(self, score: float) -> float:
         """Return the position of a score, as a share of the axis's length."""
-        span = self.stop - self.start
-        done = min(span, max(0.0, score - self.start))
-        if self.grain:
-            return math.log1p(done / self.grain) / math.log1p(span / self.grain)
-        return done / span
+        # A difference of two floats may lie beyond all floats.
+        start, stop, at = map(Fraction, (self.start, self.stop, min(self.stop, max(self.start, score))))
+        done = float((at - start) / (stop - start)) if start < stop else 0.0
+        return math.log1p(done * self.grains) / math.log1p(self.grains) if self.grains else done
 
     def score(self, share: float) -> float:
         """Return the score at a share of the axis's length."""
-        span = self.stop - self.start
-        if self.grain:
-            return self.start + self.grain * math.expm1(share * math.log1p(span / self.grain))
-        return self.start + span * share
+        if self.grains:
+            share = math.expm1(share * math.log1p(self.grains)) / self.grains
+        # Rounded, it may lie beyond.
+        return min(self.stop, max(self.start, self.start * (1 - share) + self.stop * share))
 
 
 class Bar(NamedTuple):
@@ -159,12 +160,14 @@ def _unit(index: RankIndex) -> int:
 def _edges(start: float, end: float, unit: int, is_logarithmic: bool) -> tuple[Axis, list[float]]:
     """Return the axis, and the ends of up to 40 ranges of the same width on it."""
     if start == end:
-        axis = Axis(start, end + (unit or 1))
+        # A large score and one more may be the same float.
+        stop = min(max(end + (unit or 1), math.nextafter(end, math.inf)), sys.float_info.max)
+        axis = Axis(start, stop)
         return axis, [*axis[:2]]
     if is_logarithmic:
         stop = end + unit
         # Times are stored in microseconds: the first bars are no finer than a part of the range.
-        axis = Axis(start, stop, max(unit, (stop - start) / _GRAINS))
+        axis = Axis(start, stop, min(_GRAINS, stop - start) if unit else _GRAINS)
         inner = (axis.score(at / BARS) for at in range(1, BARS))
         return axis, [
             start,
@@ -176,7 +179,7 @@ def _edges(start: float, end: float, unit: int, is_logarithmic: bool) -> tuple[A
         edges = [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
         return Axis(start, edges[-1]), edges
     axis = Axis(start, end)
-    return axis, [*(axis.score(at / BARS) for at in range(BARS)), end]
+    return axis, [*sorted(axis.score(at / BARS) for at in range(BARS)), end]
 
 
 def _bars(

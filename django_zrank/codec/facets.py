@@ -69,10 +69,7 @@ class Facet:
     def decode(self, ranking: str) -> tuple[Any, ...]:
         """The values in the name of a ranking, in the fields' own types."""
         texts = ranking.removeprefix(f"{self.name}:").split(",")
-        return tuple(
-            None if text == _NULL else field.to_python(unquote(text))
-            for field, text in zip(self.fields, texts, strict=True)
-        )
+        return tuple(map(_decode, self.fields, texts))
 
     def parse_value(self, path: str, value: Any) -> Any:
         """Parse a value to filter by, into the type of the field behind ``path``. Raises ``ValueError``."""
@@ -156,6 +153,16 @@ def _encode(field: Any, value: Any) -> str:
         with suppress(ValidationError):
             value = field.to_python(value)
     return quote(str(value), safe="")
+
+
+def _decode(field: Any, text: str) -> Any:
+    if text == _NULL:
+        return None
+    with suppress(ValidationError, ValueError):
+        return field.to_python(unquote(text))
+    return unquote(
+        text
+    )  # SQLite's columns hold values of any type, and others an enum's that this release lacks
 
 
 def _value_field(path: str, field: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Address
+from numbers import Integral, Number
 from typing import Any, Final
 from uuid import UUID
 
@@ -61,7 +62,9 @@ class Spelling:
             raise ValueError(" ".join(error.messages)) from None
         except (OverflowError, TypeError) as error:
             raise ValueError(str(error)) from None
-        if value is None or (isinstance(given, float) and value != given):
+        if value is None or (
+            isinstance(given, Number) and not isinstance(given, Integral) and value != given
+        ):
             raise ValueError(f"{given!r} is not a value of {self.field}")
         return self.parse(value)
 

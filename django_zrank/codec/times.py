@@ -69,7 +69,8 @@ class Moment(Bounded):
                 return value
             raise Unrankable(f"{value} µs after 1970 lie beyond the years 1 to 9999")
         if value.tzinfo is not UTC and timezone.is_naive(value):  # the first look is faster
-            value = value.replace(tzinfo=UTC)
+            # As Django takes it: in the default time zone, or as it is where the database holds local times.
+            value = value.replace(tzinfo=timezone.get_default_timezone() if settings.USE_TZ else UTC)
         return (value - _EPOCH) // _MICROSECOND
 
     def value(self, units: int) -> datetime:

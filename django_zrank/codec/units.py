@@ -23,6 +23,7 @@ __all__ = [
     "Distance",
     "Number",
     "beyond",
+    "is_queryable",
     "pack",
     "parse_number",
     "parse_timespan",
@@ -68,6 +69,11 @@ def unpack(code: bytes) -> int:
 
 def beyond(units: int) -> Unrankable:
     return Unrankable(f"{units} lies beyond 64 bits (-2**63 to 2**63 - 1)")
+
+
+def is_queryable(key: Any, vendor: str) -> bool:
+    """Return True unless ``key`` is an integer that a query can't name: one beyond 64 bits. MySQL's may be unsigned."""
+    return not isinstance(key, int) or LOWEST <= key <= (SPAN - 1 if vendor == "mysql" else HIGHEST)
 
 
 def plain_number(value: Any) -> Decimal:

@@ -290,10 +290,14 @@ class IndexViewSet(GenericViewSet[Any]):
         if not self.shows_rows():
             return list(self.get_serializer(entries, many=True).data)
         if rows is None:
-            rows = self.filter_queryset(self.get_queryset()).in_bulk([entry.pk for entry in entries])
+            rows = self._get_rows(entries)
         entries = [entry for entry in entries if entry.pk in rows]
         shown = self.get_serializer([rows[entry.pk] for entry in entries], many=True)
         return combine(self.served, entries, shown)
+
+    def _get_rows(self, entries: Sequence[Entry]) -> Mapping[Any, models.Model]:
+        """Return the rows of ``entries`` that results may show, by primary key."""
+        return self.filter_queryset(self.get_queryset()).in_bulk([entry.pk for entry in entries])
 
     def handle_exception(self, exc: Exception) -> Response:
         """Answer errors of the index, and add its ``code`` to every ``detail``. What developers need is logged."""
@@ -502,10 +506,16 @@ class LeaderboardViewSet(IndexViewSet):
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         ranking, pks = self.get_filtered(), self.arguments.get("pk")
         found: Any = RankingList(ranking, self.paginator) if pks is None else ranking.members(pks)
+        rows = None
+        if pks is not None and self.shows_rows():
+            rows = self._get_rows(found)
+            # Not counted either: the count would tell that a hidden member is ranked.
+            found = [entry for entry in found if entry.pk in rows]
         page: list[Entry] | None = self.paginate_queryset(found)
         if page is None:
-            return Response(self.get_results(ranking.top(get_settings().max_n) if pks is None else found))
-        return self.get_paginated_response(self.get_results(page))
+            whole = ranking.top(get_settings().max_n) if pks is None else found
+            return Response(self.get_results(whole, rows))
+        return self.get_paginated_response(self.get_results(page, rows))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""

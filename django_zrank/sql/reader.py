@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import OperationalError
+from django.utils import timezone
 
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
@@ -75,8 +76,10 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
         raise IndexUnavailable(
             f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
         )
+    # As in a push; but a caller's own condition means the time zone of the caller.
+    zone = timezone.get_current_timezone() if getattr(question, "where", None) else None
     try:
-        with reading(rows.connection, get_settings().database_timeout):
+        with timezone.override(zone), reading(rows.connection, get_settings().database_timeout):
             return _ANSWERS[type(question)](rows, view, question)
     except OperationalError as error:
         raise IndexUnavailable(f"Index {name!r}: the database failed, too: {error}") from error

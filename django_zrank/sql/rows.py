@@ -15,7 +15,7 @@ from ..codec.fields import follow, value_field
 from ..codec.filters import Condition
 from ..codec.kinds import Fixed
 from ..codec.order import Criterion
-from ..codec.units import HIGHEST, LOWEST, Number
+from ..codec.units import Number, is_queryable
 from ..queries.pages import Bound
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ class Rows:
         return found
 
     def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
-        """Split primary keys into as many as a query may take. SQLite refuses integers beyond 64 bits."""
+        """Split primary keys into as many as a query may take."""
         pks = [self.index.parse_pk(member) for member in members]
-        pks = [pk for pk in pks if not isinstance(pk, int) or LOWEST <= pk <= HIGHEST]
+        pks = [pk for pk in pks if is_queryable(pk, self.connection.vendor)]
         size = self.connection.features.max_query_params or len(pks) or 1
         size = size if size > 2 * CHUNK else CHUNK
         return (pks[start : start + size // 2] for start in range(0, len(pks), max(1, size // 2)))

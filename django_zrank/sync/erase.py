@@ -64,10 +64,12 @@ def erase(index: RankIndex, member: Any) -> Erased:
     refuse_transaction(index.get_using(), "Erasing a member")
     text = index.to_text(member)
     pk, part, settings = index.from_text(text), index.part_of(text), get_settings()
-    for ranked in index.get_ranked(Q(pk=pk)).order_by().values_list("pk", flat=True)[:1]:
+    with timezone.override(None):  # as in a push
+        ranked = list(index.get_ranked(Q(pk=pk)).order_by().values_list("pk", flat=True)[:1])
+    if ranked:
         raise StillRanked(
-            f"Index {index.name!r}: {index.model._meta.label} {ranked!r} is still ranked, so the next push would bring "
-            "it back. First delete the row, or take it out of the queryset of the index."
+            f"Index {index.name!r}: {index.model._meta.label} {ranked[0]!r} is still ranked, so the next push would "
+            "bring it back. First delete the row, or take it out of the queryset of the index."
         )
     store, is_member = Store.of(part), partial(_is_member, index, pk)
     erased = Erased(index.name, text)

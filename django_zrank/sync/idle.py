@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from ..codec.awake import MOMENT, TimeAgo
 from ..index import RankIndex
@@ -48,18 +50,23 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     notes = reach.each(index.parts, lambda part: Store.of(part).swept())
     reach.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
-    since = min(moments) if len(moments) == len(notes) else None
-    end: int | None = None
-    while end != until and (limit is None or done < limit):
-        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
-        end = _end_of_page(index, since, until, size)
-        rows = _fallen_asleep(index, since, end)
-        done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-        noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
-        reach.require()
-        if not all(noted.values()):
-            break
-        since = end
+    since = min(*moments, until) if len(moments) == len(notes) else None
+    with timezone.override(None):  # as in a push
+        if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
+            rows = _fallen_asleep(index, until, max(moments)).values_list("pk", flat=True)
+            back = list(rows[: PAGE_SIZE + 1])
+            leave(index, back if len(back) <= PAGE_SIZE else [None], patience=patience)
+        end: int | None = None
+        while end != until and (limit is None or done < limit):
+            size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
+            end = _end_of_page(index, since, until, size)
+            rows = _fallen_asleep(index, since, end)
+            done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
+            noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+            reach.require()
+            if not all(noted.values()):
+                break
+            since = end
     return done
 
 
@@ -68,7 +75,9 @@ def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> 
     path = index.awake.path  # type: ignore[union-attr]
     rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
     moment = next(iter(rows[size - 1 : size]), until)
-    return moment if isinstance(moment, int) else MOMENT.whole(moment)
+    if isinstance(moment, datetime):
+        return MOMENT.whole(moment)
+    return moment if isinstance(moment, int) else until  # one that Python has none for: all at once
 
 
 def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[Any]:

@@ -83,10 +83,12 @@ def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
 
 
 def leave(index: RankIndex, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
-    """Leave marks for members, in several transactions. Return their number."""
+    """Leave marks for members, in several transactions; for all members, if None is among them. Return their number."""
     using, done = index.get_using(), 0
     for chunk in batched(pks, _CHUNK):
-        marks = [Mark(index=index.whole.name, member=index.to_text(pk)) for pk in chunk]
+        marks = [
+            Mark(index=index.whole.name, member=None if pk is None else index.to_text(pk)) for pk in chunk
+        ]
         done += len(briefly(using, partial(Mark.objects.using(using).bulk_create, marks), patience=patience))
     return done
 

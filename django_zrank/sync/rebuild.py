@@ -17,6 +17,7 @@ from uuid import uuid4
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
+from django.utils import timezone
 
 from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
@@ -90,6 +91,7 @@ def rebuild(
         reach.require(parts)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
+            timezone.override(None),  # as in a push
             running("zrank-rebuild-pulse", partial(_send_heartbeats, builds), Event()),
             closing(_batches(index, builds, batch_size)) as batches,
             closing(_loads(partial(_load, reach, builds), batches)) as loads,

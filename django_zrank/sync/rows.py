@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 from django.db import connections
@@ -16,6 +16,8 @@ from django.db.models import (
     BigIntegerField,
     DateField,
     DateTimeField,
+    DecimalField,
+    DurationField,
     Exists,
     F,
     Func,
@@ -24,11 +26,13 @@ from django.db.models import (
     Q,
     QuerySet,
     Subquery,
+    TextField,
+    UUIDField,
 )
 from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow, value_field
-from ..codec.units import HIGHEST, LOWEST
+from ..codec.units import is_queryable
 from ..conf import get_settings
 from ..exceptions import Unrankable
 from ..index import RankIndex
@@ -58,6 +62,10 @@ _NAMES: Final = 10_000
 """The number of combinations of facet values whose rankings' names are cached."""
 
 
+_CONVERTED: Final = DateField, DecimalField, DurationField, UUIDField
+"""Fields whose values SQLite stores as another type."""
+
+
 class _Readable(Func):
     """A date or a time of PostgreSQL; null if Python has none: ``infinity``, or a year beyond 9999. A driver that finds
     such a value fails the whole statement."""
@@ -78,6 +86,41 @@ class _Microseconds(_Readable):
         return []
 
 
+class _Unreadable(NamedTuple):
+    """A value that can't be converted. It has no rank; as that of a facet, it is text."""
+
+    stored: Any
+
+    def __str__(self) -> str:
+        return str(self.stored)
+
+
+class _Converted(Func):
+    """A value that is converted here, so that only its row is left out if that fails. Django's converters, or SQLite's
+    driver, which looks at the type of the column, would fail the whole statement."""
+
+    template = "%(expressions)s"
+    output_field = TextField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
+
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        (column,) = self.get_source_expressions()
+        converters = [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
+
+        def convert(value: Any, _: Any, connection: Any) -> Any:
+            converted = value
+            try:
+                for one in converters:
+                    converted = one(converted, column, connection)
+            except Exception:  # noqa: BLE001 - whatever a value raises
+                return _Unreadable(value)
+            return converted
+
+        return [convert]
+
+
 class _AnyOf(Lookup):
     """``IN`` with all values in one parameter: binding thousands takes longer than finding the rows."""
 
@@ -95,8 +138,7 @@ def parse_key(index: RankIndex, text: str | None) -> Any:
         pk = index.from_text(text)
     except ValueError:
         return None
-    # A query for an integer of more than 64 bits may be refused.
-    return None if isinstance(pk, int) and not LOWEST <= pk <= HIGHEST else pk
+    return pk if is_queryable(pk, connections[index.get_using()].vendor) else None
 
 
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
@@ -187,15 +229,21 @@ def _columns(index: RankIndex) -> list[str]:
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 
-def fastest(index: RankIndex, path: str) -> str | _Readable:
+def fastest(index: RankIndex, path: str) -> str | Func:
     """Return the expression by which a column is read: for a moment on PostgreSQL, its microseconds, which is fastest.
     A primary key is read as it is, because it names the member."""
-    if path == "pk" or connections[index.get_using()].vendor != "postgresql":
+    vendor = connections[index.get_using()].vendor
+    if path == "pk":
         return path
     *_, field = follow(index.model, path)
+    values = value_field(field)
+    if hasattr(values, "from_db_value") or (vendor == "sqlite" and isinstance(values, _CONVERTED)):
+        return _Converted(path)
+    if vendor != "postgresql":
+        return path
     if type(field) is DateTimeField and settings.USE_TZ:
         return _Microseconds(path)
-    return _Readable(path) if isinstance(value_field(field), DateField) else path
+    return _Readable(path) if isinstance(values, DateField) else path
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from time import sleep
 from typing import Any, Final, NamedTuple, TypeVar
 
+from django.utils import timezone
+
 from ..codec.units import Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
@@ -229,7 +231,7 @@ def verify(
             found = report.verdict
             rebuild(index, polite=True)
             continue
-        with suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
+        with timezone.override(None), suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
                 _Comparison(report, batch_size, progress).run(repair=repair)
                 report.compared = True

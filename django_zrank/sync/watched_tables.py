@@ -86,11 +86,12 @@ class WatchedTable:
         return str(spelling_of(self.column).parse(value))
 
     def value_of(self, row: models.Model, using: str) -> Any:
-        """Return the value of ``column`` in a saved row; None if it is null. For an expression, ``F("number") + 1``, it
-        is read from the database."""
-        value = getattr(row, self.column.attname)
-        if not hasattr(value, "resolve_expression"):
-            return value
+        """Return the value of ``column`` in a saved row; None if it is null, or if the row is gone. For an expression,
+        ``F("number") + 1``, or a deferred field, it is read from the database."""
+        if self.column.attname not in row.get_deferred_fields():
+            value = getattr(row, self.column.attname)
+            if not hasattr(value, "resolve_expression"):
+                return value
         rows = every_row(type(row), using).filter(pk=row.pk)
         return rows.values_list(self.column.attname, flat=True).first()
 

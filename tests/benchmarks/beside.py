@@ -7,7 +7,6 @@ what it asked for, when, and how long it waited; ``save`` the number of rows it 
 from __future__ import annotations
 
 import json
-import os
 import random
 import select
 import subprocess
@@ -19,12 +18,12 @@ from typing import Any
 
 import django
 from django.conf import settings
-from django.db import connection, models
+from django.db import models
 from redis import Redis
 
 from tests.benchmarks.cores import alone_on, used
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS
-from tests.benchmarks.servers import PATIENT
+from tests.benchmarks.servers import PATIENT, environment
 
 PAUSE = 0.001
 """Seconds between two questions."""
@@ -66,16 +65,9 @@ def declare() -> tuple[Any, list[Any]]:
 
 def start(redis: Redis, *roles: str) -> list[subprocess.Popen[str]]:
     """Start processes, and wait until all are at work."""
-    port = redis.connection_pool.connection_kwargs["port"]
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
-        "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
-        "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port}/0",
-    }
     command = [sys.executable, "-m", "tests.benchmarks.beside"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([*command, role], env=environment, **pipes) for role in roles]
+    processes = [subprocess.Popen([*command, role], env=environment(redis), **pipes) for role in roles]
     for process in processes:
         assert process.stdout
         if process.stdout.readline() != "ready\n":

@@ -7,18 +7,14 @@ The server is the one that ``ZRANK_TEST_REDIS_BINARY`` names, by default the emb
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import process_time
 from typing import Any
 
-import django
-
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
 
@@ -26,20 +22,16 @@ LOOP = "arecommend(), one loop"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=100_000)
     parser.add_argument("--at-once", type=int, default=500)
     parser.add_argument(
         "--threads", type=int, default=100, help="as many as there are connections by default"
     )
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from django_zrank import RankIndex
     from tests.populations import fill
     from tests.testapp.models import Player

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.options import options_parser
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.rounds import save
 
@@ -42,12 +43,9 @@ Seen = list[tuple[float, float, str]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--only", default="", metavar="WORD", help="A deployment or an event.")
     parser.add_argument("--seconds", type=float, default=9, metavar="N", help="After the event. Default: 9.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of all calls.")
     parser.add_argument("--one", nargs=2, metavar=("DEPLOYMENT", "EVENT"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -18,13 +18,11 @@ place that only reads the clock, the longest gaps between two looks at it in eac
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -35,10 +33,11 @@ from redis import Redis
 
 from tests.benchmarks.beside import declare, end, start
 from tests.benchmarks.cores import alone_on, gaps, queued, stolen
+from tests.benchmarks.options import options_parser
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS, stream
-from tests.benchmarks.rounds import save
-from tests.benchmarks.servers import django_on_postgresql, redis_server
+from tests.benchmarks.rounds import percentiles, save
+from tests.benchmarks.servers import django_on_postgresql, redis_server, tables
 
 MOVED = 50_000
 """Members that a drain writes, at most half of all."""
@@ -54,12 +53,9 @@ Operation = Callable[[], Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", default="100000", metavar="N,N,…")
     parser.add_argument("--only", default="", metavar="WORD", help="Operations whose names have this word.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="Draw a PNG of the longest calls and waits."
     )
@@ -96,9 +92,7 @@ def population(model: Any, size: int, indexes: list[Any]) -> Iterator[None]:
     """A table that holds the pyramid, and its triggers."""
     from django_zrank.sync.triggers import install
 
-    database = connection.settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
+    with tables():
         table = connection.ops.quote_name(model._meta.db_table)
         with connection.cursor() as cursor:
             with cursor.copy(f"COPY {table} (id, points, joined, region, platform) FROM STDIN") as copy:
@@ -107,8 +101,6 @@ def population(model: Any, size: int, indexes: list[Any]) -> Iterator[None]:
             cursor.execute(f"VACUUM ANALYZE {table}")
         install("default", [index.instance() for index in indexes])
         yield
-    finally:
-        connection.creation.destroy_test_db(database, verbosity=0)
 
 
 class Measurement:
@@ -124,7 +116,6 @@ class Measurement:
             script.sha: script.name for script in vars(scripts).values() if isinstance(script, scripts.Script)
         }
         self.spans: dict[str, dict[str, Any]] = {}
-        self.refused = 0
         first = 10 ** len(str(size))
         self.pks = range(first, first + size)
 
@@ -157,7 +148,7 @@ class Measurement:
                     if asked == question and is_within(span, at, seconds)
                 ]
                 seconds, ran = (list(column) for column in zip(*found, strict=True))
-                span[question] = {**figures(seconds), "asked": len(found), "processor": figures(ran)}
+                span[question] = {**percentiles(seconds), "asked": len(found), "processor": percentiles(ran)}
         self.report()
         return self.spans
 
@@ -178,70 +169,15 @@ class Measurement:
         index = self.facets.instance()
         yield "facets: drain, moved between facets", self.change_facets, lambda: drain(index)
         self.settle()
-        yield from self.filters(self.facets)
+        uncovered = self.facets.ranking.filter(region__in=REGIONS[:2]).exclude(platform=PLATFORMS[0])
+        yield "uncovered: recommend(), 200 times", nothing, lambda: self.recommend(uncovered)
         yield "eight writers and an update()", nothing, self.write
 
     def reads(self, ranking: Any) -> Iterator[tuple[str, Operation]]:
         """Reads of thousands."""
-        many, asking = self.pks[:10_000], cycle(self.pks[:1000])
-        near = [entry.pk for entry in ranking.around(self.pks[0], 5000)]
-        hour = timedelta(hours=1)
+        many = self.pks[:10_000]
         yield "ranks() of 10,000", lambda: ranking.ranks(many)
-        yield "members() of 10,000", lambda: ranking.members(many)
-        yield "top() of 10,000", lambda: ranking.top(10_000)
-        yield "recommend() of 500", lambda: ranking.recommend(next(asking), 500)
-        yield "recommend(), 5,000 excluded", lambda: ranking.recommend(self.pks[0], exclude=near)
-        yield "recommend(), thousands shown", lambda: ranking.recommend(self.pks[0], 100, remember=hour)
-        for n in (1, 10):
-            yield (
-                f"recommend_many() of {n} for 1,000",
-                lambda n=n: list(ranking.recommend_many(many[:1000], n)),
-            )
-
-    def filters(self, index: Any) -> Iterator[tuple[str, Operation, Operation]]:
-        """Filters that no facet covers."""
-        group = index.group("live")
-        audience = self.pks[: self.size // 4]
-        for start_ in range(0, len(audience), 5000):
-            group.add(*audience[start_ : start_ + 5000])
-        regions, ranking = cycle(REGIONS), index.ranking
-        within = ranking.filter(group="live")
-        uncovered = ranking.filter(region__in=REGIONS[:2]).exclude(platform=PLATFORMS[0])
-        yield (
-            "group and region: count()",
-            self.forget,
-            self.fresh(lambda: within.filter(region=next(regions)).count()),
-        )
-        yield 'group: counts("region")', self.forget, self.fresh(lambda: within.counts("region"))
-        others = self.pks[-5000:]
-
-        def come_and_go() -> None:
-            group.add(*others)
-            group.remove(*others)
-
-        changes = cycle(range(0, len(audience) - 100, 100))
-
-        def join_and_leave() -> None:
-            """Let a hundred leave and a hundred join, and ask, as a page does a second later."""
-            at = next(changes)
-            group.remove(*audience[at : at + 100])
-            group.add(*self.pks[len(audience) + at : len(audience) + at + 100])
-            for key in self.redis.scan_iter("*:intersection:*:stamp", count=10_000):
-                self.redis.unlink(key)
-            within.counts("region")
-
-        yield 'group, 200 changed: counts("region")', lambda: within.counts("region"), repeat(join_and_leave)
-        yield "uncovered: recommend(), 200 times", nothing, lambda: self.recommend(uncovered)
-        index.group("few").add(*self.pks[:: self.size // 60])
-        for kind, some in (("uncovered", uncovered), ("group of 60", ranking.filter(group="few"))):
-            yield (
-                f"{kind}: recommend_many() of 1 for 200",
-                nothing,
-                repeat(lambda some=some: list(some.recommend_many(self.pks[:200], 1))),
-            )
-        yield "group: 5,000 join and leave", nothing, repeat(come_and_go)
-        yield "uncovered: count()", self.forget, self.fresh(uncovered.count)
-        yield "uncovered: top()", self.forget, self.fresh(uncovered.top)
+        yield "recommend_many() of 1,000", lambda: list(ranking.recommend_many(many[:1000], 1))
 
     def change_scores(self) -> None:
         from django.db.models import F
@@ -262,33 +198,9 @@ class Measurement:
         for index in (self.plain, self.facets):
             drain(index.instance())
 
-    def forget(self) -> None:
-        """Let no answer come from an intersection that was made before."""
-        for key in self.redis.scan_iter("*:intersection:*", count=1000):
-            self.redis.unlink(key)
-
-    def fresh(self, operation: Operation) -> Operation:
-        def once() -> None:
-            self.forget()
-            with self.refusing():
-                operation()
-
-        return repeat(once)
-
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Count what is refused."""
-        from django_zrank.exceptions import FilterTooLarge
-
-        try:
-            yield
-        except FilterTooLarge:
-            self.refused += 1
-
     def recommend(self, ranking: Any) -> None:
         for pk in self.pks[:: self.size // 200][:200]:
-            with self.refusing():
-                ranking.recommend(pk)
+            ranking.recommend(pk)
 
     def write(self) -> dict[str, Any]:
         """Eight processes that save, one update() of a fifth of the rows, and a watcher."""
@@ -320,11 +232,10 @@ class Measurement:
         self.redis.slowlog_reset()
         time.sleep(0.1)  # It frees what it has, and the calls that come next take longer for that.
         self.redis.slowlog_reset()
-        self.refused = 0
         lost = stolen(self.core), queued(self.server)
         began = time.monotonic()
         told = operation()
-        span = self.spans[name] = {"began": began, "ended": time.monotonic(), "refused": self.refused}
+        span = self.spans[name] = {"began": began, "ended": time.monotonic()}
         span["stolen"], span["queued"] = stolen(self.core) - lost[0], queued(self.server) - lost[1]
         if isinstance(told, dict):
             span["told"] = told
@@ -345,7 +256,7 @@ class Measurement:
         return self.names.get(rest.partition(" ")[0], verb) if verb.startswith("EVAL") else verb
 
     def report(self) -> None:
-        alone = " ".join(f"{name} {1000 * gap:.3f}" for name, gap in figures(self.gaps).items())
+        alone = " ".join(f"{name} {1000 * gap:.3f}" for name, gap in percentiles(self.gaps).items())
         print(f"\nms; the core alone: {alone}")
         heads = [("longest", 8), ("", 18), ("PING p50", 8), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("recommend() p50", 16), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("stolen", 8), ("queued", 8)]  # fmt: skip  # noqa: E501
         print(" " * 38, *(f"{head:>{width}}" for head, width in heads))
@@ -362,8 +273,7 @@ class Measurement:
             widths = [width for head, width in heads if head]
             cells = [f"{1000 * value:{width}.1f}" for value, width in zip(values, widths, strict=True)]
             cells.insert(1, f"{span['call']:>18}")
-            refused = f"  {span['refused']} refused" if span["refused"] else ""
-            print(f"{name:38}", *cells, refused)
+            print(f"{name:38}", *cells)
             for what, value in span.get("told", {}).items():
                 print(f"{'':38} {what}: {value:,.6g}")
         print(flush=True)
@@ -387,14 +297,6 @@ def repeat(operation: Operation) -> Operation:
 def is_within(span: dict[str, Any], at: float, seconds: float) -> bool:
     """True if a question waited while the operation ran."""
     return bool(at + seconds >= span["began"] and at <= span["ended"])
-
-
-def figures(seconds: list[float]) -> dict[str, float]:
-    return {"p50": at_share(seconds, 0.5), "p99": at_share(seconds, 0.99), "max": max(seconds)}
-
-
-def at_share(found: list[float], share: float) -> float:
-    return sorted(found)[min(len(found) - 1, int(len(found) * share))]
 
 
 def plot(path: Path, name: str, measured: dict[str, dict[str, Any]]) -> None:

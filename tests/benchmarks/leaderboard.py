@@ -18,23 +18,20 @@ All rivals rank the same people in the same order. Before anything is measured, 
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-import django
 import redis
 from django.db import connections
 
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import compare, figures, report, save
-from tests.benchmarks.servers import postgresql_server, redis_server
+from tests.benchmarks.servers import private_postgresql, redis_server
 
 PAGE = 10
 CHECKED = 50
@@ -64,21 +61,18 @@ QUESTIONS: dict[str, Callable[[Rival], Callable[[Person], Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     people = build(options.members)
     measured: dict[str, Any] = {}
     with ExitStack() as stack:
         client, name = stack.enter_context(redis_server())
-        rivals = [*zrank(people), *leaderboard(people, client), *stack.enter_context(postgresql(people))]
+        database = stack.enter_context(private_postgresql())
+        rivals = [*zrank(people), *leaderboard(people, client), *postgresql(database, people)]
         check(rivals, people)
         print(f"{name}, {options.members:,} members, {options.rounds:,} rounds")
         for question, verb in QUESTIONS.items():
@@ -189,28 +183,11 @@ def leaderboard(people: list[Person], client: redis.Redis) -> Iterator[Rival]:
     yield rival("leaderboard, in my region", lambda me: f"board:{me.region}", of_region=True)
 
 
-@contextmanager
-def postgresql(people: list[Person]) -> Iterator[list[Rival]]:
-    """A private server."""
-    try:
-        import psycopg
-    except ImportError:
-        print("Without the rival PostgreSQL: pip install psycopg[binary]")
-        yield []
-        return
-    # Not the server that the environment names: tables are created in it.
-    with postgresql_server(private=True) as server:
-        if server is None:
-            print("Without the rival PostgreSQL: its server is not installed")
-            yield []
-            return
-        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connection:
-            connection.prepare_threshold = 0
-            yield _statements(connection, people)
-
-
-def _statements(connection: Any, people: list[Person]) -> list[Rival]:
+def postgresql(connection: Any, people: list[Person]) -> list[Rival]:
     """The table, its indexes and the statements."""
+    if connection is None:
+        return []
+    connection.prepare_threshold = 0
     connection.execute(
         "CREATE TABLE competitor (id bigint PRIMARY KEY, points int NOT NULL, region text NOT NULL)"
     )

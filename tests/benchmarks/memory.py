@@ -9,17 +9,14 @@ than the bare sorted set by more than 2 %.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import django
 import redis
 
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import save
 from tests.benchmarks.servers import redis_server
@@ -46,15 +43,11 @@ Load = Callable[[list[Person], redis.Redis], Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     people = sorted(build(options.members), key=attrgetter("points"))
     usages: dict[str, Usage] = {}
     for title, load in contents():

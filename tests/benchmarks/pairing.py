@@ -7,15 +7,12 @@ Each claim finds its two members in the group: all of them were added before.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 from itertools import count
-from pathlib import Path
 
-import django
 from django.db import connections
 
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
 
@@ -25,16 +22,12 @@ WAITING = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from django_zrank import RankIndex
     from tests.populations import fill
     from tests.testapp.models import Player

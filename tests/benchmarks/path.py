@@ -13,10 +13,8 @@ Beside it: the same with ``get_excluded()``, and with rows of the model in place
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
@@ -24,8 +22,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-import django
 from django.test.utils import override_settings
+
+from tests.benchmarks.options import options_parser, set_up
 
 COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
@@ -34,22 +33,18 @@ Way = list[tuple[str, str]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--list", action="store_true", help="Print the functions in their order.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-    django.setup()
-    from tests.benchmarks.rest import get, populate, tables
+    set_up()
+    from tests.benchmarks.rest import get, populate
     from tests.benchmarks.rounds import save
-    from tests.benchmarks.servers import redis_server
+    from tests.benchmarks.servers import redis_server, tables
 
     with ExitStack() as stack:
         stack.enter_context(redis_server())
-        stack.enter_context(tables(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        stack.enter_context(tables())
         stack.enter_context(override_settings(ROOT_URLCONF=urls(), ALLOWED_HOSTS=["*"]))
         cookies = populate(1000)
         ways = {name: way(get(f"/{name}/", cookies)) for name in ("plain", "excluding", "hydrated")}

@@ -10,21 +10,18 @@ Other processes on the machine don't add to processor time, unlike to SLOWLOG an
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import django
 from django.db import models
 from redis import Redis
 
 from django_zrank.members import batched
 from tests.benchmarks.cores import calls_timed
-from tests.benchmarks.rounds import save
+from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.rounds import percentiles, save
 from tests.writes import apply_changes, begin_write
 
 CALLS = 20
@@ -38,14 +35,10 @@ MOVED = 50_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=100_000)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from tests.benchmarks.servers import redis_server
 
     measured = {}
@@ -105,11 +98,10 @@ class Measurement:
         for what, operation in self.operations():
             with calls_timed(self.pid) as seconds:
                 operation()
-            taken = sorted(1000 * each for each in seconds)
-            figures = {"p50": taken[len(taken) // 2], "p99": taken[len(taken) * 99 // 100], "max": taken[-1]}
-            measured[what] = {"calls": len(taken), **figures}
+            figures = percentiles([1000 * each for each in seconds])
+            measured[what] = {"calls": len(seconds), **figures}
             each = " ".join(f"{figure:6.2f}" for figure in figures.values())
-            print(f"{self.index.name + ': ' + what:40} {len(taken):6} {each}", flush=True)
+            print(f"{self.index.name + ': ' + what:40} {len(seconds):6} {each}", flush=True)
         return measured
 
     def operations(self) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -131,16 +123,13 @@ class Measurement:
 
         yield f"touch() of {MANY:,}", touch
         limit = self.ranked.scores.limit
-        for rule, by in (("sum", 1), ("max", 10**6)):
 
-            def change(rule: str = rule, by: int = by) -> None:
-                self.store.client.delete(self.store.keys.pending)
-                self.store.client.hdel(self.store.keys.meta, "rule")
-                for call in range(CALLS):
-                    changes = [(member, by + call) for member in self.some(limit)]
-                    self.store.send(next(ChangeScores(layout, rule, (-(2**53), 2**53), changes).query(live)))
+        def change() -> None:
+            for call in range(CALLS):
+                changes = [(member, 1 + call) for member in self.some(limit)]
+                self.store.send(next(ChangeScores(layout, "sum", (-(2**53), 2**53), changes).query(live)))
 
-            yield f"{'increment()' if rule == 'sum' else 'best'} of {limit}", change
+        yield f"increment() of {limit}", change
         if layout.memberships:
             within = ranking.filter(group="live")
             yield "group and region: count()", lambda: within.filter(region="kantou").count()

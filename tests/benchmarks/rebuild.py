@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import statistics
@@ -41,10 +40,11 @@ from redis import Redis
 
 from tests.benchmarks.beside import declare
 from tests.benchmarks.hold import population as population_of_both
+from tests.benchmarks.options import options_parser
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
-from tests.benchmarks.servers import PATIENT, busy, django_on_postgresql, redis_server
+from tests.benchmarks.servers import PATIENT, busy, django_on_postgresql, environment, redis_server, tables
 
 INDEX = "ascending"
 PIPE = "redis-cli --pipe"
@@ -65,13 +65,10 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", default="1000000", metavar="N,N,…")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-size", type=int, help="Rows a round trip of the rebuild.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of rates against members.")
     parser.add_argument(
         "--facets", action="store_true", help="Measure what facets add, in place of the rival."
@@ -204,25 +201,20 @@ def plot(path: Path, name: str, measured: Mapping[int, Mapping[str, Any]]) -> No
 @contextmanager
 def population(size: int) -> Iterator[Path]:
     """A table that holds the pyramid, and a file of the commands that put the same rows into a sorted set."""
-    database = connection.settings_dict["NAME"]
-    with tempfile.TemporaryDirectory(prefix="zrank-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="zrank-bench-") as folder, tables():
         commands = Path(folder) / "commands"
-        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-        try:
-            began = perf_counter()
-            with connection.cursor() as cursor, commands.open("wb") as file:
-                cursor.execute("SET session_replication_role = replica")  # no marks: nothing is built yet
-                columns = "id, name, level, bio, is_active"
-                with cursor.copy(f"COPY testapp_player ({columns}) FROM STDIN") as copy:
-                    for people in batches(size):
-                        copy.write("".join(f"{pk}\t\t{points}\t{'x' * 100}\tt\n" for pk, points in people))
-                        file.writelines(zadd(pk, points) for pk, points in people)
-                cursor.execute("RESET session_replication_role")
-                cursor.execute("VACUUM ANALYZE testapp_player")
-            print(f"{size:,} rows were made in {perf_counter() - began:.0f} s", flush=True)
-            yield commands
-        finally:
-            connection.creation.destroy_test_db(database, verbosity=0)
+        began = perf_counter()
+        with connection.cursor() as cursor, commands.open("wb") as file:
+            cursor.execute("SET session_replication_role = replica")  # no marks: nothing is built yet
+            columns = "id, name, level, bio, is_active"
+            with cursor.copy(f"COPY testapp_player ({columns}) FROM STDIN") as copy:
+                for people in batches(size):
+                    copy.write("".join(f"{pk}\t\t{points}\t{'x' * 100}\tt\n" for pk, points in people))
+                    file.writelines(zadd(pk, points) for pk, points in people)
+            cursor.execute("RESET session_replication_role")
+            cursor.execute("VACUUM ANALYZE testapp_player")
+        print(f"{size:,} rows were made in {perf_counter() - began:.0f} s", flush=True)
+        yield commands
 
 
 def batches(size: int) -> Iterator[list[tuple[int, int]]]:
@@ -269,15 +261,12 @@ def measure(
     return name, runs
 
 
-def port(redis: Redis) -> str:
-    return str(redis.connection_pool.connection_kwargs["port"])
-
-
 def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
     """Load the commands of a file."""
     before, began = getrusage(RUSAGE_CHILDREN), perf_counter()
     with commands.open("rb") as file:
-        ended = subprocess.run([client, "-p", port(redis), "--pipe"], stdin=file, stdout=subprocess.PIPE)
+        port = str(redis.connection_pool.connection_kwargs["port"])
+        ended = subprocess.run([client, "-p", port, "--pipe"], stdin=file, stdout=subprocess.PIPE)
     seconds, after = perf_counter() - began, getrusage(RUSAGE_CHILDREN)
     if ended.returncode or b"errors: 0," not in ended.stdout:
         raise SystemExit(f"{PIPE}: {ended.stdout!r}")
@@ -287,16 +276,10 @@ def pipe(client: str, commands: Path, redis: Redis) -> dict[str, float]:
 
 def ours(what: str, redis: Redis, batch_size: int | None, *arguments: str) -> dict[str, float]:
     """Run a step in a process of its own."""
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
-        "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
-        "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port(redis)}/0",
-    }
     command = [sys.executable, "-m", "tests.benchmarks.rebuild", f"--step={what}", *arguments]
     if batch_size:
         command.append(f"--batch-size={batch_size}")
-    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    ended = subprocess.run(command, env=environment(redis), stdout=subprocess.PIPE, check=True)
     figures: dict[str, float] = json.loads(ended.stdout)
     return figures
 

@@ -8,7 +8,6 @@ the clients are the limit, and what shows is the processor time of the busiest s
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
@@ -17,11 +16,9 @@ from collections import defaultdict
 from contextlib import ExitStack
 from functools import partial
 from operator import sub
-from pathlib import Path
 from typing import Any
 
-import django
-
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import compare, count_calls, figures, report, save
 from tests.benchmarks.servers import PATIENT
@@ -35,19 +32,15 @@ def used(server: RedisServer) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=100_000, metavar="N")
     parser.add_argument("--rounds", type=int, default=3000, metavar="N")
     parser.add_argument("--clients", type=int, default=4, metavar="N", help="Processes that read at once.")
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="N", help="How long they do, five times."
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-    django.setup()
+    set_up()
 
     from django.conf import settings
     from django.core.management import call_command

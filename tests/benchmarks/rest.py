@@ -12,16 +12,12 @@ draw; and a view that serialises ten rows, whose keys it is given, as nothing bu
 
 *In process*: requests go straight into the WSGI application, with no client or server around it.
 
-*Where the time goes*: what each part takes by itself, and how much of that is spent in the database and in Redis, as
-the caller sees it. Medians of requests that are watched, a little slower for it.
-
 *Over HTTP*: latency as a client sees it that connects to one gunicorn worker of the kind ``sync``, and how many
 requests a second such a worker answers while two clients ask; the views in turns.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import multiprocessing
 import os
@@ -31,7 +27,6 @@ import statistics
 import sys
 import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -41,17 +36,16 @@ from pathlib import Path
 from time import perf_counter, process_time
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import django
-import redis
 from django.conf import settings
 from django.db import connection, connections
 from django.test.utils import override_settings
 
+from tests.benchmarks.options import options_parser
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, report, save
-from tests.benchmarks.servers import redis_server
+from tests.benchmarks.servers import redis_server, tables
 from tests.torture.databases import DATABASES
 
 USERS = 200
@@ -74,14 +68,11 @@ Get = Callable[[], Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--players", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each turn of requests a second")
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
     with ExitStack() as stack:
@@ -94,7 +85,7 @@ def main() -> None:
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
         django.setup()
         _, name = stack.enter_context(redis_server())
-        stack.enter_context(tables(folder))
+        stack.enter_context(tables())
         stack.enter_context(override_settings(ROOT_URLCONF=urls(), ALLOWED_HOSTS=["*"]))
         cookies = populate(options.players)
         print(f"{name}, {connection.display_name}, {options.players:,} players, {options.rounds:,} rounds")
@@ -103,7 +94,6 @@ def main() -> None:
         found: dict[str, Any] = {"in process": compared("latency in process", views, options.rounds)}
         title = "processor time of this process, whatever else the machine does"
         found["processor"] = compared(title, views, options.rounds, process_time)
-        found["parts"] = {view: profile(view, ask, options.rounds) for view, ask in views.items()}
         if port := stack.enter_context(worker()):
             views = {view: http_get(port, path, cookies) for view, path in PATHS.items()}
             found["HTTP"] = compared("latency over HTTP, one worker", views, options.rounds)
@@ -127,21 +117,6 @@ def compared(
     ratios = report(seconds, EMPTY)
     print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of {EMPTY}, at most {GOAL} wanted", flush=True)
     return figures(seconds, EMPTY)
-
-
-@contextmanager
-def tables(folder: Path) -> Iterator[None]:
-    """The tables of the suite, in a database that another process can open, too."""
-    if connection.vendor == "sqlite":
-        connection.settings_dict["TEST"]["NAME"] = str(folder / "zrank.sqlite3")
-    connection.settings_dict["CONN_MAX_AGE"] = None
-    name = connection.settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-    try:
-        yield
-    finally:
-        connection.creation.destroy_test_db(name, verbosity=0)
-        connections.close_all()
 
 
 def populate(size: int) -> list[str]:
@@ -280,93 +255,6 @@ def get(path: str, cookies: list[str]) -> Get:
         return body
 
     return ask
-
-
-# Where the time goes
-
-
-class Clock:
-    """The time of each part without the parts inside it."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
-        self.open = [["", "", 0.0]]
-
-    @contextmanager
-    def part(self, name: str, where: str = "") -> Iterator[None]:
-        """``where``: "database" or "Redis", which count to the part that asks them."""
-        self.open.append([name or self.open[-1][0], where, 0.0])
-        began = perf_counter()
-        try:
-            yield
-        finally:
-            taken = perf_counter() - began
-            part, where, inside = self.open.pop()
-            self.seconds[part, where] += taken - inside
-            self.open[-1][2] += taken
-
-
-def profile(view: str, ask: Get, rounds: int) -> dict[str, dict[str, float]]:
-    """Print the parts of a request. Seconds of each, by where they are spent."""
-    from rest_framework.response import Response
-    from rest_framework.views import APIView
-
-    from django_zrank.ranking import Ranking
-    from django_zrank.rest_framework import viewsets
-
-    clock = Clock()
-    parts = {
-        "authentication": (APIView, "perform_authentication"),
-        "query string": (viewsets.IndexViewSet, "get_query"),
-        "my row": (viewsets.IndexViewSet, "get_member"),
-        "recommend(), my friends": (Ranking, "recommend"),
-        "rows of the results": (viewsets.IndexViewSet, "get_results"),
-        "serialisation": (viewsets, "combine"),
-        "JSON": (Response, "render"),
-    }
-
-    def timed(name: str, function: Any, where: str = "") -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with clock.part(name, where):
-                return function(*args, **kwargs)
-
-        return run
-
-    def in_database(execute: Any, *args: Any) -> Any:
-        with clock.part("", "database"):
-            return execute(*args)
-
-    watched: list[dict[tuple[str, str], float]] = []
-    with ExitStack() as stack:
-        for name, (owner, attribute) in parts.items():
-            function = getattr(owner, attribute)
-            stack.enter_context(mock.patch.object(owner, attribute, timed(name, function)))
-        send = redis.Redis.execute_command
-        stack.enter_context(mock.patch.object(redis.Redis, "execute_command", timed("", send, "Redis")))
-        stack.enter_context(connection.execute_wrapper(in_database))
-        for _ in range(rounds):
-            clock.seconds.clear()
-            with clock.part("the rest"):
-                ask()
-            watched.append(dict(clock.seconds))
-    names = [name for name in (*parts, "the rest") if any(key[0] == name for key in watched[0])]
-    found: dict[str, dict[str, float]] = {}
-    print(f"\n{view}: where the time goes\n{'':26} {'µs':>6} {'%':>4} {'database':>9} {'Redis':>6}")
-    whole = statistics.median(sum(each.values()) for each in watched)
-    for name in names:
-        times = {
-            where: statistics.median(each.get((name, where), 0) for each in watched)
-            for where in ("", "database", "Redis")
-        }
-        found[name] = {"all": sum(times.values()), "database": times["database"], "Redis": times["Redis"]}
-        whole_part, database, of_redis = found[name].values()
-        print(
-            f"{name:26} {whole_part * 1e6:6.0f} {100 * whole_part / whole:4.0f} {database * 1e6:9.0f} "
-            f"{of_redis * 1e6:6.0f}",
-            flush=True,
-        )
-    print(f"{'together':26} {whole * 1e6:6.0f}")
-    return found
 
 
 # Over HTTP

@@ -26,8 +26,6 @@ Everybody is asked about the same members, drawn from levels 11 to 20, with a ba
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import statistics
 import struct
@@ -40,16 +38,16 @@ from time import perf_counter
 from typing import Any
 from unittest import mock
 
-import django
 import redis
 from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings
 
+from tests.benchmarks.options import options_parser, set_up
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, save
-from tests.benchmarks.servers import postgresql_server, redis_server
+from tests.benchmarks.servers import private_postgresql, redis_server
 
 WANTED = 10
 BAND = 10
@@ -68,19 +66,15 @@ AT_ONCE = 10_000
 """Members drawn by one call, and by ``AT_ONCE // FEW`` calls."""
 
 FEW = 5
-PIPELINE = 200
-"""Calls in one round trip, as recommend_many() makes them."""
-
 MANY_AT = 1_000_000
 """The size at which ``AT_ONCE`` members are drawn; the largest below, where nobody asks for it."""
 
-OURS, WHOLE, MANY = "django-zrank, the script", "django-zrank, recommend()", "django-zrank, recommend_many()"
+OURS, WHOLE = "django-zrank, the script", "django-zrank, recommend()"
 WINDOW, REPLACING = "C: window, one script", "D: random ranks, one script"
 
 SHORT = {
     OURS: "/script",
     WHOLE: "/whole",
-    MANY: "/many",
     WINDOW: "/C",
     REPLACING: "/D",
     "ZREVRANK": "/ZREVRANK",
@@ -89,11 +83,7 @@ SHORT = {
 TITLE = f"recommend {WANTED}"
 TITLE_EXCLUDED = f"{TITLE}, {FRIENDS:,} excluded"
 TITLE_WHOLE = f"{TITLE}, the whole call and its script alone"
-TITLES_MANY = (
-    f"{AT_ONCE:,} at once",
-    f"{AT_ONCE // FEW:,} times {FEW}",
-    f"{AT_ONCE // FEW:,} times {FEW}, {PIPELINE} in a round trip",
-)
+TITLES_MANY = (f"{AT_ONCE:,} at once", f"{AT_ONCE // FEW:,} times {FEW}")
 LIMITS = ("ZRANGE of one rank", "PING")
 
 Ask = Callable[[], Any]
@@ -130,21 +120,17 @@ return drawn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", default="10000,100000,1000000", metavar="N,N,…")
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--database", type=int, default=1_000_000, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of time against members.")
     options = parser.parse_args()
     sizes = sorted(int(size) for size in options.members.split(","))
     if options.plot:
         pyplot()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     many_at = max((size for size in sizes if size <= MANY_AT), default=sizes[0])
     measured: dict[int, dict[str, Any]] = {}
     alike: dict[int, dict[str, Served]] = {}
@@ -184,7 +170,7 @@ def measure(
         limits = dict(zip(LIMITS, (one_rank(client, key), client.ping), strict=True))
         by_itself = ours(ranking, asking)
         exclusions = {**by_itself, **ours(ranking, asking, exclude=friends(client, key))}
-        database = stack.enter_context(connected()) if with_database else None
+        database = stack.enter_context(private_postgresql()) if with_database else None
         in_sql = postgresql(database, size, client, key, asking) if database else {}
 
         sql = {"F: PostgreSQL, ORDER BY random()": in_sql["random"]} if in_sql else {}
@@ -423,24 +409,6 @@ def one_rank(client: Any, key: str) -> Ask:
     return read
 
 
-@contextmanager
-def connected() -> Iterator[Any]:
-    """A connection to a private PostgreSQL. Where one is missing, it says so, and there is None."""
-    try:
-        import psycopg
-    except ImportError:
-        print("Without the rival PostgreSQL: pip install psycopg[binary]")
-        yield None
-        return
-    with postgresql_server(private=True) as server:
-        if server is None:
-            print("Without the rival PostgreSQL: its server is not installed")
-            yield None
-            return
-        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connection:
-            yield connection
-
-
 def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequence[bytes]) -> dict[str, Ask]:
     """F. It is given the score of the member that asks, as from an instance at hand."""
     connection.execute("CREATE TABLE player (id bigint PRIMARY KEY, level int NOT NULL)")
@@ -467,13 +435,12 @@ def postgresql(connection: Any, size: int, client: Any, key: str, asking: Sequen
 
 
 def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
-    """Those who draw very many: by one call, by many calls, and by many calls in few round trips."""
+    """Those who draw very many: by one call, and by many calls."""
     client, key = ranking.store.client, ranking.store.live.root
-    pks, times = list(map(int, asking)), AT_ONCE // FEW
+    times = AT_ONCE // FEW
     with override_settings(ZRANK={**getattr(settings, "ZRANK", {}), "MAX_N": AT_ONCE}):
         at_once = ours(ranking, asking, AT_ONCE)
     few = ours(ranking, asking, FEW)
-    d, whose = client.script_load(D), turns(asking)
 
     def raised(ask: Ask) -> Ask:
         return override_settings(ZRANK={**getattr(settings, "ZRANK", {}), "MAX_N": AT_ONCE})(ask)
@@ -481,20 +448,12 @@ def many(ranking: Any, asking: Sequence[bytes]) -> list[dict[str, Ask]]:
     def each(ask: Ask) -> Ask:
         return lambda: [ask() for _ in range(times)]
 
-    def pipelined() -> Any:
-        for _ in range(times // PIPELINE):
-            pipeline = client.pipeline(transaction=False)
-            for _ in range(PIPELINE):
-                pipeline.evalsha(d, 1, key, next(whose), BAND, FEW)
-            pipeline.execute()
-
     def draw(wanted: int) -> Ask:
         return published(client, key, asking, wanted)[REPLACING]
 
     return [
         {OURS: at_once[OURS], WHOLE: raised(at_once[WHOLE]), REPLACING: draw(AT_ONCE)},
         {OURS: each(few[OURS]), WHOLE: each(few[WHOLE]), REPLACING: each(draw(FEW))},
-        {MANY: lambda: list(ranking.recommend_many(pks[:times], FEW, band=BAND)), REPLACING: pipelined},
     ]
 
 
@@ -557,7 +516,7 @@ def goals(measured: Mapping[int, Mapping[str, Any]], grown: Mapping[str, Any]) -
             say(what, 1.5, TITLE_EXCLUDED, kind, excluding(name, FRIENDS), name)
     for title in TITLES_MANY:
         for kind in ("server", "client"):
-            for name in (OURS, WHOLE, MANY):
+            for name in (OURS, WHOLE):
                 say(f"{title}, {SHORT[name][1:]}, {kind}, over D", 1.0, title, kind, name, REPLACING)
 
 

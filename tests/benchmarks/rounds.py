@@ -7,12 +7,12 @@ import multiprocessing
 import os
 import random
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["compare", "count_calls", "figures", "report", "report_rates", "save"]
+__all__ = ["compare", "count_calls", "figures", "percentiles", "report", "report_rates", "save"]
 
 
 def compare(
@@ -102,6 +102,12 @@ def figures(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str
         }
         for name, taken in seconds.items()
     }
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """The median, the 99th percentile and the maximum."""
+    found = sorted(seconds)
+    return {"p50": found[len(found) // 2], "p99": found[len(found) * 99 // 100], "max": found[-1]}
 
 
 def save(path: Path, **measured: Any) -> None:

@@ -7,40 +7,33 @@ that ``ZRANK_TEST_DATABASE`` names.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import django
-from django.conf import settings
 from django.db import connection, models, transaction
 from django.db.models import F
-from django.test.utils import override_settings
+
+from tests.benchmarks import rounds
+from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.rounds import compare
+from tests.benchmarks.servers import redis_server, tables
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_parser(__doc__)
     parser.add_argument(
         "--rows", type=int, default=20_000, help="Rows of each table, all changed by an update()."
     )
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--indexes", type=int, default=1, help="Indexes that watch the table.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from django_zrank import RankIndex
     from django_zrank.models import Mark
     from django_zrank.sync import signal_handlers, triggers
     from django_zrank.sync.rebuild import rebuild
-    from django_zrank.testing import EmbeddedServer
-    from tests.benchmarks import rounds
-    from tests.benchmarks.rounds import compare
 
     class Columns(models.Model):
         name = models.CharField(max_length=40, default="")
@@ -109,40 +102,29 @@ def main() -> None:
             with_push, with_capture, _ = (statistics.median(seconds[name]) for name in reversed(models_))
             print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
 
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer() as server:
-        caches = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": server.url}}
-        if connection.vendor == "sqlite":
-            connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
-        name = connection.settings_dict["NAME"]
-        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-        try:
-            watching = [index(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
-            triggers.install("default", watching)
-            for model in (Plain, Watched, Pushed):
-                model.objects.bulk_create(
-                    (model(level=level) for level in range(options.rows)), batch_size=500
-                )
-            print(f"{connection.display_name}, {options.rounds:,} rounds, {options.indexes} indexes")
-            with override_settings(CACHES=caches):
-                measure_push()  # first: nobody processes the marks of the others
-            for title, what in (
-                ("save()", save),
-                ("save() that changes no column that is read", lambda model: save(model, "name")),
-                ("create()", lambda model: lambda: model.objects.create(level=5)),
-            ):
-                report(f"{title}, in autocommit", compare(rivals(what), options.rounds))
-                with transaction.atomic():
-                    report(f"{title}, inside a transaction", compare(rivals(what), options.rounds))
-            for model in (Plain, Watched):
-                model.objects.filter(pk__gt=options.rows).delete()
-            update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
-            seconds = compare(update, max(options.rounds // 40, 5))
-            report(f"update() of {Plain.objects.count():,} rows", seconds)
-            if options.json:
-                rounds.save(options.json, database=connection.display_name, figures=measured)
-            print(f"\n{Mark.objects.count():,} marks")
-        finally:
-            connection.creation.destroy_test_db(name, verbosity=0)
+    with redis_server(), tables():
+        watching = [index(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
+        triggers.install("default", watching)
+        for model in (Plain, Watched, Pushed):
+            model.objects.bulk_create((model(level=level) for level in range(options.rows)), batch_size=500)
+        print(f"{connection.display_name}, {options.rounds:,} rounds, {options.indexes} indexes")
+        measure_push()  # first: nobody processes the marks of the others
+        for title, what in (
+            ("save()", save),
+            ("save() that changes no column that is read", lambda model: save(model, "name")),
+            ("create()", lambda model: lambda: model.objects.create(level=5)),
+        ):
+            report(f"{title}, in autocommit", compare(rivals(what), options.rounds))
+            with transaction.atomic():
+                report(f"{title}, inside a transaction", compare(rivals(what), options.rounds))
+        for model in (Plain, Watched):
+            model.objects.filter(pk__gt=options.rows).delete()
+        update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
+        seconds = compare(update, max(options.rounds // 40, 5))
+        report(f"update() of {Plain.objects.count():,} rows", seconds)
+        if options.json:
+            rounds.save(options.json, database=connection.display_name, figures=measured)
+        print(f"\n{Mark.objects.count():,} marks")
 
 
 if __name__ == "__main__":

@@ -7,26 +7,22 @@ removed, and wake.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import statistics
-import tempfile
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-import django
 from django.db import connection, connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
 from django_zrank.members import batched
 from tests.benchmarks.cores import calls_timed
-from tests.benchmarks.rounds import compare, count_calls, figures, report, report_rates, save
-from tests.benchmarks.servers import busy, redis_server
+from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.rounds import compare, count_calls, figures, percentiles, report, report_rates, save
+from tests.benchmarks.servers import busy, redis_server, tables
 
 SECONDS = 2.0
 """The time for which several clients change scores."""
@@ -42,7 +38,7 @@ def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
     """Members a second that are flushed, and that the statement of a flush changes by itself, interleaved."""
     from django_zrank.sync.drain import drain
     from django_zrank.sync.flush import BATCH_SIZE, flush
-    from django_zrank.sync.flush_statements import add_to_column
+    from django_zrank.sync.flush_statements import merge_changes
     from tests.testapp.zrank import VideoRank
 
     index, scores = VideoRank.instance(), VideoRank.scores
@@ -51,7 +47,7 @@ def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
         began = perf_counter()
         for batch in batched(map(str, pks), BATCH_SIZE):
             with transaction.atomic():
-                add_to_column(index, "sum", dict.fromkeys(batch, 1))
+                merge_changes(index, "sum", dict.fromkeys(batch, 1))
         rates["its statement alone"].append(len(pks) / (perf_counter() - began))
         drain(index)
         random.shuffle(pks)
@@ -103,19 +99,11 @@ def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
         own, server, start = process_time(), busy(client), perf_counter()
         members = work()
         seconds, own, server = perf_counter() - start, process_time() - own, busy(client) - server
-    calls = sorted(1000 * each for each in taken)
-    found = {
-        "members": members,
-        "seconds": seconds,
-        "own": own,
-        "server": server,
-        "p50": calls[len(calls) // 2],
-        "p99": calls[len(calls) * 99 // 100],
-        "max": calls[-1],
-    }
+    found = {"members": members, "seconds": seconds, "own": own, "server": server}
+    found |= percentiles([1000 * each for each in taken])
     print(
         f"{members:,} members {what}, {members / seconds:,.0f} a second; processor time of a member: "
-        f"{1e6 * own / members:.1f} µs here, {1e6 * server / members:.1f} µs of the server; of {len(calls):,} calls, "
+        f"{1e6 * own / members:.1f} µs here, {1e6 * server / members:.1f} µs of the server; of {len(taken):,} calls, "
         f"in ms: p50 {found['p50']:.1f}, p99 {found['p99']:.1f}, longest {found['max']:.1f}",
         flush=True,
     )
@@ -123,16 +111,14 @@ def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_parser(__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--sleepers", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from django_zrank.redis.scripts import INCREMENT_SCORES
     from django_zrank.store import Store
     from django_zrank.sync.drain import drain
@@ -142,74 +128,67 @@ def main() -> None:
 
     index, scores = VideoRank.instance(), VideoRank.scores
     measured: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, redis_server() as (client, name):
-        if connection.vendor == "sqlite":
-            connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
-        original = connection.settings_dict["NAME"]
-        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-        try:
-            Video.objects.bulk_create((Video(views=n % 4000) for n in range(options.rows)), batch_size=500)
-            rebuild(index)
-            drain(index)
-            pks = list(Video.objects.values_list("pk", flat=True))
-            same = Store(index.name, index.layout).client  # the app's own connections
-            client.zunionstore("bare", [Store(index.name).live.root])
-            print(f"{connection.display_name}, {name}, {options.rows:,} members")
+    with redis_server() as (client, name), tables():
+        Video.objects.bulk_create((Video(views=n % 4000) for n in range(options.rows)), batch_size=500)
+        rebuild(index)
+        drain(index)
+        pks = list(Video.objects.values_list("pk", flat=True))
+        same = Store(index.name, index.layout).client  # the app's own connections
+        client.zunionstore("bare", [Store(index.name).live.root])
+        print(f"{connection.display_name}, {name}, {options.rows:,} members")
 
-            def save_one() -> None:
-                video = Video(pk=random.choice(pks), views=F("views") + 1)
-                video.save(update_fields=["views"], force_update=True)
+        def save_one() -> None:
+            video = Video(pk=random.choice(pks), views=F("views") + 1)
+            video.save(update_fields=["views"], force_update=True)
 
-            def bare_pipeline() -> None:
-                pipeline = same.pipeline(transaction=False)
-                for pk in random.sample(pks, scores.limit):
-                    pipeline.zincrby("bare", 1, str(pk))
-                pipeline.execute()
+        def bare_pipeline() -> None:
+            pipeline = same.pipeline(transaction=False)
+            for pk in random.sample(pks, scores.limit):
+                pipeline.zincrby("bare", 1, str(pk))
+            pipeline.execute()
 
-            seconds = compare(
-                {
-                    "ZINCRBY": lambda: same.zincrby("bare", 1, str(random.choice(pks))),
-                    "increment()": lambda: scores.increment(random.choice(pks)),
-                    f"increment() of {scores.limit}": lambda: scores.increment(
-                        dict.fromkeys(random.sample(pks, scores.limit), 1)
-                    ),
-                    f"ZINCRBY, {scores.limit} in a pipeline": bare_pipeline,
-                    "F() and save()": save_one,
-                },
-                options.rounds,
-                limit=20,
-            )
-            report(seconds, "ZINCRBY")
-            measured["calls"] = figures(seconds, "ZINCRBY")
-            for clients in sorted({1, options.clients}):
-                bare_rate = rate_of(clients, lambda: same.zincrby("bare", 1, str(random.choice(pks))))
-                rate = rate_of(clients, lambda: scores.increment(random.choice(pks)))
-                print(f"{clients} clients: {rate:,.0f} increments a second, ZINCRBY {bare_rate:,.0f}")
-                measured[f"clients_{clients}"] = {"increments": rate, "zincrby": bare_rate}
-            many = scores.limit / statistics.median(seconds[f"increment() of {scores.limit}"])
-            print(f"increments a second, {scores.limit} in a call: {many:,.0f}")
+        seconds = compare(
+            {
+                "ZINCRBY": lambda: same.zincrby("bare", 1, str(random.choice(pks))),
+                "increment()": lambda: scores.increment(random.choice(pks)),
+                f"increment() of {scores.limit}": lambda: scores.increment(
+                    dict.fromkeys(random.sample(pks, scores.limit), 1)
+                ),
+                f"ZINCRBY, {scores.limit} in a pipeline": bare_pipeline,
+                "F() and save()": save_one,
+            },
+            options.rounds,
+            limit=20,
+        )
+        report(seconds, "ZINCRBY")
+        measured["calls"] = figures(seconds, "ZINCRBY")
+        for clients in sorted({1, options.clients}):
+            bare_rate = rate_of(clients, lambda: same.zincrby("bare", 1, str(random.choice(pks))))
+            rate = rate_of(clients, lambda: scores.increment(random.choice(pks)))
+            print(f"{clients} clients: {rate:,.0f} increments a second, ZINCRBY {bare_rate:,.0f}")
+            measured[f"clients_{clients}"] = {"increments": rate, "zincrby": bare_rate}
+        many = scores.limit / statistics.median(seconds[f"increment() of {scores.limit}"])
+        print(f"increments a second, {scores.limit} in a call: {many:,.0f}")
 
-            def server_time(command: str, call: Any) -> float:
-                client.config_resetstat()
-                for _ in range(options.rounds):
-                    call()
-                stats: Any = client.info("commandstats")
-                return float(stats[f"cmdstat_{command}"]["usec_per_call"])
+        def server_time(command: str, call: Any) -> float:
+            client.config_resetstat()
+            for _ in range(options.rounds):
+                call()
+            stats: Any = client.info("commandstats")
+            return float(stats[f"cmdstat_{command}"]["usec_per_call"])
 
-            bare = server_time("zincrby", lambda: same.zincrby("bare", 1, str(random.choice(pks))))
-            own = server_time("evalsha", lambda: scores.increment(random.choice(pks)))
-            print(
-                f"server: ZINCRBY {bare:.2f} µs, {INCREMENT_SCORES.name}.lua {own:.2f} µs, ratio {own / bare:.1f}"
-            )
-            measured |= {"many": many, "server": {"zincrby": bare, "increment_scores": own}}
+        bare = server_time("zincrby", lambda: same.zincrby("bare", 1, str(random.choice(pks))))
+        own = server_time("evalsha", lambda: scores.increment(random.choice(pks)))
+        print(
+            f"server: ZINCRBY {bare:.2f} µs, {INCREMENT_SCORES.name}.lua {own:.2f} µs, ratio {own / bare:.1f}"
+        )
+        measured |= {"many": many, "server": {"zincrby": bare, "increment_scores": own}}
 
-            measured["flushed"] = flush_rates(pks[:60_000])
-            if options.sleepers:
-                measured["swept"] = sweep_sleepers(client, options.sleepers)
-            if options.json:
-                save(options.json, database=connection.display_name, rows=options.rows, **measured)
-        finally:
-            connection.creation.destroy_test_db(original, verbosity=0)
+        measured["flushed"] = flush_rates(pks[:60_000])
+        if options.sleepers:
+            measured["swept"] = sweep_sleepers(client, options.sleepers)
+        if options.json:
+            save(options.json, database=connection.display_name, rows=options.rows, **measured)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 from django.conf import settings
+from django.db import connection, connections
 from django.test.utils import override_settings
 from redis import Redis
 
@@ -19,7 +21,16 @@ from tests.servers import RedisServer
 if TYPE_CHECKING:
     from tests.torture.databases import PostgreSQL
 
-__all__ = ["PATIENT", "busy", "django_on_postgresql", "postgresql_server", "redis_server"]
+__all__ = [
+    "PATIENT",
+    "busy",
+    "django_on_postgresql",
+    "environment",
+    "postgresql_server",
+    "private_postgresql",
+    "redis_server",
+    "tables",
+]
 
 PATIENT = {"SOCKET_TIMEOUT": 60, "SOCKET_CONNECT_TIMEOUT": 60}
 """On a busy machine a batch of rows may take longer than a web request would wait for it."""
@@ -43,6 +54,33 @@ def redis_server() -> Iterator[tuple[Redis, str]]:
             about: Any = client.info("server")
             name = "Valkey" if "valkey_version" in about else "Redis"
             yield client, f"{name} {about.get('valkey_version') or about['redis_version']}"
+
+
+def environment(redis: Redis) -> dict[str, str]:
+    """The environment of a process that works on the current database and on this server."""
+    port = redis.connection_pool.connection_kwargs["port"]
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.sync.subprocess_settings",
+        "ZRANK_TEST_NAMES": json.dumps({"default": connection.settings_dict["NAME"]}),
+        "ZRANK_TEST_REDIS_URL": f"redis://127.0.0.1:{port}/0",
+    }
+
+
+@contextmanager
+def tables() -> Iterator[None]:
+    """The tables of the suite, in a database of our own that other processes can open, too. Connections stay open."""
+    name = connection.settings_dict["NAME"]
+    connection.settings_dict["CONN_MAX_AGE"] = None
+    with tempfile.TemporaryDirectory(prefix="zrank-bench-") as folder:
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["NAME"] = str(Path(folder) / "zrank.sqlite3")
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        try:
+            yield
+        finally:
+            connection.creation.destroy_test_db(name, verbosity=0)
+            connections.close_all()
 
 
 def busy(redis: Redis) -> float:
@@ -71,6 +109,25 @@ def postgresql_server(*, private: bool) -> Iterator[PostgreSQL | None]:
         finally:
             with suppress(OSError):
                 server.stop()
+
+
+@contextmanager
+def private_postgresql() -> Iterator[Any]:
+    """A connection of psycopg to a private server. Where something is missing, it says so, and there is None."""
+    try:
+        import psycopg
+    except ImportError:
+        print("Without the rival PostgreSQL: pip install psycopg[binary]")
+        yield None
+        return
+    # Not the server that the environment names: tables are created in it.
+    with postgresql_server(private=True) as server:
+        if server is None:
+            print("Without the rival PostgreSQL: its server is not installed")
+            yield None
+            return
+        with psycopg.connect(host=str(server.socket), user=server.user, autocommit=True) as connected:
+            yield connected
 
 
 @contextmanager

@@ -9,19 +9,17 @@ parallelism.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from operator import sub
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import django
 from redis import Redis
+
+from tests.benchmarks.options import options_parser, set_up
 
 
 def spent(client: Redis) -> tuple[float, float]:
@@ -33,18 +31,14 @@ def spent(client: Redis) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_parser(__doc__)
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--shards", default="1,3,16,64", help="Numbers of shards, beside none.")
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures here, too.")
     parser.add_argument("--only", default="", metavar="WORD", help="Only those reads whose names have it.")
     options = parser.parse_args()
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
+    set_up()
     from django_zrank import RankIndex
     from tests.benchmarks import pyramid
     from tests.benchmarks.rounds import save
@@ -73,12 +67,9 @@ def main() -> None:
     def verbs(ranking: Any) -> dict[str, Callable[[], Any]]:
         competition = ranking.by("competition")
         reads: dict[str, Callable[[], Any]] = {
-            "recommend(pk, 10)": lambda: ranking.recommend(rng.choice(askers), 10),
             "recommend(row, 10)": lambda: ranking.recommend(row(), 10),
-            "recommend(row, 3)": lambda: ranking.recommend(row(), 3),
             "rank()": lambda: ranking.rank(rng.choice(askers)),
             "rank(), competition": lambda: competition.rank(rng.choice(askers)),
-            "top(10)": lambda: ranking.top(10),
             "around(10)": lambda: ranking.around(rng.choice(askers), 10),
             "at_rank(), the middle": lambda: ranking.at_rank(options.members // 2),
         }

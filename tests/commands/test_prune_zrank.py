@@ -25,7 +25,7 @@ from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Nickname, Player
-from tests.testapp.zrank import NicknameRank
+from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -68,11 +68,15 @@ def rows_of(name: str) -> list[int]:
     return [model.objects.filter(index=name).count() for model in (Mark, Batch, Generation)]
 
 
-def prune(*args: Any, **options: Any) -> str:
-    """Run the command, and return its output."""
+def run(*command: str, **options: Any) -> str:
+    """Run a command, and return its output."""
     out = StringIO()
-    call_command("prune_zrank", *args, stdout=out, **options)
+    call_command(*command, stdout=out, stderr=out, **options)
     return out.getvalue()
+
+
+def prune(*args: str) -> str:
+    return run("prune_zrank", *args)
 
 
 def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None:
@@ -201,53 +205,42 @@ def test_without_redis_it_fails_and_rows_are_kept(old: str, settings: Any) -> No
 
 @pytest.fixture
 def at_rest(old: str) -> None:
-    for index in registry.all():
-        rebuild(index)
+    for index in (PlayerRank, PlayerAscending):
+        rebuild(index.instance())
+
+
+def verified() -> dict[str, Any]:
+    """The document of a verification of all indexes."""
+    document: dict[str, Any] = json.loads(run("verify_zrank", "--json"))
+    assert document["ok"] is True
+    return document
 
 
 def test_verify_names_leftovers(old: str, at_rest: None) -> None:
-    out = StringIO()
-    call_command("verify_zrank", stdout=out)
-    assert f"{old}: no such index any more, but rows of it in default: see prune_zrank" in out.getvalue()
-    out = StringIO()
-    call_command("verify_zrank", "--json", stdout=out)
-    document = json.loads(out.getvalue())
-    assert document["ok"] is True
-    assert document["leftovers"] == [{"index": old, "databases": ["default"]}]
+    said = run("verify_zrank")
+    assert f"{old}: no such index any more, but rows of it in default: see prune_zrank" in said
+    assert verified()["leftovers"] == [{"index": old, "databases": ["default"]}]
     prune()
-    out = StringIO()
-    call_command("verify_zrank", "--json", stdout=out)
-    assert json.loads(out.getvalue())["leftovers"] == []
-
-
-def _quietly(*command: Any, **options: Any) -> str:
-    out = StringIO()
-    call_command(*command, stdout=out, stderr=out, verbosity=0, **options)
-    return out.getvalue()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["rebuild_zrank"],
-        ["rebuild_zrank", "--dry-run"],
-        ["sync_zrank"],
-        ["verify_zrank"],
-        ["capture_zrank"],
-        ["capture_zrank", "--check"],
-        ["prune_zrank", "--dry-run"],
-        ["prune_zrank"],
-    ],
-)
-def test_without_verbosity_every_command_is_silent(
-    command: list[str], old: str, at_rest: None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert _quietly(*command) == ""
-    assert capfd.readouterr() == ("", "")
+    assert verified()["leftovers"] == []
 
 
 def test_verification_without_indexes_prints_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_classes", {})
-    out = StringIO()
-    call_command("verify_zrank", "--json", stdout=out)
-    assert json.loads(out.getvalue()) == {"ok": True, "indexes": [], "leftovers": []}
+    assert verified() == {"ok": True, "indexes": [], "leftovers": []}
+
+
+def test_without_verbosity_every_command_is_silent(
+    old: str, at_rest: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        "rebuild_zrank",
+        "rebuild_zrank --dry-run",
+        "sync_zrank",
+        "verify_zrank",
+        "capture_zrank",
+        "capture_zrank --check",
+        "prune_zrank --dry-run",
+        "prune_zrank",
+    ):
+        assert run(*command.split(), verbosity=0) == "", command
+        assert capfd.readouterr() == ("", ""), command

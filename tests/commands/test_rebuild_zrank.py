@@ -18,7 +18,7 @@ from django_zrank.testing import disable_sync
 from tests.builds import start
 from tests.keyspace import whole
 from tests.sync.mirror import assert_mirrors, contents
-from tests.sync.processes import manage, on_terminal
+from tests.sync.processes import on_terminal
 from tests.testapp.models import Nickname, Player, Remote
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank, RemoteRank
 
@@ -107,12 +107,6 @@ def test_a_batch_size_out_of_bounds(size: int, zrank: Redis) -> None:
     assert whole(zrank) == before
 
 
-@pytest.mark.parametrize("size", [1, 4, LOAD_LIMIT])
-def test_any_batch_size_in_bounds(size: int) -> None:
-    rebuild("player", f"--batch-size={size}")
-    assert_mirrors(PlayerRank)
-
-
 # Errors
 
 
@@ -139,13 +133,6 @@ def test_superseded_it_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(CommandError, match="'player': another rebuild"):
         rebuild("player")
     assert contents(PlayerRank) == {}
-
-
-def test_its_exit_status_tells() -> None:
-    with manage("rebuild_zrank", "teams") as process:
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert errors.startswith("CommandError: There is no index called 'teams'.")
 
 
 # The progress bar

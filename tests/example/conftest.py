@@ -51,8 +51,8 @@ class Arena:
             )
 
     def query(self, sql: str) -> list[Any]:
-        """The rows that a query of the example's database returns."""
-        with closing(sqlite3.connect(self.var / "arena.sqlite3")) as database:
+        """The rows that a statement returns. The example's database keeps what it changes."""
+        with closing(sqlite3.connect(self.var / "arena.sqlite3", timeout=20)) as database, database:
             return database.execute(sql).fetchall()
 
     def levels(self) -> dict[int, int]:

@@ -10,7 +10,14 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PLAYERS = 2000
+PLAYERS = 20_000
+
+
+@pytest.fixture(scope="module")
+def first(new_arena):
+    """An arena in which the demo ran once, and what it showed."""
+    arena = new_arena()
+    return arena, run_json(arena, "--players", PLAYERS)
 
 
 def run_json(arena, *words):
@@ -24,18 +31,21 @@ def prepared(shown):
     return shown["players"], shown["created"], shown["deleted"], shown["rebuilt"]
 
 
-def test_first_run_and_second(arena):
-    first = run_json(arena, "--players", PLAYERS)
-    assert prepared(first) == (PLAYERS, PLAYERS, 0, True)
-    check_scenes(first["scenes"])
-    assert [scene["player"]["rank"] for scene in first["scenes"]] == [PLAYERS, PLAYERS // 2, 1]
-    check_change(first["change"])
+def test_first_run_and_second(first):
+    arena, shown = first
+    assert prepared(shown) == (PLAYERS, PLAYERS, 0, True)
+    check_scenes(shown["scenes"])
+    assert [scene["player"]["rank"] for scene in shown["scenes"]] == [PLAYERS, PLAYERS // 2, 1]
+    check_change(shown["change"])
+    # Nothing is left running.
+    assert not (arena.var / "valkey" / "running").exists()
+    assert not arena.valkey_answers()
 
     # What the first run changed last is what the second one finds, in the database and in Valkey.
     second = run_json(arena, "--players", PLAYERS)
     assert prepared(second) == (PLAYERS, 0, 0, False)
     check_scenes(second["scenes"])
-    assert arena.levels()[first["change"]["pk"]] == first["change"]["level"][1]
+    assert arena.levels()[shown["change"]["pk"]] == shown["change"]["level"][1]
     check_ranks(arena, second["scenes"][:1])  # Drawn before the second run's own change
 
 
@@ -68,17 +78,17 @@ def check_ranks(arena, scenes):
         assert higher < line["rank"] <= at_least
 
 
-def test_levels_follow_the_distribution(arena):
-    run_json(arena, "--players", 20_000)
+def test_levels_follow_the_distribution(first):
+    arena, _ = first
     shares = [
-        100 * sum(low <= level <= high for level in arena.levels().values()) / 20_000
+        100 * sum(low <= level <= high for level in arena.levels().values()) / PLAYERS
         for low, high in ((1, 10), (11, 20), (21, 30), (31, 3500))
     ]
     assert shares == pytest.approx([22.1, 15.8, 8.0, 54.1], abs=1.2)
 
 
-def test_friends_are_not_offered(arena):
-    shown = run_json(arena, "--players", PLAYERS)
+def test_friends_are_not_offered(first):
+    arena, shown = first
     friends = arena.query("SELECT from_player_id, to_player_id FROM players_player_friends")
     for scene in shown["scenes"]:
         mine = {other for one, other in friends if one == scene["player"]["pk"]}
@@ -86,7 +96,7 @@ def test_friends_are_not_offered(arena):
         assert mine.isdisjoint(line["pk"] for line in scene["opponents"])
 
 
-def test_another_population_is_matched(arena):
+def test_another_population_is_matched_and_another_server(arena):
     run_json(arena, "--players", 300)
     kept = set(arena.levels())
     more = run_json(arena, "--players", 450)
@@ -96,9 +106,7 @@ def test_another_population_is_matched(arena):
     assert prepared(less) == (300, 0, 150, True)
     assert set(arena.levels()) == kept
 
-
-def test_an_index_that_is_lost_is_built_again(arena):
-    run_json(arena, "--players", 300)
+    # An index that is lost is built again.
     shutil.rmtree(arena.var / "valkey")
     again = run_json(arena, "--players", 300)
     assert prepared(again) == (300, 0, 0, True)
@@ -133,12 +141,6 @@ def test_a_port_in_use_gives_way(arena):
         assert done.returncode == 1
         assert "--port" in done.stderr
         assert done.stdout == ""
-
-
-def test_nothing_is_left_running(arena):
-    run_json(arena, "--players", 300)
-    assert not (arena.var / "valkey" / "running").exists()
-    assert not arena.valkey_answers()
 
 
 def test_too_few_players(arena):

@@ -232,9 +232,17 @@ def test_the_api(client, site):
 
 
 def test_a_match_server_reports_what_a_player_has_gained(client, site):
-    site.arena.manage("drf_create_token", "middle")
-    made = site.arena.manage("drf_create_token", "admin")
-    token = re.search("Generated token ([0-9a-f]{40}) for user admin", made.stdout)[1]
+    # As drf_create_token makes them.
+    site.arena.query(
+        "INSERT INTO authtoken_token (key, user_id, created) SELECT hex(randomblob(20)), id, CURRENT_TIMESTAMP"
+        " FROM auth_user WHERE username IN ('admin', 'middle')"
+    )
+    token, other = (
+        site.arena.query(
+            f"SELECT key FROM authtoken_token JOIN auth_user u ON u.id = user_id WHERE username = '{name}'"
+        )[0][0]
+        for name in ("admin", "middle")
+    )
     pk, level = min(site.arena.levels().items())
 
     def report(body, *, pk=pk, **headers):
@@ -254,9 +262,6 @@ def test_a_match_server_reports_what_a_player_has_gained(client, site):
     assert report("{}", **{"Content-Type": "text/plain"})[0] == 415
     assert report("{}", Authorization="Token nobody's")[0] == 401
     # Its user is no staff.
-    ((other,),) = site.arena.query(
-        "SELECT key FROM authtoken_token JOIN auth_user u ON u.id = user_id WHERE username = 'middle'"
-    )
     assert report("{}", Authorization=f"Token {other}")[0] == 403
 
     synced = site.arena.manage("sync_zrank", "player")

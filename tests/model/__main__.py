@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.model.cases import CASES, HISTORIES, SHOWN_BY
+from tests.model.cases import CASES, GUARDS, HISTORIES
 from tests.model.page import counterexample, history, line
 
 sys.stdout.write("| run | what may happen | states | where |\n| --- | --- | --- | --- |\n")
@@ -15,5 +15,5 @@ sys.stdout.write("\n| history | rule that was missing | run | wrong at step |\n|
 for name in HISTORIES:
     sys.stdout.write(f"{history(name)}\n")
 sys.stdout.write("\n")
-for guard in SHOWN_BY:
+for guard in GUARDS:
     sys.stdout.write(f"{counterexample(guard)}\n")

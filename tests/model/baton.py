@@ -112,7 +112,7 @@ def passed_on(index: str, using: str = "default") -> Iterator[None]:
         actor: Actor | None = getattr(_here, "actor", None)
         tag = Keys.of(get_settings().key_prefix, index).tag
         # A push sends those of several indexes together.
-        commands = [call.command for call in request.calls if call.keys[0].startswith(tag)]
+        commands = [call.command for call in request.calls if "".join(call.keys[:1]).startswith(tag)]
         if actor is None or not commands:
             return send(store, request)
         actor.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -9,14 +10,15 @@ from hashlib import sha1
 from typing import Any, Final
 from unittest import mock
 
+from django_zrank.index import RankIndex
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import marks, push, rebuild, terms
+from django_zrank.sync import flush, marks, push, rebuild, terms
 from django_zrank.sync.marks import waiting_ids
 from tests.writes import begin_write
 
-__all__ = ["BROKEN"]
+__all__ = ["BROKEN", "recoded"]
 
 
 @contextmanager
@@ -25,6 +27,18 @@ def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
     source = script.source.replace(old, new)
     sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
     with mock.patch.multiple(script, source=source, sha=sha):
+        yield
+
+
+@contextmanager
+def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
+    """Replace a part of a function in a module that calls it."""
+    function: Any = getattr(module, name)
+    source, found = inspect.getsource(function), {}
+    assert source.count(old) == 1, f"{name}() says something else by now"
+    code = compile(f"from __future__ import annotations\n{source.replace(old, new)}", name, "exec")
+    exec(code, function.__globals__, found)
+    with mock.patch.object(module, name, found[name]):
         yield
 
 
@@ -64,6 +78,16 @@ def _no_batches() -> AbstractContextManager[Any]:
     return mock.patch.object(terms, "replay", broken)
 
 
+@contextmanager
+def _any_term() -> Iterator[None]:
+    """The database and Redis both compare a flush's term."""
+    with (
+        recoded(flush, "_carry", "term=term, flushed=flight", "flushed=flight"),
+        mock.patch.object(Store, "confirm_flush", return_value=True),
+    ):
+        yield
+
+
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
 
 BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
@@ -82,4 +106,10 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
     "batches": _no_batches,
+    "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
+    "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
+    "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
+    "same term": _any_term,
+    "reconcile": partial(mock.patch.object, terms, "reconcile", lambda *known: None),
+    "unknown flushes": partial(recoded, terms, "reconcile", "members=() if lost else members", "members=()"),
 }

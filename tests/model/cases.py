@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import scores, sync
+from .sync import Bounds
 from .world import Process
 
 _WATCHER, _WRITER, _SITE = Process("watch"), Process("write"), Process("save")
 _NEW, _OLD_SERVER = Process("watch", release=1), Process("watch", pinned=0)
 _OTHER = Process("watch", database=1)
-_FLUSH, _DRAIN, _ACCEPT = map(scores.Process, ("flush", "drain", "accept"))
+_FLUSH = Process("flush")
 
 
 @dataclass(frozen=True)
@@ -19,146 +20,155 @@ class Case:
     """A run: what it is about, and its bounds."""
 
     about: str
-    bounds: sync.Bounds | scores.Bounds
+    bounds: Bounds
     lane: str = "tests"
     """Where it runs: ``tests``, ``slow``, ``by hand`` if it takes minutes; or ``too large`` to be searched to its end:
     it only shows which guard is needed."""
 
-    def model(self, without: str = "") -> sync.Model | scores.Model:
-        if isinstance(self.bounds, sync.Bounds):
-            return sync.Model(self.bounds, without)
-        return scores.Model(self.bounds, without)
+    def model(self, without: str = "") -> sync.Model:
+        has_scores = _FLUSH in self.bounds.processes
+        return (scores if has_scores else sync).Model(self.bounds, without)
 
 
-def _sync(about: str, *processes: Process, may: str = "", lane: str = "tests", **bounds: int) -> Case:
+def _case(about: str, *processes: Process, may: str = "", lane: str = "tests", **bounds: int) -> Case:
     faults = frozenset(may.split())
-    return Case(about, sync.Bounds(processes=processes, may=faults, **bounds), lane)
+    return Case(about, Bounds(processes=processes, may=faults, **bounds), lane)
 
 
 CASES: Final = {
-    "rollback": _sync(
+    "rollback": _case(
         "a watcher, and somebody who changes rows twice, commits or rolls back, and then pushes",
         _WATCHER, _SITE, kills=False, may="rollback",
     ),
-    "dropped trigger": _sync(
+    "dropped trigger": _case(
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
     ),
-    "pushes": _sync("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
-    "rebuild": _sync(
+    "pushes": _case("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
+    "rebuild": _case(
         "two watchers, of which one rebuilds, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, may="rebuild", lane="slow",
     ),
-    "rebuild, twice": _sync(
+    "rebuild, twice": _case(
         "the same with two saves", _WATCHER, _WATCHER, _WRITER, faults=1, may="rebuild", lane="by hand"
     ),
-    "first build": _sync(
+    "first build": _case(
         "two watchers that build an index, each taken for dead at any time, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, is_built=False, kills=False, may="lapse", lane="slow",
     ),
-    "restart": _sync(
+    "restart": _case(
         "a server that restarts with all it had; two saves, pushed",
         _WATCHER, _SITE, faults=1, may="restart", lane="slow",
     ),
-    "emptied": _sync(
+    "emptied": _case(
         "a server that restarts empty; a save, pushed",
         _WATCHER, _SITE, saves=1, faults=1, kills=False, may="empty",
     ),
-    "crash": _sync(
+    "crash": _case(
         "a server that restarts from an older dump; saves of two members, pushed",
         _WATCHER, _SITE, faults=1, members=2, kills=False, may="crash", lane="slow",
     ),
-    "failover": _sync(
+    "failover": _case(
         "a replica that lags takes over; two watchers, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
-    "failover of writers": _sync(
+    "failover of writers": _case(
         "the same with two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, servers=2, kills=False, may="failover", lane="too large",
     ),
-    "partition": _sync(
+    "partition": _case(
         "a replica takes over, and one of two watchers stays with the old server",
         _WATCHER, _OLD_SERVER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
-    "there and back": _sync(
+    "there and back": _case(
         "two failovers; saves of two members, pushed",
         _WATCHER, _SITE, faults=2, members=2, servers=2, kills=False, may="failover", lane="by hand",
     ),
-    "releases": _sync(
+    "releases": _case(
         "an old and a new release side by side, and `migrate` at any time",
         _WATCHER, _NEW, _WRITER, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
-    "old release pushes": _sync(
+    "old release pushes": _case(
         "the new release watches, the old one saves and pushes, and `migrate` at any time",
         _NEW, _SITE, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
-    "restored table": _sync("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
-    "switchover": _sync(
+    "restored table": _case("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
+    "switchover": _case(
         "a database that is switched over to its standby, in step; two watchers and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch", lane="slow",
     ),
-    "stale standby": _sync(
+    "stale standby": _case(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
         _WATCHER, _SITE, saves=1, faults=1, databases=2, is_standby=True, kills=False, may="crash",
     ),
-    "another database": _sync(
+    "another database": _case(
         "the watcher of another project, with the same Redis", _WATCHER, _OTHER, _WRITER, saves=1, databases=2
     ),
-    "flushes": Case(
-        "two flushes, a drain and two changes", scores.Bounds(processes=(_FLUSH, _FLUSH, _DRAIN)), "slow"
+    "flushes": _case("two flushes, a watcher and two changes", _WATCHER, _FLUSH, _FLUSH, lane="slow"),
+    "skipped writes": _case(
+        "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
     ),
-    "skipped writes": Case(
-        "a flush and a drain, and a trigger of the project's that skips what is written",
-        scores.Bounds(processes=(_FLUSH, _DRAIN), skips=True),
+    "flushes and a failover": _case(
+        "a replica that lags takes over; a flush, a watcher and two changes",
+        _WATCHER, _FLUSH, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
-    "flushes and a failover": Case(
-        "a replica that lags takes over; a flush, a drain and two changes",
-        scores.Bounds(servers=2, faults=1, kills=False, processes=(_FLUSH, _DRAIN, _ACCEPT)),
-        "slow",
-    ),
-    "flushes, there and back": Case(
+    "flushes, there and back": _case(
         "the same with two failovers",
-        scores.Bounds(servers=2, faults=2, kills=False, processes=(_FLUSH, _DRAIN, _ACCEPT)),
-        "by hand",
+        _WATCHER, _FLUSH, faults=2, servers=2, kills=False, may="failover", lane="by hand",
     ),
 }  # fmt: skip
 
-LOST: Final = _sync(
+LOST: Final = _case(
     "a database that fails over and loses commits",
     _WATCHER, _WRITER, saves=1, faults=1, databases=2, is_standby=True, kills=False, may="lose",
 )  # fmt: skip
 
-SHOWN_BY: Final = {
-    "commit first": "rollback",
-    "committed rows": "rollback",
-    "mark": "rollback",
-    "capture": "dropped trigger",
-    "mark for all": "dropped trigger",
-    "built": "emptied",
-    "flush marks": "skipped writes",
-    "token first": "pushes",
-    "refusal": "pushes",
-    "second refusal": "pushes",
-    "both builds": "rebuild",
-    "written since": "rebuild",
-    "older tokens": "rebuild, twice",
-    "marks first": "rebuild",
-    "fence": "failover",
-    "term": "failover of writers",
-    "process": "crash",
-    "history": "there and back",
-    "batches": "failover",
-    "owner": "another database",
-    "declaration": "releases",
-    "declaration of writes": "old release pushes",
-    "triggers": "restored table",
-    "primary database": "switchover",
-    "number": "flushes",
-    "one before": "flushes",
-    "same term": "flushes and a failover",
-    "reconcile": "flushes and a failover",
-    "unknown flushes": "flushes and a failover",
+GUARDS: Final = {
+    "commit first": ("rollback", "a push begins after the commit"),
+    "committed rows": ("rollback", "only committed rows are read"),
+    "mark": ("rollback", "each change leaves a mark, in its transaction"),
+    "capture": ("dropped trigger", "an index is not healthy while a trigger is missing"),
+    "mark for all": ("dropped trigger", "triggers that are put back leave a mark for all members"),
+    "built": ("emptied", "nothing is read from an index that isn't built"),
+    "flush marks": ("skipped writes", "a flush leaves marks of the rows that it writes"),
+    "token first": ("pushes", "a push takes its token before it reads rows"),
+    "refusal": ("pushes", "a script writes no member that was written since the token was taken"),
+    "second refusal": ("pushes", "a push gives up only after two refusals"),
+    "both builds": ("rebuild", "a push writes to the build that is being made, too"),
+    "written since": ("rebuild", "a rebuild loads no row of a member that was written since it began"),
+    "older tokens": ("rebuild, twice", "a token from before a rebuild began is refused"),
+    "marks first": ("rebuild", "a rebuild lists the marks that it will delete before it reads rows"),
+    "fence": (
+        "failover",
+        "marks are deleted only if the database still notes the build and the term of the write",
+    ),
+    "term": ("failover of writers", "a write is refused under another term than that of its token"),
+    "process": ("crash", "a server that has restarted is not the one that was accepted"),
+    "history": (
+        "there and back",
+        "a server with another replication history is not the one that was accepted",
+    ),
+    "batches": ("failover", "marks of what a server lacks wait again before it is accepted"),
+    "owner": ("another database", "a watcher replaces no build of another database"),
+    "declaration": ("releases", "a release doesn't trust what another declaration built"),
+    "declaration of writes": (
+        "old release pushes",
+        "a release writes nothing to what another declaration built",
+    ),
+    "triggers": ("restored table", "a build notes the triggers under which it was made"),
+    "primary database": ("switchover", "rows are read only from the database that takes writes"),
+    "number": ("flushes", "a flush is noted in the transaction that writes it"),
+    "one before": ("flushes", "a flush commits only if the one before it is noted"),
+    "same term": ("flushes and a failover", "a flush commits only under the term that it was taken under"),
+    "reconcile": (
+        "flushes and a failover",
+        "what is pending on a server is reduced to what the column lacks before it is accepted",
+    ),
+    "unknown flushes": (
+        "flushes and a failover",
+        "what a server has pending of members carried by flushes unknown to it is dropped",
+    ),
 }
-"""By guard: the run that goes wrong without it."""
+"""What the product does, each of which the search can leave out: the run that goes wrong without it, and the rule."""
 
 HISTORIES: Final = {
     "Rolling deploy: the old release's watcher drains the new release's mark for all members": "declaration",

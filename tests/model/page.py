@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from functools import cache
 from textwrap import fill
-from typing import Any
 
-from . import scores, sync
-from .cases import CASES, HISTORIES, SHOWN_BY
+from .cases import CASES, GUARDS, HISTORIES
 from .search import Found
 
-GUARDS = sync.GUARDS | scores.GUARDS
 
-
-def line(name: str, found: Found[Any]) -> str:
+def line(name: str, found: Found) -> str:
     """Return a run's line of the table."""
     case = CASES[name]
     return f"| {name} | {case.about} | {found.states:,} | {case.lane} |"
 
 
 @cache
-def found_without(guard: str) -> Found[Any]:
+def found_without(guard: str) -> Found:
     """Search the run that shows why a guard is needed, without it."""
-    return CASES[SHOWN_BY[guard]].model(guard).run()
+    return CASES[GUARDS[guard][0]].model(guard).run()
 
 
 def history(name: str) -> str:
     """Return a history's line of the table: the rule that was missing, and the step of the
     shortest story at which something goes wrong."""
     guard = HISTORIES[name]
-    return f"| {name} | {GUARDS[guard]} | {SHOWN_BY[guard]} | {len(found_without(guard).story or ())} |"
+    run, rule = GUARDS[guard]
+    return f"| {name} | {rule} | {run} | {len(found_without(guard).story or ())} |"
 
 
 def counterexample(guard: str) -> str:
@@ -37,4 +34,10 @@ def counterexample(guard: str) -> str:
     found = found_without(guard)
     assert found.story is not None, f"nothing goes wrong without {guard!r}"
     story = fill(f"{'; '.join(found.story)}. Then: {found.wrong}.", 118)
-    return f"**{GUARDS[guard][0].upper()}{GUARDS[guard][1:]}.** Without it ({SHOWN_BY[guard]}):\n\n{story}\n"
+    return f"{title(guard)}\n\n{story}\n"
+
+
+def title(guard: str) -> str:
+    """Return what stands above a counterexample."""
+    run, rule = GUARDS[guard]
+    return f"**{rule[0].upper()}{rule[1:]}.** Without it ({run}):"

@@ -16,7 +16,7 @@ from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import contents
 from tests.testapp.models import Player
@@ -170,9 +170,11 @@ class Pair(Stage):
             }
 
     def replicate(self) -> None:
-        """Let the replica catch up, and cut its link."""
+        """Let the replica catch up, and cut its link. WAIT counts only what its own connection has written."""
         self.wire.restore()
-        assert self.servers[self.leads].ask("WAIT", 1, 10_000) == 1
+        position = self.servers[self.leads].ask("INFO", "replication")["master_repl_offset"]
+        replica = self.servers[1 - self.leads]
+        wait_for(lambda: replica.ask("INFO", "replication")["slave_repl_offset"] >= position, 30)
         self.wire.cut()
 
     def join(self, number: int) -> None:

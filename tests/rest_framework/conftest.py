@@ -10,9 +10,9 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import Pairs, Regional, Tied
+from tests.rest_framework.urls import Regional
 from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerAscending, PlayerRank
+from tests.testapp.zrank import PlayerRank
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def me(zrank: Any, user: User) -> Player:
         Player(name=f"level {level}", level=level, user=user if level == 100 else None)
         for level in range(80, 121)
     )
-    sync_now(PlayerRank, PlayerAscending)
+    sync_now(PlayerRank)
     return Player.objects.get(user=user)
 
 
@@ -55,7 +55,7 @@ def regions(me: Player) -> list[Player]:
     for player in players:
         player.bio, player.is_active = REGIONS[player.level % 4], player.level % 3 > 0
     Player.objects.bulk_update(players, ["bio", "is_active"])
-    sync_now(Regional, Pairs, Tied)
+    sync_now(Regional)
     return players
 
 

@@ -19,7 +19,17 @@ from django_zrank.rest_framework import viewsets
 from django_zrank.testing import EmbeddedServer, sync_now
 from tests.rest_framework.urls import Trained, Users
 from tests.testapp.models import Player, Ticket
-from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, PlayerRank
+from tests.testapp.zrank import (
+    ByDay,
+    ByFlag,
+    ByInteger,
+    ByMoment,
+    ByPrice,
+    ByReal,
+    BySpan,
+    PlayerAscending,
+    PlayerRank,
+)
 
 URL = "/api/recommendations/"
 
@@ -372,6 +382,7 @@ class TestIndexes:
     """The index of a request."""
 
     def test_by_name(self, staff: APIClient, me: Player) -> None:
+        sync_now(PlayerAscending)
         for name, ranks in (("player", {101: 20, 99: 22}), ("ascending", {99: 20, 101: 22})):
             answer = staff.get(f"/staff/{name}/", {"member": me.pk, "band": 1}).json()
             assert {result["score"]: result["rank"] for result in answer["results"]} == ranks

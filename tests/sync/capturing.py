@@ -10,22 +10,27 @@ from uuid import uuid4
 import pytest
 from django.apps import apps
 from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
-from django.db import connection, connections, migrations
+from django.db import connection, connections, migrations, models
 from django.db.migrations.state import ProjectState
 
 from django_zrank.models import Mark
+from django_zrank.sync import triggers
 from django_zrank.sync.dialects import DIALECTS, Trigger
 from tests.testapp.models import Player
 
 __all__ = [
     "connected_as",
     "drop_by_hand",
+    "forget",
+    "install",
     "installed",
     "marks",
     "migrate",
     "migrated",
     "only",
     "plan",
+    "status",
+    "table",
     "texts",
 ]
 
@@ -54,10 +59,39 @@ def installed(using: str = "default") -> dict[Trigger, bool]:
     return DIALECTS[connections[using].vendor](connections[using], [Player._meta.db_table]).installed()
 
 
-def drop_by_hand(*triggers: Trigger) -> None:
+def install(using: str = "default") -> triggers.Changes:
+    """Install the triggers of every index of a database."""
+    return triggers.install(using, triggers.captured(using))
+
+
+def status(using: str = "default") -> triggers.Status:
+    """The state of these triggers."""
+    return triggers.status(using, triggers.captured(using))
+
+
+@contextmanager
+def table(model: type[models.Model]) -> Iterator[None]:
+    """The table of a model that is declared for one test."""
+    with connection.schema_editor() as editor:
+        editor.create_model(model)
+    try:
+        yield
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(model)
+        forget(model)
+
+
+def forget(model: type[models.Model]) -> None:
+    """Let Django know no more of a model."""
+    del model._meta.apps.all_models[model._meta.app_label][model._meta.model_name or ""]
+    model._meta.apps.clear_cache()
+
+
+def drop_by_hand(*found: Trigger) -> None:
     """Take triggers away as somebody else would, who leaves no mark."""
     with connection.cursor() as cursor:
-        for trigger in triggers:
+        for trigger in found:
             cursor.execute(DIALECTS[connection.vendor](connection, []).drop(trigger))
 
 

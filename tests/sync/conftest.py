@@ -7,7 +7,8 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.apps import apps
+from django.db import connection, models
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -87,6 +88,45 @@ def declare(zrank: Redis) -> Iterator[Callable[..., type[RankIndex]]]:
         signal_handlers.disconnect(index.instance())
         registry.unregister(index)
         triggers.drop(index.instance().get_using(), [index.instance().name])  # what sync() put in place
+
+
+def execute(*statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@pytest.fixture
+def rank_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., type[RankIndex]]]:
+    """Executes statements that make tables, or what looks like one, and ranks the rows of the one called ``name`` by
+    ``score``; no other index is registered."""
+    models_before = set(apps.all_models["testapp"])
+    tables_before = tables()
+
+    def make(*statements: str, name: str = "watched") -> type[RankIndex]:
+        execute(*statements)
+        meta = type("Meta", (), {"app_label": "testapp", "db_table": name, "managed": False})
+        fields = {"id": models.IntegerField(primary_key=True), "score": models.IntegerField(null=True)}
+        model = type(f"Ranked_{name}", (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
+        index = type("WatchedRank", (RankIndex,), {"name": "watched", "model": model, "order": ("-score",)})
+        monkeypatch.setattr(registry, "_classes", {index: None})
+        return index
+
+    yield make
+    triggers.drop("default", ["watched"])
+    cascade = "CASCADE" if connection.vendor == "postgresql" else ""
+    for name, kind in tables() - tables_before:
+        execute(f"DROP {'VIEW' if kind == 'v' else 'TABLE'} IF EXISTS {name} {cascade}")
+    for name in apps.all_models["testapp"].keys() - models_before:
+        del apps.all_models["testapp"][name]
+    monkeypatch.undo()
+    Mark.objects.all().delete()
+
+
+def tables() -> set[tuple[str, str]]:
+    """The name and the kind of each table and view."""
+    with connection.cursor() as cursor:
+        return {(table.name, table.type) for table in connection.introspection.get_table_list(cursor)}
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from django.db import connection, connections
 
 from django_zrank.queries.request import Request
 from django_zrank.store import Store
+from django_zrank.sync.verify import _Comparison
 
-__all__ = ["count_steps", "interrupted", "somebody_waits"]
+__all__ = ["comparing", "count_steps", "interrupted", "somebody_waits"]
 
 
 @contextmanager
@@ -45,10 +46,24 @@ def interrupted(act: Callable[[int], Any], using: str = "default") -> Iterator[N
         yield
 
 
-def count_steps(operation: Callable[[], Any]) -> int:
+@contextmanager
+def comparing(act: Callable[[int], Any]) -> Iterator[None]:
+    """Call ``act`` before each step of a verification's comparison: what changes before or after that might as well
+    change before or after the verification."""
+    run = _Comparison.run
+
+    def interrupted_run(*args: Any, **options: Any) -> None:
+        with interrupted(act):
+            run(*args, **options)
+
+    with mock.patch.object(_Comparison, "run", interrupted_run):
+        yield
+
+
+def count_steps(operation: Callable[[], Any], interrupt: Callable[..., Any] = interrupted) -> int:
     """Return the number of steps of an operation."""
     steps: list[int] = []
-    with interrupted(steps.append):
+    with interrupt(steps.append):
         operation()
     return len(steps)
 

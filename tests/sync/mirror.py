@@ -35,7 +35,10 @@ def ranked(index: type[RankIndex]) -> dict[str, float]:
 def standing(index: RankIndex) -> dict[str, tuple[float, bytes]]:
     """Member -> score and membership, from its object and what it leads to, one by one."""
     members = {}
-    for row in index.get_queryset().using(index.get_using()):
+    rows = index.get_queryset().using(index.get_using())
+    many = {field.name for field in index.model._meta.many_to_many}
+    paths = [*index.ordering.paths, *index.faceting.paths]
+    for row in rows.prefetch_related(*many & {path.partition("__")[0] for path in paths}):
         criteria = [next(iter(_walk(row, path))) for path in index.ordering.paths]
         names = index.faceting.rankings({path: set(_walk(row, path)) for path in index.faceting.paths})
         if criteria[0] is not None:

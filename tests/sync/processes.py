@@ -1,4 +1,4 @@
-"""``manage.py`` in a process of its own: to be killed, or to write to a terminal."""
+"""``manage.py`` in a process of its own, to be killed; and in a terminal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pty
 import subprocess
 import sys
 import termios
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.db import connections
 
 __all__ = ["manage", "on_terminal"]
@@ -19,7 +21,7 @@ __all__ = ["manage", "on_terminal"]
 _ROOT = Path(__file__).parents[2]
 
 
-def manage(*args: str, pause: bool = False, freeze: str = "", **options: Any) -> subprocess.Popen[str]:
+def manage(*args: str, pause: bool = False, freeze: str = "") -> subprocess.Popen[str]:
     """Start a management command on the databases and the Redis of the current test.
 
     ``pause``: make a rebuild wait for a line after each batch. ``freeze``: stop the process, as SIGSTOP does, after
@@ -37,23 +39,18 @@ def manage(*args: str, pause: bool = False, freeze: str = "", **options: Any) ->
     }
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        [sys.executable, "-m", "django", *args], cwd=_ROOT, env=environment, text=True, **pipes | options
+        [sys.executable, "-m", "django", *args], cwd=_ROOT, env=environment, text=True, **pipes
     )
 
 
 def on_terminal(*args: str) -> str:
-    """The output of a management command in a terminal of 120 columns."""
+    """The few lines that a management command writes to a terminal of 120 columns, where its stderr is one."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
-    with manage(*args, stderr=theirs) as process:
-        os.close(theirs)
-        written = bytearray()
-        try:
-            while piece := os.read(ours, 4096):
-                written += piece
-        except OSError:  # Linux says so when the other side is closed
-            pass
-        finally:
-            os.close(ours)
-    assert process.returncode == 0
+    with os.fdopen(theirs, "w") as terminal, redirect_stderr(terminal):
+        call_command(*args, stdout=StringIO())
+    written = bytearray()
+    with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as reader:  # EIO: the other side is closed
+        while piece := reader.read(4096):
+            written += piece
     return written.decode()

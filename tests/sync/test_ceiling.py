@@ -88,9 +88,7 @@ def test_a_save_of_a_row_that_many_members_lead_to(pushes: Pushes, capture: None
     club = Club.objects.create(is_open=True)
     accounts(club)
     club.is_open = False
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         club.save()
     assert pushed(pushes, AccountRank) == LIMIT
     (leading,) = (

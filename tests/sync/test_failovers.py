@@ -134,15 +134,11 @@ class TestBackAndForth:
         a.follow(b.port)
         a.promote()
 
-    def test_what_was_lost_is_noticed(self) -> None:
+    def test_what_was_lost_is_noticed_and_replayed(self) -> None:
         assert examine(INDEX) is not Verdict.HEALTHY
-
-    def test_what_was_lost_is_replayed(self) -> None:
+        assert read_until_refused(2)
         sync()
         assert_right()
-
-    def test_readers_are_turned_away(self) -> None:
-        assert read_until_refused(2)
 
     def test_what_is_pushed_before_anybody_looks_hides_nothing(self, b: RedisServer) -> None:
         """It would lift the place that was applied past that of what was lost."""
@@ -200,22 +196,15 @@ class TestTheFirstOneComesBack:
         b.kill()
         lead(front, a)
 
-    def test_is_noticed(self) -> None:
+    def test_what_it_missed_is_noticed_and_replayed(self) -> None:
         assert examine(INDEX) is not Verdict.HEALTHY
-
-    def test_what_it_missed_is_replayed(self) -> None:
+        assert read_until_refused(2)
         sync()
         assert_right()
-
-    def test_marks_are_worked_off_again(self) -> None:
-        sync()
         for level in (70, 80):
             change_all(level)
             sync()
         assert_right()
-
-    def test_readers_are_turned_away(self) -> None:
-        assert read_until_refused(2)
 
 
 class TestSplitBrain:

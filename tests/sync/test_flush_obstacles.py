@@ -27,6 +27,7 @@ from tests.testapp.models import Host, Video
 from tests.testapp.zrank import VideoRank
 
 from .mirror import contents
+from .test_scores import column
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -112,11 +113,6 @@ def locked(*videos: Video) -> Iterator[None]:
         finally:
             release.set()
             holding.result()
-
-
-def column(index: type[RankIndex] = VideoRank) -> dict[str, Any]:
-    path = index.instance().ordering.first.path
-    return {str(pk): value for pk, value in index.instance().model.objects.values_list("pk", path)}
 
 
 def in_step(index: type[RankIndex] = VideoRank) -> dict[str, Any]:

@@ -84,25 +84,21 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
     assert_mirrors(PlayerAscending)
 
 
-def test_a_loss_older_than_what_is_kept_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
-    zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
-    Generation.objects.filter(index="ascending").update(purged_term=2**53 + 1)
-    assert repair(INDEX) is Verdict.LOST
+@pytest.mark.parametrize("verdict", [Verdict.LOST, Verdict.EMPTY, Verdict.FOREIGN])
+def test_what_can_not_be_replayed_is_rebuilt(zrank: Redis, rebuilds: list[str], verdict: Verdict) -> None:
+    """A loss older than what is kept, an emptied server, and a build of another one."""
+    row = Generation.objects.filter(index="ascending")
+    if verdict is Verdict.LOST:
+        zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
+        row.update(purged_term=2**53 + 1)
+    elif verdict is Verdict.EMPTY:
+        zrank.flushall()
+    else:
+        row.update(generation="of another server")
+    assert repair(INDEX) is verdict
     assert rebuilds == ["ascending"]
     assert examine(INDEX) is Verdict.HEALTHY
-
-
-def test_an_emptied_server_is_rebuilt(zrank: Redis, rebuilds: list[str]) -> None:
-    zrank.flushall()
-    assert repair(INDEX) is Verdict.EMPTY
-    assert rebuilds == ["ascending"]
     assert_mirrors(PlayerAscending)
-
-
-def test_another_build_is_rebuilt(rebuilds: list[str]) -> None:
-    Generation.objects.filter(index="ascending").update(generation="of another server")
-    assert repair(INDEX) is Verdict.FOREIGN
-    assert rebuilds == ["ascending"]
 
 
 def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[str]) -> None:

@@ -224,11 +224,13 @@ def test_a_planned_failover_leaves_the_connections_of_other_threads_alone(own_se
     client.replicaof("127.0.0.1", 1)
 
     def block() -> Any:
-        return store.guard(lambda used: used.xread({"nothing": "$"}, block=900))
+        return store.guard(lambda used: used.xread({"nothing": "$"}, block=60_000))
 
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(block)
         wait_for(lambda: client.info("clients")["blocked_clients"] == 1, 10)
         with pytest.raises(IndexUnavailable):
             begin_write(store)
+        (blocked,) = (each["id"] for each in client.client_list() if each["cmd"] == "xread")
+        client.client_unblock(blocked)
         assert not waiting.result(10)

@@ -104,6 +104,7 @@ def clean(index: type[RankIndex]) -> bool:
 def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -> None:
     made = make(1, 29, 31, None)
     assert ranked(videos) == {video.pk for video in made[:2]} == awake()
+    assert answer_by_sql(videos.instance(), (), Size(), View(videos.instance().layout)) == 2
     rebuild(videos.instance())
     assert ranked(videos) == awake()
     assert clean(videos)
@@ -122,6 +123,25 @@ def test_members_fall_asleep_without_a_write_to_their_row(videos: type[RankIndex
         before = video.seen
         video.refresh_from_db()
         assert video.seen == before
+
+
+@pytest.mark.parametrize("most", [2, 1], ids=["marked", "rebuilt"])
+def test_a_clock_that_is_set_forward_and_back(
+    videos: type[RankIndex], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that it took for idle in the meantime are awake again, though nobody has written to their rows."""
+    monkeypatch.setattr(idle_module, "PAGE_SIZE", most)
+    made = make(1, 10, 20, 40)
+    with later(videos, 25 * DAY):
+        assert sync(videos).asleep == 2
+        assert ranked(videos) == {made[0].pk}
+    assert sync(videos).rebuilt == (most == 1)
+    assert ranked(videos) == {video.pk for video in made[:3]} == awake()
+    assert sync(videos).asleep == 0
+    assert clean(videos)
+    with later(videos, 15 * DAY):
+        assert sync(videos).asleep == 1
+        assert ranked(videos) == {video.pk for video in made[:2]}
 
 
 def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
@@ -269,11 +289,6 @@ def test_a_build_of_another_period_knows_nothing_of_older_sweeps(videos: type[Ra
     assert store.swept().moment == pytest.approx((timezone.now() - MONTH).timestamp() * 1e6, abs=1e10)
 
 
-def test_sql_knows_who_sleeps(videos: type[RankIndex]) -> None:
-    make(1, 31, None)
-    assert answer_by_sql(videos.instance(), (), Size(), View(videos.instance().layout)) == 1
-
-
 # Waking
 
 
@@ -303,20 +318,16 @@ def test_a_touch_finds_a_member_without_a_membership(declare: Declare) -> None:
     assert not queries
 
 
-def test_a_touch_of_no_row_is_refused(videos: type[RankIndex]) -> None:
+def test_a_touch_of_no_row_or_of_a_sleeper_inside_a_transaction_is_refused(videos: type[RankIndex]) -> None:
     with pytest.raises(NotRanked):
         videos.scores.touch(4711)
-    (hidden,) = make(31)
-    Video.objects.update(views=None)
-    with pytest.raises(NotRanked):
-        videos.scores.touch(hidden)
-
-
-def test_nobody_is_woken_inside_a_transaction(videos: type[RankIndex]) -> None:
     (video,) = make(31)
     with pytest.raises(NotRanked), transaction.atomic():
         videos.scores.touch(video)
     assert ranked(videos) == set()
+    Video.objects.update(views=None)
+    with pytest.raises(NotRanked):
+        videos.scores.touch(video)
 
 
 def test_an_increment_wakes_and_counts_as_a_touch(declare: Declare) -> None:
@@ -349,24 +360,18 @@ def test_a_change_that_is_made_does_not_fail_by_its_touch(
 # Touches
 
 
-def test_a_touch_is_one_round_trip_and_no_query(videos: type[RankIndex], round_trips: list[str]) -> None:
-    (video,) = make(20)
-    videos.scores.touch(video)
-    round_trips.clear()
-    with CaptureQueriesContext(connection) as queries:
-        videos.scores.touch(video)
-    assert len(round_trips) == 1
-    assert len(queries) == 0
-
-
-def test_the_column_is_written_and_then_rests(videos: type[RankIndex]) -> None:
+def test_the_column_is_written_and_then_rests(videos: type[RankIndex], round_trips: list[str]) -> None:
+    """Until then a touch is one round trip and no query."""
     (video,) = make(20)
     store = store_of(videos)
     videos.scores.touch(video)
     video.refresh_from_db()
     assert timezone.now() - video.seen < DAY
     first = video.seen
-    videos.scores.touch(video)
+    round_trips.clear()
+    with CaptureQueriesContext(connection) as queries:
+        videos.scores.touch(video)
+    assert (len(round_trips), len(queries)) == (1, 0)
     video.refresh_from_db()
     assert video.seen == first
     store.client.zadd(store.keys.touched, {str(video.pk): 0})  # it has rested
@@ -435,12 +440,15 @@ def test_who_was_touched_does_not_fall_asleep(videos: type[RankIndex]) -> None:
         assert clean(videos)
 
 
-def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex]) -> None:
-    (video,) = make(20)
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex], synced: bool) -> None:
+    video, _ = make(20, 20)
     videos.scores.touch(video)
-    sync(videos)
+    if synced:
+        sync(videos)
     with later(videos, 15 * DAY):
         rebuild(videos.instance())
+        drain(videos.instance())
         assert ranked(videos) == {video.pk}
 
 
@@ -465,16 +473,6 @@ def test_a_sweep_that_was_killed_is_done_again(videos: type[RankIndex]) -> None:
         assert sync(index).asleep == 1
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
-
-
-def test_a_rebuild_carries_the_touches_of_those_it_took_for_sleepers(videos: type[RankIndex]) -> None:
-    index = videos.instance()
-    video, _ = make(20, 20)
-    videos.scores.touch(video)
-    with later(videos, 15 * DAY):
-        rebuild(index)
-        drain(index)
-        assert ranked(videos) == {video.pk}
 
 
 def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, models
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
+from django_zrank.queries.positions import Locate
+from django_zrank.queries.view import View
+from django_zrank.sql.reader import answer_by_sql
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
@@ -78,7 +82,11 @@ ADDRESSES = ["10.0.0.1", "10.0.0.10", "::1", "2001:db8::1:0:0:1", "::ffff:10.0.0
         (Host, "load", ADDRESSES),
         (Switch, "load", [True, False]),
         (Ticket, "integer", [uuid.UUID(int=1), uuid.UUID("AB" * 16)]),
-        (Nickname, "score", ["Bob", "bob2 ", "007", "ünï", "a\\b"]),
+        (
+            Nickname,
+            "score",
+            ["Bob", "bob2 ", "007", "ünï", "a\\b", "it's \"quo%ted", "日本", "*", " a ", "🎲"],
+        ),
         (Code, "load", ["bob", "x y"]),
         (Player, "level", [1, 2**31 - 1]),
     ],
@@ -245,3 +253,60 @@ def test_exclusions_of_a_member_that_the_base_manager_hides(watch: Declare) -> N
     pks = [Member.objects.create(points=5, is_hidden=True).pk for _ in range(3)]
     settle(index)
     assert {entry.pk for entry in index.ranking.recommend(pks[0], n=3)} == {pks[0] + 2} & set(pks)
+
+
+def test_exclusions_of_a_row_whose_key_is_still_text(watch: Declare) -> None:
+    """A row that was just created has the key that it was given. The hook finds the one that the database returns."""
+
+    def get_excluded_many(self: RankIndex, tickets: Sequence[Ticket]) -> dict[Any, list[Any]]:
+        found = Ticket.objects.filter(pk__in=[ticket.pk for ticket in tickets])
+        return {pk: [friend.pk] for pk in found.values_list("pk", flat=True)}
+
+    async def aget_excluded_many(self: RankIndex, tickets: Sequence[Ticket]) -> dict[Any, list[Any]]:
+        return await sync_to_async(get_excluded_many)(self, tickets)
+
+    index = watch(
+        Ticket,
+        "-integer",
+        band=9,
+        get_excluded_many=get_excluded_many,
+        aget_excluded_many=aget_excluded_many,
+    )
+    me = Ticket.objects.create(pk=str(uuid.UUID("ab" * 16)).upper(), integer=5)
+    friend, other = (Ticket.objects.create(integer=5) for _ in range(2))
+    assert isinstance(me.pk, str)
+    settle(index)
+    assert [entry.pk for entry in index.ranking.recommend(me, 3)] == [other.pk]
+    assert [entry.pk for entry in async_to_sync(index.ranking.arecommend)(me, 3)] == [other.pk]
+    assert [entry.pk for _, drawn in index.ranking.recommend_many([me], 3) for entry in drawn or ()] == [
+        other.pk
+    ]
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Integers of other databases have a sign.")
+def test_unsigned_keys_of_64_bits(watch: Declare) -> None:
+    class Hashed(models.Model):
+        id = models.PositiveBigIntegerField(primary_key=True)
+        load = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Hashed)
+    try:
+        index = watch(Hashed, "-load")
+        Hashed.objects.bulk_create(Hashed(pk=pk, load=1) for pk in (7, 2**63, 2**64 - 1))
+        settle(index)
+        Hashed.objects.update(load=2)
+        settle(index)
+        assert contents(index) == dict.fromkeys(("7", str(2**63), str(2**64 - 1)), 2)
+        found = index.instance(), (), Locate([str(2**64 - 1)]), View(index.instance().layout)
+        assert answer_by_sql(*found).found[0] is not None
+        Hashed.objects.filter(pk__gt=7)._raw_delete("default")
+        settle(index)
+        assert contents(index) == {"7": 2}
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Hashed)
+        del Hashed._meta.apps.all_models["testapp"]["hashed"]

@@ -207,7 +207,7 @@ def test_conflicting_transactions_are_tried_again(isolated: None) -> None:
     threads = [threading.Thread(target=repeat, args=[task]) for task in (sync, sync, sync)]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 3
+    until = time.monotonic() + 1.5
     for level in range(10**6):
         if stop.is_set() or time.monotonic() > until:
             break

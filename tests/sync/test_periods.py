@@ -15,6 +15,7 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.sync.watch import sync
 from tests.projects import documented
+from tests.sync.capturing import table
 from tests.testapp.models import Player
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,19 +49,9 @@ def page(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     assert CODE.count('ZoneInfo("Asia/Tokyo")') == 1
     sys.modules[module.__name__] = module
     exec(CODE.replace('ZoneInfo("Asia/Tokyo")', zone), vars(module))
-    models = [module.Run, module.Weekly]
-    try:
-        with connection.schema_editor() as editor:
-            for model in models:
-                editor.create_model(model)
+    with table(module.Run), table(module.Weekly):
         yield module
-    finally:
-        with connection.schema_editor() as editor:
-            for model in models:
-                editor.delete_model(model)
-                del model._meta.apps.all_models["testapp"][model._meta.model_name]
-        Player._meta.apps.clear_cache()
-        del sys.modules[module.__name__]
+    del sys.modules[module.__name__]
 
 
 def test_a_week_and_a_month_by_the_zone_of_the_board(
@@ -99,6 +90,7 @@ def test_a_week_and_a_month_by_the_zone_of_the_board(
     assert_boards()
 
 
+@pytest.mark.parametrize("page", ZONES[1:2], indirect=True)
 def test_the_best_result_of_a_week(page: ModuleType, declare: Callable[..., type[RankIndex]]) -> None:
     index: Any = declare(page.Weekly, "-points", facets=("week",), write_behind="best")
     players = [Player.objects.create() for _ in range(3)]

@@ -193,11 +193,15 @@ def a_world() -> Iterator[World]:
     world.compare()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_the_last_commit_is_what_stays(zrank: Redis, data: Any) -> None:
-    with a_world() as world:
-        world.steps(data)
+@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_last_commit_is_what_stays(zrank: Redis, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def interleave(data: Any) -> None:
+        with a_world() as world:
+            world.steps(data)
+
+    interleave()
 
 
 def test_who_is_refused_must_try_again(zrank: Redis) -> None:

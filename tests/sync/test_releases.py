@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import connection, models
@@ -16,16 +19,29 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.exceptions import NotBuilt
+from django_zrank import index as index_module
+from django_zrank.codec.awake import MOMENT, Awake
+from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Generation, Mark
-from django_zrank.sync import triggers
+from django_zrank.queries.counts import Size
+from django_zrank.queries.draws import Draw
+from django_zrank.queries.view import View
+from django_zrank.recommendations import condition, parse_point
+from django_zrank.sql.reader import answer_by_sql
+from django_zrank.store import Store
+from django_zrank.sync import idle, triggers
 from django_zrank.sync.drain import drain
+from django_zrank.sync.erase import erase
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from tests.model.broken import recoded
 from tests.sync.mirror import contents
 from tests.testapp.models import Player, Ticket
+
+Declare = Callable[..., type[RankIndex[Any]]]
 
 
 class Before(RankIndex[Player]):
@@ -86,19 +102,6 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
     assert not Mark.objects.filter(index="released").exists()
 
 
-def test_what_one_release_has_built_the_other_neither_reads_nor_writes(players: list[Player]) -> None:
-    sync(Before.instance())
-    assert examine(After.instance()) is Verdict.CHANGED
-    with pytest.raises(NotBuilt):
-        After.ranking.filter(is_active=True).count()
-    sync(After.instance())
-    with pytest.raises(NotBuilt):
-        Before.ranking.top(3)
-    with pytest.raises(NotBuilt):
-        push(Before.instance(), [players[0].pk])
-    assert contents(After) == ranked(After)
-
-
 @pytest.mark.parametrize(
     "mark",
     [{"via": "club_id", "member": "1"}, {"member": "no number"}],
@@ -146,24 +149,30 @@ def when() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "part"),
     [
         pytest.param(
-            lambda: declared(formula(F("wins") + 1)), lambda: declared(formula(F("wins") + 2)), id="formula"
+            lambda: declared(formula(F("wins") + 1)),
+            lambda: declared(formula(F("wins") + 2)),
+            "parameters<, *_formulas(index, sql)>]",
+            id="formula",
         ),
         pytest.param(
             lambda: declared(flag(models.BooleanField()), facets=("flag",)),
             lambda: declared(flag(models.IntegerField()), facets=("flag",)),
+            "[<types, >sql",
             id="type of a facet",
         ),
         pytest.param(
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=2)]),
+            "sql, <parameters, >*",
             id="value of a condition",
         ),
         pytest.param(
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
             lambda: declared(flag(models.IntegerField()), [~models.Q(flag=1)]),
+            "[types, <sql, >",
             id="condition",
         ),
         pytest.param(
@@ -171,18 +180,32 @@ def when() -> dict[str, Any]:
             lambda: declared(
                 {"score": models.IntegerField(), "id": models.CharField(max_length=9, primary_key=True)}
             ),
+            "[<types, >sql",
             id="type of the key",
         ),
     ],
 )
-def test_another_declaration(one: Any, other: Any) -> None:
+def test_another_declaration(one: Any, other: Any, part: str) -> None:
     assert one() == one() != other() == other()
+    with left_out(part):
+        assert one() == other()
+
+
+def left_out(part: str) -> AbstractContextManager[None]:
+    """Leave what is in angle brackets out of the fingerprint: releases that differ in no more are taken for one."""
+    old, new = re.sub("[<>]", "", part), re.sub("<.*>", "", part)
+    return recoded(index_module, "fingerprint", old, new)
 
 
 @pytest.mark.parametrize("setting", ["USE_TZ", "TIME_ZONE"])
 def test_another_time_zone_of_times_without_one(settings: Any, setting: str) -> None:
-    settings.USE_TZ = setting == "USE_TZ"
+    settings.USE_TZ, settings.TIME_ZONE = setting == "USE_TZ", "UTC"
     kept, moment = declared(flag(models.IntegerField())), declared(when())
+    part = (
+        "<settings.USE_TZ, >" if setting == "USE_TZ" else "<, connections[index.get_using()].timezone_name>"
+    )
+    with left_out(part):
+        unnoticed = declared(when())
     del connection.timezone_name
     if setting == "USE_TZ":
         settings.USE_TZ = False
@@ -190,6 +213,8 @@ def test_another_time_zone_of_times_without_one(settings: Any, setting: str) -> 
         settings.TIME_ZONE = "Asia/Tokyo"
     assert declared(flag(models.IntegerField())) == kept, "no time is ranked"
     assert declared(when()) != moment
+    with left_out(part):
+        assert declared(when()) == unnoticed
 
 
 def test_the_time_zone_of_a_request_is_no_part_of_it(settings: Any) -> None:
@@ -215,7 +240,41 @@ def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db:
     rebuild(index)
     with timezone.override("Asia/Tokyo"):
         push(index, [ticket.pk])
-    assert OfTheYear.ranking.count() == 1
+        assert OfTheYear.ranking.count() == 1
+        rebuild(index)
+        assert OfTheYear.ranking.count() == 1
+        assert not verify(index).drift
+        assert answer_by_sql(index, (), Size(), View(index.layout)) == 1
+        with pytest.raises(StillRanked):
+            erase(index, ticket)
+
+
+def test_the_time_zone_of_a_request_keeps_no_member_awake(transactional_db: None, declare: Declare) -> None:
+    """Whichever process sweeps: the next one would not look for that member again."""
+    year = {"get_queryset": lambda self: Ticket.objects.filter(moment__year=2026)}
+    index = declare(Ticket, "-integer", idle=("moment", timedelta(days=30)), **year).instance()
+    moment = datetime(2026, 12, 31, 23, tzinfo=UTC)
+    ticket = Ticket.objects.create(integer=1, moment=moment)
+    with mock.patch.object(Awake, "condition", return_value=models.Q()):
+        rebuild(index)
+    assert contents(type(index)) == {str(ticket.pk): 1}
+    with (
+        timezone.override("Asia/Tokyo"),
+        mock.patch.object(idle, "asleep_since", return_value=MOMENT.whole(moment)),
+    ):
+        Store.of(index).note_swept(Store.of(index).swept(), 0)
+        assert idle.sweep(index) == 1
+
+
+def test_the_condition_of_a_caller_is_of_its_time_zone(transactional_db: None, declare: Declare) -> None:
+    index = declare(Ticket, "-integer").instance()
+    Ticket.objects.create(integer=1, moment=datetime(2026, 12, 31, 23, tzinfo=UTC))
+    with timezone.override("Asia/Tokyo"):
+        where, view = condition(index, models.Q(moment__year=2027)), View(index.layout)
+        around = parse_point(index, view, 1)
+        draw = Draw(None, 1, ((1, 1),), "exact", given=(1,), where=where, at=around)
+        assert len(answer_by_sql(index, (), draw, view).drawn) == 1
+    assert not answer_by_sql(index, (), draw, view).drawn
 
 
 def test_a_percent_sign_shifts_no_parameters() -> None:
@@ -242,6 +301,6 @@ def test_it_is_the_same_in_every_process() -> None:
             check=True,
             env={"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONHASHSEED": str(seed), "PYTHONPATH": "."},
         ).stdout
-        for seed in range(4)
+        for seed in (0, 1)
     }
     assert len(found) == 1

@@ -55,7 +55,7 @@ def videos() -> list[Video]:
 def column(index: type[RankIndex] = VideoRank) -> dict[str, Any]:
     """Member -> value, of every row."""
     path = index.instance().ordering.first.path
-    return {str(pk): value for pk, value in Video.objects.values_list("pk", path)}
+    return {str(pk): value for pk, value in index.instance().model.objects.values_list("pk", path)}
 
 
 def pending() -> dict[str, int]:
@@ -371,6 +371,11 @@ def test_a_member_takes_its_change_along(videos: list[Video]) -> None:
     Video.objects.filter(pk=second.pk).update(is_public=True)
     sync(INDEX)
     assert contents(VideoRank) == {str(second.pk): 25}
+    VideoRank.scores.increment(second, 5)
+    Video.objects.filter(pk=second.pk)._raw_delete("default")
+    flush(INDEX)  # of no row
+    sync(INDEX)
+    assert (contents(VideoRank), pending()) == ({}, {})
 
 
 def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:

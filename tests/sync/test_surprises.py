@@ -12,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from redis import Redis
 
+from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Mark
 from django_zrank.sync.drain import drain
@@ -57,13 +58,15 @@ def key_of(client: Redis, index: str, part: str = "") -> str:
 class TestEviction:
     """allkeys-lru: any key may go, at any time."""
 
-    @pytest.mark.parametrize("part", ["", ":memberships", ":rankings"])
-    def test_a_key_of_an_index_with_facets(self, zrank: Redis, part: str) -> None:
-        assert zrank.unlink(key_of(zrank, "competitors", part)) == 1
-        assert examine(FACETED) is not Verdict.HEALTHY
-        sync("competitors")
-        assert examine(FACETED) is Verdict.HEALTHY
-        assert_mirrors(CompetitorRank)
+    @pytest.mark.parametrize(
+        ("index", "part"), [(INDEX, ""), (FACETED, ""), (FACETED, ":memberships"), (FACETED, ":rankings")]
+    )
+    def test_a_key_of_an_index(self, zrank: Redis, index: RankIndex, part: str) -> None:
+        assert zrank.unlink(key_of(zrank, index.name, part)) == 1
+        assert examine(index) is not Verdict.HEALTHY
+        sync(index.name)
+        assert examine(index) is Verdict.HEALTHY
+        assert_mirrors(type(index))
 
     def test_the_ranking_of_a_facet(self, zrank: Redis) -> None:
         """There may be any number of them, so not each is looked for at each look."""
@@ -72,13 +75,6 @@ class TestEviction:
             with suppress(CommandError):  # noticed at the end of it
                 sync("competitors")
         assert_mirrors(CompetitorRank)
-
-    def test_the_only_set_of_a_plain_index(self, zrank: Redis) -> None:
-        assert zrank.unlink(key_of(zrank, "ascending")) == 1
-        assert examine(INDEX) is not Verdict.HEALTHY
-        sync("ascending")
-        assert examine(INDEX) is Verdict.HEALTHY
-        assert_mirrors(PlayerAscending)
 
     def test_it_is_noticed_though_somebody_wrote_since(self, zrank: Redis) -> None:
         """A push makes the set anew, with one member."""

@@ -10,7 +10,7 @@ from django.db.models import F, QuerySet
 from django_zrank import RankIndex
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Host, Zone
+from tests.testapp.models import Account, Host, Profile, Zone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,3 +52,26 @@ def test_a_value_that_only_the_database_knows(index: type[RankIndex], watched: b
     zone.is_up = False
     zone.save()
     assert_mirrors(index)
+
+
+def test_a_deferred_row_that_another_process_has_deleted(declare: Callable[..., type[RankIndex]]) -> None:
+    """Its ``delete()`` is silent without this app, too."""
+    index = declare(Account, "-profile__points")
+    sync(index)
+    Profile.objects.create(account=Account.objects.create(), points=4)
+    profile = Profile.objects.only("pk").get()
+    Profile.objects.all()._raw_delete("default")
+    assert profile.delete()[0] == 0
+    sync(index)
+    assert_mirrors(index)
+
+
+def test_a_deferred_row_is_saved_and_deleted(index: type[RankIndex]) -> None:
+    Zone.objects.create(gateway="10.0.0.1", number=1, is_up=False)
+    Host._base_manager.create(address="10.0.0.2", load=3, site_id=1)
+    zone = Zone.objects.only("is_up").get()
+    zone.is_up = True
+    zone.save()
+    assert index.ranking.score("10.0.0.2") == 3
+    Zone.objects.only("pk").get().delete()
+    assert "10.0.0.2" not in index.ranking

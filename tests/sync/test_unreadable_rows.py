@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, models
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -17,8 +19,8 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.sync.mirror import contents
-from tests.testapp.models import Ticket
-from tests.testapp.zrank import ByDay, ByMoment, BySpan, PlayerRank
+from tests.testapp.models import Competitor, Ticket
+from tests.testapp.zrank import ByDay, ByMoment, ByPrice, BySpan, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -26,7 +28,7 @@ BROKEN = {"postgresql": "'infinity'", "mysql": "'0000-00-00'"}
 """A date of each database that Python has none for."""
 
 
-@pytest.mark.skipif(connection.vendor not in BROKEN, reason="any value of SQLite is read as text")
+@pytest.mark.skipif(connection.vendor not in BROKEN, reason="SQLite has a test of its own")
 @pytest.mark.parametrize(("index", "column"), [(ByDay, "day"), (ByMoment, "moment")])
 @pytest.mark.parametrize("value", ["broken", "BC"])
 def test_it_is_logged_and_left_out(
@@ -58,6 +60,97 @@ def test_it_is_logged_and_left_out(
     push(index.instance(), [ticket.pk for ticket in tickets])
     assert contents(index).keys() == others
     assert verify(index.instance()).ok
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
+@pytest.mark.parametrize(
+    ("index", "column", "value"),
+    [
+        (ByDay, "day", "2023-02-29"),
+        (ByMoment, "moment", "2023-31-12 10:00:00"),
+        (ByMoment, "moment", 1_700_000_000),
+        (ByPrice, "price", 12_345_678_901.5),
+        (ByPrice, "price", 123_456_789_012_345),
+        (ByPrice, "price", "free"),
+        (BySpan, "span", "an hour"),
+    ],
+)
+def test_a_value_of_another_type_is_logged_and_left_out(
+    index: type[RankIndex], column: str, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = {
+        "day": date(2020, 1, 1),
+        "moment": datetime(2020, 1, 1, tzinfo=UTC),
+        "price": 5,
+        "span": timedelta(1),
+    }
+    tickets = [Ticket.objects.create(**{column: right[column]}) for _ in range(5)]
+    sync(index)
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE testapp_ticket SET {column} = %s WHERE id = %s", [value, tickets[0].pk.hex])
+    others = {str(ticket.pk) for ticket in tickets[1:]}
+    with caplog.at_level(logging.ERROR, "django_zrank.sync"):
+        assert sync(index).marks == 1
+        assert contents(index).keys() == others
+        rebuild(index.instance())
+    assert contents(index).keys() == others
+    assert str(tickets[0].pk) in caplog.text
+    push(index.instance(), [ticket.pk for ticket in tickets])
+    assert contents(index).keys() == others
+    assert verify(index.instance()).ok
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
+def test_a_facet_value_of_another_type_is_counted_as_text(declare: Callable[..., type[RankIndex]]) -> None:
+    index = declare(Competitor, "-points", facets=("lost",))
+    Competitor.objects.bulk_create([Competitor(points=1, lost=lost) for lost in (3, 3, 7)])
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE testapp_competitor SET lost = 'many' WHERE lost = 7")
+    sync(index)
+    assert index.ranking.counts("lost") == {3: 2, "many": 1}
+
+
+class Region(Enum):
+    KANTO = "kanto"
+    KANSAI = "kansai"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class RegionField(models.CharField):  # type: ignore[type-arg]
+    """As packages for enums have it."""
+
+    def from_db_value(self, value: str, *_: object) -> Region:
+        return Region(value)
+
+    def to_python(self, value: object) -> Region:
+        return Region(value)
+
+
+def test_a_value_of_an_enum_that_only_the_next_release_knows(declare: Callable[..., type[RankIndex]]) -> None:
+    class Shop(models.Model):
+        region = RegionField(max_length=9)
+        sales = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Shop)
+    try:
+        index = declare(Shop, "-sales", facets=("region",))
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO testapp_shop (region, sales) VALUES ('kanto', 1), ('kyushu', 2)")
+        sync(index)
+        rebuild(index.instance())
+        assert index.ranking.counts("region") == {Region.KANTO: 1, "kyushu": 1}
+        assert index.ranking.filter(region=Region.KANTO).count() == 1
+        assert verify(index.instance()).ok
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Shop)
+        del Shop._meta.apps.all_models["testapp"]["shop"]
 
 
 def test_whatever_fails_for_one_index_the_others_are_synchronized(

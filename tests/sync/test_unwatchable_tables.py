@@ -13,18 +13,16 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection, models
+from django.db import connection
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
-from django_zrank.registry import registry
 from django_zrank.sync import triggers
-from django_zrank.sync.dialects import DIALECTS
 from django_zrank.sync.health import Verdict, examine
-from tests.sync.capturing import only
+from tests.sync.capturing import installed, only
+from tests.sync.conftest import execute
 from tests.sync.mirror import assert_mirrors
 from tests.torture.databases import PostgreSQL
 
@@ -34,45 +32,13 @@ pytestmark = [
 ]
 
 
-def execute(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
-@pytest.fixture
-def ranked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., type[RankIndex]]]:
-    """Makes a table, or what looks like one, called ``watched``, and ranks it; no other index is registered."""
-    before = dict(apps.all_models["testapp"])
-
-    def make(*statements: str) -> type[RankIndex]:
-        execute(*statements)
-        meta = type("Meta", (), {"app_label": "testapp", "db_table": "watched", "managed": False})
-        fields = {"id": models.IntegerField(primary_key=True), "score": models.IntegerField(null=True)}
-        model = type("Watched", (models.Model,), {**fields, "Meta": meta, "__module__": __name__})
-        index = type("WatchedRank", (RankIndex,), {"name": "watched", "model": model, "order": ("-score",)})
-        monkeypatch.setattr(registry, "_classes", {index: None})
-        return index
-
-    yield make
-    triggers.drop("default", ["watched"])
-    for kind in ("VIEW", "TABLE"):
-        for name in ("watched", "watched_rows"):
-            with suppress(DatabaseError):  # it is of the other kind
-                execute(f"DROP {kind} IF EXISTS {name}")
-    for name in apps.all_models["testapp"].keys() - before.keys():
-        del apps.all_models["testapp"][name]
-    monkeypatch.undo()
-    Mark.objects.all().delete()
-
-
 def checked(**options: Any) -> list[str]:
     """What is said of the index by ``manage.py check``, or as ``migrate`` checks its database."""
     return [message.msg for message in run_checks(**options) if message.id == "zrank.E043"]
 
 
-def test_a_view(ranked: Callable[..., type[RankIndex]]) -> None:
-    ranked(
+def test_a_view(rank_table: Callable[..., type[RankIndex]]) -> None:
+    rank_table(
         "CREATE TABLE watched_rows (id int PRIMARY KEY, score int)",
         "CREATE VIEW watched AS SELECT id, score FROM watched_rows",
     )
@@ -84,8 +50,8 @@ def test_a_view(ranked: Callable[..., type[RankIndex]]) -> None:
 
 
 @only("mysql")
-def test_an_engine_without_transactions(ranked: Callable[..., type[RankIndex]]) -> None:
-    ranked("CREATE TABLE watched (id int PRIMARY KEY, score int) ENGINE=MyISAM")
+def test_an_engine_without_transactions(rank_table: Callable[..., type[RankIndex]]) -> None:
+    rank_table("CREATE TABLE watched (id int PRIMARY KEY, score int) ENGINE=MyISAM")
     (message,) = checked(databases=["default"])
     assert "the engine MyISAM, which has no transactions" in message
     assert "the engine MyISAM" in synced()
@@ -100,9 +66,9 @@ def synced() -> str:
 
 
 @only("sqlite", "mysql")
-def test_columns_that_are_spelled_in_capitals(ranked: Callable[..., type[RankIndex]]) -> None:
+def test_columns_that_are_spelled_in_capitals(rank_table: Callable[..., type[RankIndex]]) -> None:
     """These databases don't care."""
-    index = ranked("CREATE TABLE watched (ID int PRIMARY KEY, Score int)")
+    index = rank_table("CREATE TABLE watched (ID int PRIMARY KEY, Score int)")
     execute("INSERT INTO watched VALUES (1, 10), (2, 20)")
     assert synced() == ""
     execute("UPDATE watched SET SCORE = 30 WHERE id = 1")
@@ -131,12 +97,12 @@ def publisher() -> Iterator[PostgreSQL]:
 
 @only("postgresql")
 def test_a_table_that_is_fed_by_logical_replication(
-    ranked: Callable[..., type[RankIndex]], publisher: PostgreSQL
+    rank_table: Callable[..., type[RankIndex]], publisher: PostgreSQL
 ) -> None:
     import psycopg
 
     table = "CREATE TABLE watched (id int PRIMARY KEY, score int)"
-    index = ranked(table)
+    index = rank_table(table)
     assert synced() == ""
     where = f"host={publisher.folder} user=postgres dbname=postgres"
     with psycopg.connect(where, autocommit=True) as other:
@@ -160,24 +126,31 @@ def test_a_table_that_is_fed_by_logical_replication(
     assert index.ranking.count() == 1
 
 
-@only("mysql")
-def test_a_table_that_was_restored_alone(ranked: Callable[..., type[RankIndex]]) -> None:
+def programs() -> tuple[list[str], list[str]]:
+    """What dumps the table, and what restores it."""
+    database = connection.settings_dict
+    if connection.vendor == "postgresql":
+        at = ["-h", database["HOST"], "-U", database["USER"], "-d", database["NAME"]]
+        dump = [PostgreSQL.program("pg_dump"), *at, "--table=watched", "--clean"]
+        return dump, [PostgreSQL.program("psql"), *at, "--quiet", "--set=ON_ERROR_STOP=1"]
+    at = ["--no-defaults", f"--socket={database['HOST']}", f"--user={database['USER']}", database["NAME"]]
+    is_mariadb = shutil.which("mariadb")
+    return ["mariadb-dump" if is_mariadb else "mysqldump", *at, "watched"], [is_mariadb or "mysql", *at]
+
+
+@only("postgresql", "mysql")
+def test_a_table_that_was_restored_alone(rank_table: Callable[..., type[RankIndex]]) -> None:
     """Its triggers came with it. Of its rows nothing was marked since."""
-    index = ranked("CREATE TABLE watched (id int PRIMARY KEY, score int)")
+    index = rank_table("CREATE TABLE watched (id int PRIMARY KEY, score int)")
     execute("INSERT INTO watched VALUES (1, 5), (2, 6)")
     assert synced() == ""
-    database = connection.settings_dict
-    account = ["--no-defaults", f"--socket={database['HOST']}", f"--user={database['USER']}"]
-    program = "mariadb-dump" if shutil.which("mariadb-dump") else "mysqldump"
-    dump = subprocess.run(
-        [program, *account, database["NAME"], "watched"], check=True, capture_output=True
-    ).stdout
+    dump, restore = programs()
+    dumped = subprocess.run(dump, check=True, capture_output=True).stdout
     execute("UPDATE watched SET score = 9", "DELETE FROM watched WHERE id = 2")
     assert synced() == ""
     assert (index.ranking.count(), examine(index.instance())) == (1, Verdict.HEALTHY)
-    client = "mariadb" if shutil.which("mariadb") else "mysql"
-    subprocess.run([client, *account, database["NAME"]], check=True, input=dump, capture_output=True)
-    assert DIALECTS["mysql"](connection, []).installed(), "the triggers came with it"
+    subprocess.run(restore, check=True, input=dumped, capture_output=True)
+    assert installed(), "the triggers came with it"
     assert examine(index.instance()) is Verdict.UNCAPTURED
     assert synced() == ""
     assert_mirrors(index)

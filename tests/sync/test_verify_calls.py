@@ -28,7 +28,7 @@ from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.verify import verify
 from tests.builds import start
 from tests.servers import RedisServer
-from tests.sync.interruptions import count_steps, interrupted
+from tests.sync.interruptions import comparing
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor, Tag
 from tests.testapp.zrank import CompetitorRank
@@ -43,6 +43,7 @@ OURS = {scripts.CHECK_COUNTS, "ZMSCORE", "HMGET", "ZSCAN", "HSCAN", "ZCARD", "EX
 
 
 def populate(number: int, tags: int = 2) -> None:
+    """Competitors, each with all tags."""
     with disable_sync():
         words = Tag.objects.bulk_create(Tag(word=f"tag {n}") for n in range(tags))
         competitors = Competitor.objects.bulk_create(
@@ -72,12 +73,10 @@ def observed(see: Callable[[Request[Any], Callable[[], list[Any]]], list[Any]]) 
 
 def test_no_call_takes_long(zrank: Redis) -> None:
     """Counted in what is looked up or found: every member is wrong, and stands in many rankings."""
-    populate(1100, tags=20)
+    populate(600, tags=10)
     live = Store(INDEX.name).live.root
     zrank.zunionstore(live, {live: 2})
-    zrank.zadd(
-        f"{live}:region:mu", {b"\1" * INDEX.layout.width + b"%d" % (10**9 + n): 1 for n in range(1100)}
-    )
+    zrank.zadd(f"{live}:region:mu", {b"\1" * INDEX.layout.width + b"%d" % (10**9 + n): 1 for n in range(600)})
     looked_up: dict[Script | str, int] = {}
 
     def see(request: Request[Any], send: Callable[[], list[Any]]) -> list[Any]:
@@ -91,7 +90,7 @@ def test_no_call_takes_long(zrank: Redis) -> None:
 
     with observed(see):
         report = verify(INDEX)
-    assert (report.different.count, report.extra.count) == (1100, 1100)
+    assert (report.different.count, report.extra.count) == (600, 600)
     assert looked_up.keys() >= OURS - {"HSCAN"}
     assert {command for command, cost in looked_up.items() if cost > 1500} == set()
 
@@ -115,27 +114,27 @@ def move(wrong: set[str]) -> None:
     Competitor.objects.filter(pk=two.pk).update(points=F("points") + 50, region="kyushu")
 
 
-def interrupted_at(share: float, act: Callable[[], Any]) -> Any:
-    """The report of a verification between two steps of which ``act`` is called, at a share of the way."""
-    number = int(share * count_steps(lambda: verify(INDEX, batch_size=4)))
+def interrupted_at(number: int, act: Callable[[], Any]) -> Any:
+    """The report of a verification, between two steps of whose comparison ``act`` is called."""
     reached: list[int] = []
 
     def interrupt(step: int) -> None:
         reached.append(step)
-        if step == number:
+        if len(reached) == number:
             act()
 
-    with interrupted(interrupt):
+    with comparing(interrupt):
         report = verify(INDEX, batch_size=4)
-    assert reached[-1] > number
+    assert len(reached) > number
     return report
 
 
-SHARES = [0.1, 0.3, 0.4, 0.5, 0.6, 0.8]
+STEPS = [6, 19, 40, 80]
+"""Of 84: while rows are looked up, in the sizes, in the counts, and in the second look."""
 
 
-@pytest.mark.parametrize("at", SHARES)
-def test_members_that_move_between_two_calls(zrank: Redis, at: float) -> None:
+@pytest.mark.parametrize("at", STEPS)
+def test_members_that_move_between_two_calls(zrank: Redis, at: int) -> None:
     populate(12)
     wrong = faults(zrank)
     report = interrupted_at(at, lambda: move(wrong))
@@ -147,8 +146,8 @@ def test_members_that_move_between_two_calls(zrank: Redis, at: float) -> None:
     assert_mirrors(CompetitorRank)
 
 
-@pytest.mark.parametrize("at", SHARES)
-def test_a_rebuild_between_two_calls(zrank: Redis, at: float) -> None:
+@pytest.mark.parametrize("at", STEPS)
+def test_a_rebuild_between_two_calls(zrank: Redis, at: int) -> None:
     populate(12)
     faults(zrank)
     report = interrupted_at(at, lambda: rebuild(INDEX))
@@ -186,8 +185,8 @@ def test_the_database_fails_between_two_pages(at: int) -> None:
     assert verify(INDEX).ok
 
 
-@pytest.mark.parametrize("at", SHARES)
-def test_redis_killed_between_two_calls(own_server: RedisServer, at: float) -> None:
+@pytest.mark.parametrize("at", STEPS)
+def test_redis_killed_between_two_calls(own_server: RedisServer, at: int) -> None:
     populate(12)
     faults(Store(INDEX.name).client)
     with leaving_no_thread(), pytest.raises(IndexUnavailable):

@@ -216,18 +216,17 @@ def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
     assert (report.ok, report.drift, report.waiting) == (True, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [*MISSING, *DIFFERENT, *EXTRA])
-def test_each_fault_by_itself(zrank: Redis, kind: str) -> None:
+@pytest.mark.parametrize("kinds", [MISSING, EXTRA, DIFFERENT], ids=["missing", "extra", "different"])
+def test_each_fault_by_itself(zrank: Redis, kinds: list[str]) -> None:
     populate(12)
-    faults = Faults(zrank)
-    member = "999999999" if kind in EXTRA else min(faults.members)
-    getattr(faults, kind)(member)
-    expected = [{member} if kind in kinds else set() for kinds in (MISSING, EXTRA, DIFFERENT)]
-    report = verify(INDEX)
-    assert list(wrong(report)) == expected
-    report = verify(INDEX, repair=True)
-    assert (list(wrong(report)), report.ok) == (expected, True)
-    assert_mirrors(CompetitorRank)
+    for kind in kinds:
+        faults = Faults(zrank)
+        member = "999999999" if kinds is EXTRA else min(faults.members)
+        getattr(faults, kind)(member)
+        report = verify(INDEX, repair=True)
+        expected = [{member} if kinds is those else set() for those in (MISSING, EXTRA, DIFFERENT)]
+        assert (list(wrong(report)), report.ok) == (expected, True), kind
+        assert_mirrors(CompetitorRank)
 
 
 def test_what_is_wrong_is_said(zrank: Redis) -> None:
@@ -286,29 +285,24 @@ BROKEN: dict[str, Callable[[Redis, str], Any]] = {
 
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)
 def test_names_and_counts(zrank: Redis, fault: Callable[[Redis, str], Any]) -> None:
-    populate(30)
-    store = Store(INDEX.name)
-    root = store.live.root
+    populate(15)
+    root = Store(INDEX.name).live.root
     whole = everything(zrank, root)
     fault(zrank, root)
     assert everything(zrank, root) != whole
     report = verify(INDEX, batch_size=10)
     assert (wrong(report), report.ok) == ((set(), set(), set()), False)
-    assert report.broken.count
     broken = named(report.broken)
+    assert broken
     report = verify(INDEX, repair=True, batch_size=10)
     assert (named(report.broken), report.ok, report.repaired) == (broken, True, len(broken))
-    rebuilt = {
-        key.replace(store.live.root, root): value for key, value in everything(zrank, store.live.root).items()
-    }
-    assert rebuilt == whole
-    assert verify(INDEX).ok
+    assert_mirrors(CompetitorRank)
 
 
 @pytest.mark.parametrize("part", ["", ":rankings", ":memberships", ":region:kantou"])
 def test_keys_that_were_evicted(zrank: Redis, part: str) -> None:
     """Of facet rankings some are looked at, sooner or later all; their members are missed at once."""
-    populate(30)
+    populate(15)
     zrank.delete(f"{Store(INDEX.name).live.root}{part}")
     report = verify(INDEX, batch_size=10)
     assert not report.ok
@@ -318,7 +312,7 @@ def test_keys_that_were_evicted(zrank: Redis, part: str) -> None:
 
 
 def test_names_of_nothing(zrank: Redis) -> None:
-    populate(30)
+    populate(15)
     zrank.zadd(f"{Store(INDEX.name).live.root}:rankings", {"region:mu": 0, "x": 0})
     report = verify(INDEX, batch_size=10)
     assert report.verdict is Verdict.EVICTED or report.broken.count == 2
@@ -339,7 +333,7 @@ def test_a_ranking_whose_name_and_members_nobody_knows(zrank: Redis) -> None:
 
 def test_more_strays_than_are_remembered(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "_REMEMBERED", 5)
-    populate(40)
+    populate(15)
     faults = Faults(zrank)
     for member in faults.members:
         faults.extra_in_a_facet(member)
@@ -375,6 +369,6 @@ def busy(zrank: Redis) -> Iterator[None]:
 
 @pytest.mark.usefixtures("busy")
 def test_changes_on_their_way_are_no_drift() -> None:
-    for _ in range(5):
+    for _ in range(3):
         report = verify(INDEX, batch_size=20)
         assert (report.drift, report.broken.count) == (0, 0), report

@@ -10,7 +10,7 @@ from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.verify import verify
-from tests.sync.interruptions import interrupted
+from tests.sync.interruptions import comparing
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 
@@ -51,7 +51,7 @@ def test_a_change_at_any_step_is_not_drift(act: Callable[[list[Video]], object])
 
         for video in (videos[0], videos[2]):
             client.zincrby(root, 1000, str(video.pk))
-        with interrupted(interrupt):
+        with comparing(interrupt):
             report = verify(INDEX)
         wrong = {example.member for example in report.different.examples}
         assert {str(videos[2].pk)} <= wrong <= {str(videos[0].pk), str(videos[2].pk)}

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
-from django_zrank import RankIndex
 from django_zrank.queries.request import Call
 from django_zrank.redis import scripts, sending
 from django_zrank.store import Health, Store
@@ -102,11 +101,6 @@ def _no_capture() -> None:
     health.with_capture = lambda index, verdict: verdict
 
 
-def _any_declaration() -> None:
-    """Take every build for one of this release."""
-    RankIndex.declares = lambda self, generation: True  # type: ignore[method-assign]
-
-
 BREAKS: Final[dict[str, Callable[[], None]]] = {
     "token_after_read": _token_after_read,
     "no_guard": _no_guard,
@@ -116,6 +110,6 @@ BREAKS: Final[dict[str, Callable[[], None]]] = {
     "no_replay": partial(_without, "batches"),
     "no_guard_key": _no_guard_key,
     "no_capture": _no_capture,
-    "any_declaration": _any_declaration,
+    "any_declaration": partial(_without, "declaration"),
 }
 """By the names that ``--break`` takes. What they lose is nothing but order, or what one condition guards against."""

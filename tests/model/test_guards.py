@@ -1,0 +1,171 @@
+"""Counterexamples of releases, databases and flushes on the app: what stages of players don't play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import Any, Final
+
+import pytest
+from django.core.management import call_command
+
+from django_zrank.exceptions import ZRankError
+from django_zrank.models import Generation, Mark
+from django_zrank.sync import triggers
+from django_zrank.sync.flush import flush
+from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.watch import sync
+from tests.model.baton import Actor, passed_on
+from tests.model.broken import BROKEN
+from tests.model.page import title
+from tests.model.stage import INDEX, Pair, Stage
+from tests.model.test_model import PAGE
+from tests.sync.mirror import contents
+from tests.sync.test_releases import After, Before, ranked
+from tests.testapp.models import Player, Video
+from tests.testapp.zrank import VideoRank
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+
+VIDEOS: Final = VideoRank.instance()
+
+ELSEWHERE: Final = ("declaration", "owner", "one before", "same term", "reconcile", "unknown flushes")
+"""Guards whose counterexamples are played here."""
+
+
+def story_without(guard: str) -> list[str]:
+    """Return the steps of a counterexample from the page, which ``test_model.py`` compares with the search."""
+    story = PAGE.partition(title(guard))[2].partition(". Then: ")[0].strip()
+    return story.replace("\n", " ").split("; ")
+
+
+@pytest.fixture(params=[False, True], ids=["without", "with"])
+def is_guarded(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def without(is_guarded: bool) -> Callable[[str], AbstractContextManager[Any]]:
+    """A function that leaves a guard out of the app, in every other test."""
+    return lambda guard: nullcontext() if is_guarded else BROKEN[guard]()
+
+
+def test_declaration(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """The older release's watcher processes the mark for all members that the newer one's triggers leave."""
+    before, after = Before.instance(), After.instance()
+    Player.objects.bulk_create([Player(level=level, bio="a", name="ax"[level % 2]) for level in range(4)])
+    try:
+        sync(before)
+        with without("declaration"):
+            triggers.install("default", [after])
+            sync(before)
+            sync(after)
+            assert examine(after) is Verdict.HEALTHY
+            assert not Mark.objects.filter(index=after.name).exists()
+            assert (contents(After) == ranked(After)) is is_guarded
+    finally:
+        triggers.drop("default", [after.name])
+        Generation.objects.filter(index=after.name).delete()
+
+
+def test_owner(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """The database of another project, which knows of no build, and has other rows."""
+    stage = Stage()
+    theirs = stage.values()
+    Generation.objects.filter(index=INDEX.name).delete()
+    Player.objects.update(level=9)
+    with without("owner"), suppress(ZRankError):
+        repair(INDEX)
+    assert (stage.values() == theirs) is is_guarded
+
+
+class Flushes:
+    """A video whose views are changed in Redis, and the processes of a story."""
+
+    def __init__(self, pair: Pair | None) -> None:
+        self.pair = pair
+        self.video = Video.objects.create(views=0)
+        rebuild(VIDEOS)
+        if pair:
+            pair.replicate()
+        self.actors: dict[str, Actor] = {}
+
+    def play(self, step: str) -> None:
+        if step.startswith("change "):
+            VideoRank.scores.increment(self.video)
+        elif self.pair and step in self.pair.faults:
+            self.pair.faults[step]()
+        else:
+            who = next(who for who in ("a flush", "flush 1", "flush 2", "a watcher") if step.startswith(who))
+            what = step.removeprefix(f"{who} ")
+            if what in BEGUN:
+                if before := self.actors.pop(who, None):
+                    before.finish()
+                self.actors[who] = Actor(BEGUN[what])
+            self.actors[who].until(*STEPS[what])
+
+    def settle(self) -> None:
+        """Let everybody go on to the end; then repair, and flush what is pending."""
+        while self.actors:
+            self.actors.popitem()[1].finish()
+        call_command("sync_zrank", VIDEOS.name, verbosity=0)
+        flush(VIDEOS)
+        assert examine_part(VIDEOS) in (Verdict.HEALTHY, Verdict.BEHIND)
+
+    def views(self) -> int:
+        self.video.refresh_from_db()
+        return self.video.views
+
+
+BEGUN: Final[dict[str, Callable[[], Any]]] = {
+    "looks at the database": partial(repair, VIDEOS),
+    "takes what is pending": partial(flush, VIDEOS),
+    "goes on with what is in flight": partial(flush, VIDEOS),
+}
+
+STEPS: Final = {
+    "looks at the database": ("SELECT batch", "SELECT generation"),
+    "finds that the server may lack writes": ("check_health",),
+    "begins a term": ("transaction",),
+    "reconciles nothing": (),
+    "reconciles what is pending": ("reconcile_pending",),
+    "accepts the server": ("adopt_server",),
+    "takes what is pending": ("take_pending",),
+    "goes on with what is in flight": ("take_pending",),
+    "writes the column, and notes its number": ("confirm_flush",),
+    "settles": ("settle_flush",),
+}
+"""As in ``stage.py``."""
+
+
+@pytest.fixture
+def pair(redis_binary: str, settings: Any) -> Iterator[Pair]:
+    pair = Pair(redis_binary, settings)
+    yield pair
+    pair.close()
+
+
+def play(story: list[str], stage: Flushes) -> int:
+    """Play a story to its end. Return what has become of one change."""
+    with passed_on(VIDEOS.name):
+        for step in story:
+            stage.play(step)
+        stage.settle()
+    return stage.views()
+
+
+@pytest.mark.parametrize("guard", ["same term", "reconcile", "unknown flushes"])
+def test_flushes_and_a_failover(
+    guard: str, is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], pair: Pair
+) -> None:
+    stage = Flushes(pair)
+    with without(guard):
+        assert play(story_without(guard), stage) == (1 if is_guarded else 2)
+
+
+def test_two_flushes(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    stage = Flushes(None)
+    with without("one before"):
+        assert play(story_without("one before"), stage) == (1 if is_guarded else 2)
