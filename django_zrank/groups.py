@@ -34,11 +34,11 @@ logger = logging.getLogger("django_zrank")
 
 
 class Group:
-    """One group of members: ``PlayerRank.group("live:42")``, to filter by: ``ranking.filter(group="live:42")``.
+    """A group of members, such as ``PlayerRank.group("live:42")``. Filter by it: ``ranking.filter(group="live:42")``.
 
-    It is kept in Redis only, and lost if Redis is emptied. Members need not be ranked. Answers of a filtered ranking,
-    except for ``recommend()``, may be some seconds old. Every method raises :exc:`~django_zrank.IndexUnavailable` if
-    Redis can't be reached.
+    A group is kept only in Redis, and lost if Redis is emptied. Its members need not be ranked. Answers of a ranking
+    filtered by a group, except for ``recommend()``, may be some seconds old. Every method raises
+    :exc:`~django_zrank.IndexUnavailable` if Redis can't be reached.
     """
 
     def __init__(self, index: RankIndex, name: str) -> None:
@@ -52,11 +52,11 @@ class Group:
 
     @verb
     def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
-        """Add members, given as arguments or as one iterable, for the time ``expires``, or for good. Returns the number
-        of new ones.
+        """Add members, given as arguments or as one iterable, for the time ``expires`` or permanently. Return the
+        number of members that were not in the group before.
 
-        A member that is in the group already stays until the new time, so that a viewer's browser may renew it every
-        minute.
+        If a member is in the group already, its time is replaced by the new one. For example, a viewer's browser may
+        extend it every minute.
         """
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
@@ -68,7 +68,7 @@ class Group:
 
     @verb
     def remove(self, *members: Any) -> Steps[int]:
-        """Remove members, given as arguments or as one iterable. Returns the number of those that were in the group."""
+        """Remove members, given as arguments or as one iterable. Return the number of those that were in the group."""
         texts = self._texts((yield from named_members(members)))
         return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
 
@@ -76,16 +76,16 @@ class Group:
 
     @verb
     def claim(self, *members: Any) -> Steps[list[Any]]:
-        """Remove up to 500 members, given as arguments or as one iterable. Returns the primary keys of those that this
-        call removed, in the order given: of several callers that claim a member, exactly one gets it.
+        """Remove up to 500 members, given as arguments or as one iterable. Return the primary keys of the members that
+        this call removed, in the order given. If several callers claim the same member, exactly one gets it.
 
-        One round trip for each shard that the members belong to, one after the other. If one can't be reached, those
-        claimed before are returned, and the remaining ones stay in the group; the error is logged, or raised if no
-        member was claimed.
+        This takes one round trip for each shard that the members belong to, one after the other. If a shard can't be
+        reached, the members claimed so far are returned, and those of later shards stay in the group. The error is
+        logged, or raised if no member was claimed.
 
-        A claim is never sent twice: if its reply is lost, the members of that shard may have left the group though
-        nobody got them, and have to be added again. So may those of a cancelled ``aclaim()``: if it was cancelled
-        between shards, they are logged. ``asyncio.shield()`` protects it.
+        A claim is never sent twice. If its reply is lost, the members of that shard may have left the group although
+        no caller got them; add them again. The same may happen if ``aclaim()`` is cancelled; if it was cancelled
+        between shards, the members are logged. To prevent this, use ``asyncio.shield()``.
         """
         index, claimed = self.index, set[bytes]()
         texts = dict.fromkeys(self._texts((yield from named_members(members))))
@@ -135,13 +135,13 @@ class Group:
         return self.contains(member)
 
     def __len__(self) -> int:
-        """The number of members, as ``count()`` returns it. Coroutines await ``acount()``."""
+        """The number of members, as returned by ``count()``. In coroutines, use ``await acount()``."""
         return self.count()
 
     @in_batches
     def __iter__(self) -> Batches[Any]:
-        """Iterate over the primary keys of the members, in no order, about 500 a round trip. It is no snapshot: members
-        that join or leave meanwhile may be missed or returned. Coroutines use ``async for``."""
+        """Iterate over the primary keys of the members, in no particular order, about 500 per round trip. Members that
+        join or leave in the meantime may be returned or missed. In coroutines, use ``async for``."""
         unread = [(part, b"0") for part in self.index.parts]
         seen: set[bytes] = set()
 

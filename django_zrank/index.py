@@ -70,47 +70,50 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """The model whose rows are ranked: the class, or its name, ``"players.Player"``, or ``"Player"`` in its own app."""
 
     order: Sequence[str | models.F | OrderBy] = ()
-    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first is the
-    score; a row whose score is null is not ranked. Other nulls are last, unless
-    ``F("achieved_at").asc(nulls_first=True)`` says otherwise. Members that are equal in all stand in the order of
-    their primary keys as text, byte for byte ("10" before "9"), reversed where the first criterion descends."""
+    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first criterion is the
+    score; rows whose score is null are not ranked. In the other criteria, nulls come last, unless you declare
+    ``F("achieved_at").asc(nulls_first=True)``. Members that are equal in all criteria are ordered by their primary keys
+    as text, byte by byte ("10" before "9"), or in reverse if the first criterion is descending."""
 
     ranking_method: str = "ordinal"
-    """The ranks of members that are equal in every criterion: ``"ordinal"``, 1234 (by primary key);
-    ``"competition"``, 1224; ``"dense"``, 1223."""
+    """The ranks of members that are equal in every criterion: ``"ordinal"`` (1234, by primary key), ``"competition"``
+    (1224) or ``"dense"`` (1223)."""
 
     facets: Sequence[str | Sequence[str]] = ()
-    """Columns whose every value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
-    Lookup paths, to-many relations among them; a tuple is one facet of several columns together."""
+    """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
+    They are lookup paths, also across to-many relations. A tuple is one facet of several columns together."""
 
     name: str = ""
     """The name of the index in Redis, in URLs and in commands. Default: the model's name in lower case."""
 
     using: str | None = None
-    """The database that is mirrored. Default: where the routers send writes of the model."""
+    """The database that is mirrored. Default: the database to which routers send writes of the model."""
 
     write_behind: str = ""
-    """The rule by which changes that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
-    adds them to it, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: none begin in Redis."""
+    """The rule by which scores that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
+    adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
+    database."""
 
     idle: tuple[str, timedelta] | None = None
-    """The lookup path of a ``DateTimeField``, when a row was last seen, and how long the row stays ranked after that:
-    ``("last_seen", timedelta(days=30))``. Rows with null are not ranked. Default: all rows are ranked."""
+    """The lookup path of a ``DateTimeField`` that tells when a row was last seen, and how long the row stays ranked
+    after that: ``("last_seen", timedelta(days=30))``. Rows with null are not ranked. Default: all rows are ranked."""
 
     # Recommendations
 
     band: Band | None = None
-    """The default band of ``recommend()``: how far scores may lie from the member's, ``10`` or ``(50, 100)``."""
+    """The default band of ``recommend()``: how far a score may lie from the member's. One distance, such as ``10``, or
+    ``(below, above)``, such as ``(50, 100)``."""
 
     owner: str | None = None
     """The lookup path from the model to the user, for "me" in the REST API: ``"user"``, ``"team__captain"``.
-    Not needed where the model is the user model."""
+    Not needed if the model is the user model."""
 
     ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
-    """The readable side: ``PlayerRank.ranking.recommend(player)``."""
+    """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
-    """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
+    """Changes of scores that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
+    ``idle``."""
 
     def __init__(self) -> None:
         # None if the declaration is wrong: manage.py check reports that, and could not if this raised.
@@ -133,8 +136,8 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
     @classmethod
     def erase(cls, member: Any) -> Erased:
-        """Remove the primary key of ``member`` from all that is stored of the index, and return what was removed, and
-        what remains until when. Its row must be deleted, or have left the queryset. See
+        """Remove the primary key of ``member`` from everything that is stored for the index. Return what was removed,
+        what remains, and until when. The row must be deleted, or have left the queryset. See
         :func:`django_zrank.sync.erase.erase`."""
         from .sync.erase import erase
 
@@ -178,20 +181,21 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
         return self.owner
 
     def get_queryset(self) -> models.QuerySet[Member]:
-        """The rows that are ranked. A row that leaves this queryset leaves the index.
+        """Return the rows that are ranked. A row that leaves this queryset leaves the index.
 
-        It must be independent of the request, the user and the time. Pushes call it at most once a second.
+        The queryset must be independent of the request, the user and the time. Pushes call this at most once a second.
         """
         return self.model._default_manager.all()
 
     def get_excluded(self, member: Member, /) -> Iterable[Any]:
-        """Return the members that ``recommend()`` never offers to ``member`` (an instance): instances, primary keys,
+        """Return the members that ``recommend()`` never draws for ``member`` (an instance), as instances, primary keys
         or a queryset of either."""
         return ()
 
     def get_excluded_many(self, members: Sequence[Member], /) -> Mapping[Any, Iterable[Any]]:
-        """Return the members never to be offered to each of ``members`` (instances), by primary key. Override it
-        instead of ``get_excluded()`` if one query can answer for all members of a ``recommend_many()``."""
+        """Return a mapping of the primary key of each of ``members`` (instances) to the members never drawn for it.
+        Override it instead of ``get_excluded()`` if one query can find these for all members of a
+        ``recommend_many()``."""
         return {member.pk: self.get_excluded(member) for member in members}
 
     async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:

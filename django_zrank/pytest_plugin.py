@@ -18,9 +18,9 @@ isolation.offer()
 
 @pytest.fixture(scope="session")
 def zrank_server() -> Iterator[Any]:
-    """A server for the test run; with pytest-xdist, one for each worker. It has a ``url``.
+    """The server of the test run, or with pytest-xdist of each worker. Its attribute ``url`` is its location.
 
-    Override it to use another one, which is emptied before each test.
+    Override this fixture to use another server, which is emptied before each test.
     """
     with make_server() as server:
         yield server
@@ -28,7 +28,7 @@ def zrank_server() -> Iterator[Any]:
 
 @pytest.fixture
 def zrank(zrank_server: Any, settings: Any, request: pytest.FixtureRequest) -> Redis:
-    """The server, emptied, with every index built and empty. Its value is the raw client."""
+    """A redis-py client of the server, which is emptied, and on which every index is built without members."""
     for name in ("transactional_db", "db"):  # reset() writes to the databases that the test may use
         if name in request.fixturenames:
             request.getfixturevalue(name)

@@ -58,13 +58,13 @@ _AT_ONCE: Final = 100
 
 
 class Ranking(Generic[Member]):
-    """The members of an index, best first: all of them, ``PlayerRank.ranking``, or some, ``.filter(region="kanto")``.
+    """The members of an index, best first: all members (``PlayerRank.ranking``) or some (``.filter(region="kanto")``).
 
-    Members are passed as instances of the model or as primary keys. Every method raises
-    :exc:`~django_zrank.IndexUnavailable` if the index is not built or Redis can't be reached within the timeout of its
-    alias, and :exc:`~django_zrank.exceptions.FilterTooLarge` if no declared facet covers a combination of filters and
-    the smallest of them has more than 5 million members. A method takes one round trip to Redis, or more if thousands
-    of members are read, or no facet covers the filters.
+    Pass members as instances of the model or as primary keys. Every method raises
+    :exc:`~django_zrank.IndexUnavailable` if the index is not built, or if Redis can't be reached within the timeout of
+    its alias. It raises :exc:`~django_zrank.exceptions.FilterTooLarge` if no declared facet covers a combination of
+    filters and the smallest filter has more than 5 million members. A method takes one round trip to Redis, or more if
+    thousands of members are read or no facet covers the filters.
     """
 
     def __init__(self, index: RankIndex[Member]) -> None:
@@ -92,16 +92,17 @@ class Ranking(Generic[Member]):
     def filter(self, **conditions: Any) -> Self:
         """The ranking of the members that have these values: ``filter(region="kanto", platform__in=["pc", "ps"])``.
 
-        Names are paths that ``facets`` declares, and ``group``. All conditions must hold; ``__in`` takes several
-        values, one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
-        combinations are computed in pieces and kept for some seconds; ``recommend()`` tests members one by one first.
+        Names are paths declared in ``facets``, and ``group``. All conditions must hold. ``__in`` takes several values,
+        one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
+        combinations are computed in pieces and kept for some seconds, but ``recommend()`` first tests members one by
+        one.
 
         Raises ``ValueError`` for an unknown facet, an invalid value, or more than 50 groups.
         """
         return self._narrow(conditions, negated=False)
 
     def exclude(self, **conditions: Any) -> Self:
-        """The ranking of the members that don't have these values; given several, that don't have all of them."""
+        """The ranking of the members that don't have these values, or, given several, don't have all of them."""
         return self._narrow(conditions, negated=True)
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
@@ -111,8 +112,8 @@ class Ranking(Generic[Member]):
         return narrowed
 
     def by(self, method: str) -> Self:
-        """The same members with ranks by another method: ``"ordinal"`` or ``"competition"``; ``"dense"`` only if the
-        index declares it, because other indexes don't keep distinct values.
+        """The same members with ranks by another method, ``"ordinal"`` or ``"competition"``. Ranks are ``"dense"`` only
+        if the index declares it, because other indexes don't keep distinct values.
 
         Raises ``ValueError``.
         """
@@ -127,11 +128,13 @@ class Ranking(Generic[Member]):
         return self._with_view(reverse=not self.view.reverse)
 
     def using(self, server: str) -> Self:
-        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever ``ZRANK["READS"]`` says.
+        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever the setting
+        ``ZRANK["READS"]``.
 
         A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
-        that have to be computed, and indexes with ``write_behind``. It has everything that this process has pushed, and
-        may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes; if it is further behind, the primary answers.
+        that have to be computed, and indexes with ``write_behind``. Its answers contain everything that this process
+        has pushed, and may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes. If the replica is further
+        behind, the primary answers.
 
         Raises ``ValueError``.
         """
@@ -144,8 +147,8 @@ class Ranking(Generic[Member]):
     def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
         """The same ranking, with limits on combinations of filters that no facet covers, for requests that you don't
         trust. A call waits at most ``seconds`` for a combination, and then raises
-        :exc:`~django_zrank.exceptions.FilterNotReady`; it computes one from at most ``scan`` members, and otherwise
-        raises :exc:`~django_zrank.exceptions.FilterTooLarge`, as does ``counts()`` of more values.
+        :exc:`~django_zrank.exceptions.FilterNotReady`. If computing the combination would read more than ``scan``
+        members, or ``counts()`` more values, it raises :exc:`~django_zrank.exceptions.FilterTooLarge`.
         ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]`` apply in any case.
 
         Raises ``ValueError``.
@@ -180,21 +183,21 @@ class Ranking(Generic[Member]):
     ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose scores are near ``member``'s, half ranked above it, half below.
 
-        On each side every set of candidates is equally likely; if ``n`` is odd, the extra one comes from above. If one
-        side has too few, the other makes up for it; fewer than ``n`` are returned only if the band holds fewer.
-        ``member`` itself need not pass the filters of this ranking.
+        On each side, every set of candidates is equally likely. If ``n`` is odd, the extra member comes from above. If
+        one side has too few members, the other side makes up for it. Fewer than ``n`` are returned only if the band
+        contains fewer. ``member`` itself need not pass the filters of this ranking.
 
         ``band``: the most that a score may differ from ``member``'s, ends included: one distance, or (below, above).
-        Default: the index's. ``ranks``: the same in ranks, in place of ``band``: one number, or (worse, better).
-        ``widen``: further bands, tried in turn while there are fewer than ``n``. ``exclude``: members not to draw,
-        besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests.
+        Default: the index's. ``ranks``: the same in ranks, instead of ``band``: one number, or (worse, better).
+        ``widen``: further bands, tried in turn while there are fewer than ``n`` members. ``exclude``: members not to
+        draw, besides those of ``get_excluded()``. ``seed``: draws the same members every time, for tests.
 
-        ``remember``: the time for which those drawn are not drawn for ``member`` again. When no others are left, those
-        shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
+        ``remember``: the time for which the drawn members are not drawn for ``member`` again. When no others are left,
+        those shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
 
-        ``where``: a condition that only the database can test. Members are drawn in growing batches, one round trip
-        and one query each, until ``n`` pass, nobody is left, or 5,000 have been tried (fewer may then be
-        returned). It can't be combined with ``remember``.
+        ``where``: a condition that only the database can test. Members are drawn in growing batches, with one round
+        trip and one query each, until ``n`` pass, nobody is left, or 5,000 have been tried. In the last case, fewer
+        than ``n`` may be returned. ``where`` can't be combined with ``remember``.
 
         Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` for an invalid parameter (n < 1, a negative band).
         """
@@ -232,9 +235,9 @@ class Ranking(Generic[Member]):
         signup, a bot, or a member that isn't ranked.
 
         ``at``: a score in the field's own type, which ranks ahead of the members that have it, as in
-        :meth:`rank_of_score`; or an instance of the model with all criteria loaded, which need be neither ranked nor
-        saved. An instance is neither drawn nor counted itself, whatever score it has there and in the ranking, and
-        ``get_excluded()`` is called for one that is saved.
+        :meth:`rank_of_score`; or an instance of the model with all criteria loaded, which need not be ranked or saved.
+        The instance itself is neither drawn nor counted, even if the ranking has it with another score. If it is saved,
+        ``get_excluded()`` is called for it.
 
         The other parameters are those of :meth:`recommend`. Raises ``ValueError``.
         """
@@ -286,11 +289,12 @@ class Ranking(Generic[Member]):
         widen: Sequence[Band] = (),
         remember: timedelta | None = None,
     ) -> Batches[tuple[Any, Recommendations[Member] | None]]:
-        """Yield each of ``members`` with what ``recommend()`` draws for it; None for one that is not ranked.
+        """Yield each of ``members`` with the members that ``recommend()`` draws for it, or with None if it is not
+        ranked.
 
         One round trip draws up to 100 members, or fewer if a draw costs more. If the index has ``get_excluded()``, each
-        200 of ``members`` also take the queries of ``get_excluded_many()``, and one for the rows of those given by
-        primary key.
+        200 of ``members`` also take the queries of ``get_excluded_many()``, and one query for the rows of members given
+        by primary key.
         """
         draw = parse_draw(
             self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember
@@ -404,7 +408,7 @@ class Ranking(Generic[Member]):
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
-        """Iterate over all members, best first, 1,000 per round trip. One that moves may be repeated or missed."""
+        """Iterate over all members, best first, 1,000 per round trip. A member that moves may be repeated or missed."""
         first: int | None = 0
 
         def steps() -> Steps[Sequence[Entry]]:
@@ -423,17 +427,17 @@ class Ranking(Generic[Member]):
     def snapshot(
         self, limit: int | None = None, *, progress: Callable[[int], Any] = lambda members: None
     ) -> Batches[Entry]:
-        """Iterate over all members, or the best ``limit``, best first, as of a single moment: for rewards at the end
-        of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
+        """Iterate over all members, or the best ``limit``, best first, as of a single moment, for example for rewards
+        at the end of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
 
         Nothing is copied or locked. After the last member, all pages are read again in the same order, and
-        :exc:`~django_zrank.exceptions.RankingChanged` is raised if one differs. So act on members only when the
+        :exc:`~django_zrank.exceptions.RankingChanged` is raised if a page differs. So act on members only when the
         iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
-        of members of each page that is read: each member counts twice. A change that is undone and made again
-        meanwhile may stay unnoticed.
+        of members of each page that is read, so each member counts twice. A change that is undone and made again in the
+        meantime may stay unnoticed.
 
-        Raises ``ValueError``, also under filters that no declared facet covers, because their results aren't of a
-        single moment.
+        Raises ``ValueError`` for an invalid limit, and under filters that no declared facet covers, because their
+        results aren't as of a single moment.
         """
         if self.view.ranking is None:
             declare = uncovered(self.conditions, ())
@@ -471,7 +475,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def at_rank(self, rank: int) -> Steps[Entry]:
-        """The member at a position, 1 is best; positions are consecutive, whatever the ranking method. Raises
+        """The member at a position, where 1 is best. Positions are consecutive, whatever the ranking method. Raises
         :exc:`~django_zrank.NotRanked`."""
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank: expected a whole number from 1, not {rank!r}")
@@ -487,8 +491,8 @@ class Ranking(Generic[Member]):
 
     @verb
     def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
-        """``n`` members with ``member`` in the middle. Near an end of the ranking, there are more on the other side, so
-        that the page is full. Raises :exc:`~django_zrank.NotRanked`."""
+        """``n`` members with ``member`` in the middle. Near an end of the ranking, more members from the other side
+        fill the page. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
         if page is None:
             raise self._not_ranked(member)
@@ -502,7 +506,7 @@ class Ranking(Generic[Member]):
     ) -> Steps[Entries[Member]]:
         """The best ``n`` members with a score from ``low`` to ``high``, ends included; None means no bound.
 
-        ``offset``: how many of the best to skip, for pages after the first.
+        ``offset``: the number of members to skip, for pages after the first.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(f"offset: expected a number of members, not {offset!r}")
@@ -545,7 +549,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def contains(self, member: object) -> Steps[bool]:
-        """Return true if ``member`` is ranked. Raises ``ValueError`` for what can't be a member."""
+        """Return true if ``member`` is ranked. Raises ``ValueError`` for a value that can't be a member."""
         text = self.index.to_text(member)
         if self._is_bare:
             return (yield from self._ask(BareScore(text))) is not None
@@ -593,8 +597,8 @@ class Ranking(Generic[Member]):
     def percentile(self, member: Any) -> Steps[float]:
         """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
 
-        It is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method: members that are equal in every criterion
-        share it. Raises :exc:`~django_zrank.NotRanked`.
+        This is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method. Members that are equal in every
+        criterion have the same percentile. Raises :exc:`~django_zrank.NotRanked`.
         """
         size, location = yield from self._locate(member, "competition")
         return _percentile(size, location.before)
@@ -622,9 +626,9 @@ class Ranking(Generic[Member]):
 
     @verb
     def tier(self, member: Any, shares: Sequence[float]) -> Steps[int]:
-        """The number of the tier of ``member``, 0 for the best. ``shares``: where tiers end, in percent of all members:
-        with (1, 10, 50), tier 0 is the best percent, tier 1 the next nine, and tier 3 those after the first half.
-        Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
+        """The number of ``member``'s tier, 0 for the best. ``shares``: where tiers end, in percent of all members. With
+        (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
+        half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
         """
         if not shares or list(shares) != sorted({*shares}) or shares[0] <= 0 or shares[-1] > 100:
             raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
@@ -635,8 +639,8 @@ class Ranking(Generic[Member]):
 
     @verb
     def standing(self, member: Any) -> Steps[Standing]:
-        """The entry of ``member`` among all: with the number of members, and its percentile. One round trip, or two
-        with dense ranks, or with ordinal ones over shards. Raises :exc:`~django_zrank.NotRanked`."""
+        """The entry of ``member``, with the number of all members and its percentile. One round trip, or two with dense
+        ranks, or with ordinal ranks over shards. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
         location = equal
         if self.view.method == "ordinal" and self.index.get_shards() == 1:
@@ -657,7 +661,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def ranks(self, members: Iterable[Any]) -> Steps[dict[Any, int | None]]:
-        """The rank of each of ``members`` by its primary key, None for one that is not ranked."""
+        """The rank of each of ``members`` by its primary key, or None if the member is not ranked."""
         pks = yield from self._pks(members)
         _, found = yield from self._ask(Locate(list(pks)))
         return {
@@ -669,7 +673,7 @@ class Ranking(Generic[Member]):
 
     @verb
     def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
-        """Those of ``members`` that are ranked, best first, each with its rank among all: a leaderboard of friends."""
+        """Those of ``members`` that are ranked, best first, with ranks among all members, as for a list of friends."""
         _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
         found = sorted(filter(None, locations), key=lambda location: location.position)
         return Entries(self.index, self._to_entries(found))
@@ -736,8 +740,8 @@ class Ranking(Generic[Member]):
 
     @verb
     def counts(self, *paths: str) -> Steps[dict[Any, int]]:
-        """The number of members with each value of a facet: ``counts("region")``; of a composite facet, with each tuple
-        of values: ``counts("region", "platform")``. Values without members are left out."""
+        """The number of members with each value of a facet, ``counts("region")``, or with each tuple of values of a
+        composite facet, ``counts("region", "platform")``. Values without members are left out."""
         if len(set(paths)) < len(paths):
             raise ValueError(f"counts: a path is given twice: {', '.join(map(str, paths))}")
         facet = self.index.faceting.of(paths)

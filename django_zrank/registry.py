@@ -41,7 +41,7 @@ class Registry:
         return list(self._classes)
 
     def all(self) -> list[RankIndex]:
-        """Every index that ranks a model. ``manage.py check`` reports what is wrong with the others."""
+        """All indexes that rank a model. ``manage.py check`` reports what is wrong with the others."""
         return [index for index in map(_instance, self._classes) if index is not None]
 
     def get(self, name: str) -> RankIndex:
@@ -53,7 +53,7 @@ class Registry:
         raise LookupError(f"There is no index called {name!r}. Registered: {known}.")
 
     def named(self, names: Sequence[str]) -> list[RankIndex]:
-        """The indexes of these names, or all if there are none. Raises ``LookupError``."""
+        """The indexes with these names, or all if no names are given. Raises ``LookupError``."""
         return [self.get(name) for name in names] if names else self.all()
 
     def default(self) -> RankIndex:

@@ -39,9 +39,9 @@ class Scores:
     """Changes that begin in Redis, of an index that declares ``write_behind`` or ``idle``.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
-    transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` where Redis can't
-    be reached: if the connection broke before the reply came, the change may have been made. So it does where a member
-    is asleep and its row is locked, which changes nothing.
+    transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` if Redis can't be
+    reached: if the connection breaks before the reply arrives, the change may have been made. The same error is raised
+    if a member is idle and its row is locked; then nothing was changed.
     """
 
     def __init__(self, index: RankIndex) -> None:
@@ -52,9 +52,9 @@ class Scores:
 
     @property
     def limit(self) -> int:
-        """The most members that one call of ``increment()`` changes: 150, and fewer where each of them stands in
-        several rankings, by facets and dense ranks. The server does nothing else meanwhile, and while a rebuild runs, a
-        call writes both generations."""
+        """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets or dense
+        ranks put each member into several rankings. The server does nothing else during a call, and while a rebuild
+        runs, a call writes to both generations."""
         return _limit(self.index)
 
     @overload
@@ -63,13 +63,13 @@ class Scores:
     def increment(self, member: Any, by: Score = 1, *, key: str = "") -> Score: ...
     @verb  # type: ignore[misc]  # to mypy, Concatenate's first parameter has no name
     def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
-        """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change several
-        scores, all or none, and return the new ones by member: at most :attr:`limit`; with ``shards``, they must belong
-        to one shard.
+        """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change the scores
+        of at most :attr:`limit` members, all or none, and return the new scores by member. With ``shards``, the members
+        must belong to one shard.
 
-        ``key``: an idempotency key, remembered for a day (``KEEP_KEYS``): if this change has been made, nothing is
-        added. Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a score would leave the column's range, or
-        the key is that of another change.
+        ``key`` is an idempotency key, remembered for ``KEEP_KEYS`` seconds, a day by default: if the change with this
+        key has already been made, nothing is added. Raises :exc:`~django_zrank.NotRanked`, and ``ValueError`` if a
+        score would leave the column's range, or if another change had this key.
         """
         self._require("increment", "'increment'", "sum")
         if isinstance(member, Mapping):
@@ -83,10 +83,10 @@ class Scores:
 
     @verb
     def submit(self, member: Any, value: Score, *, key: str = "") -> Steps[Score]:
-        """Submit a score of a member: ``write_behind = "best"`` keeps the better of this one and its own, ``"latest"``
-        replaces its own. Return the member's score after that.
+        """Submit a score for a member, and return the member's score after that. ``write_behind = "best"`` keeps the
+        better of ``value`` and the current score, ``"latest"`` replaces the current score.
 
-        ``key`` and errors: as ``increment()``.
+        For ``key`` and errors, see :meth:`increment`.
         """
         self._require("submit", "'best' or 'latest'", "max", "min", "last")
         score: Score = (yield from self._change([(member, value)], "value", key)).results[0]
@@ -107,9 +107,9 @@ class Scores:
 
     @verb
     def touch(self, *members: Any) -> Steps[None]:
-        """Note that members, given as arguments or as one iterable, were seen now: they stay ranked for the time that
-        ``idle`` declares, and those that were removed as idle are ranked again. Raises
-        :exc:`~django_zrank.NotRanked` if a member has no row to rank.
+        """Record that members, given as arguments or as one iterable, were seen now. They stay ranked for the time that
+        ``idle`` declares, and idle members return to the ranking. Raises :exc:`~django_zrank.NotRanked` if a member has
+        no row that can be ranked.
         """
         index = self.index
         if index.seen_field is None:

@@ -139,10 +139,10 @@ def _server_of_process() -> EmbeddedServer | TestLocation:
 
 
 class ZRankTestMixin:
-    """A mixin for Django's test cases, named before them: ``class OpponentTests(ZRankTestMixin, TestCase)``.
+    """A mixin that gives test cases a Redis of their own: ``class OpponentTests(ZRankTestMixin, TestCase)``.
 
-    The tests of the class have a Redis of their own. When a test begins, every index holds what its database holds:
-    nothing, or what ``setUpTestData()`` or a fixture has saved. For what the test saves, see :func:`sync_now`.
+    When a test begins, every index contains the rows that ``setUpTestData()`` or a fixture has saved. For rows that the
+    test itself saves, see :func:`sync_now`.
     """
 
     zrank: ClassVar[Redis]
@@ -173,11 +173,11 @@ class ZRankTestMixin:
 
 
 def reset() -> None:
-    """Make every registered index built and empty, so that what a test saves is pushed.
+    """Build every registered index without members, so that rows that a test saves are pushed.
 
-    The builds are noted in each database that the test may use, so that marks are processed, too. If it may use
-    one only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and
-    where they have no Redis of their own.
+    The builds are noted in each database that the test may use, so that marks are processed, too. If the test may use
+    a database only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests,
+    and in tests without a Redis of their own.
     """
     isolation.require_test("reset()")
     isolation.require_redis()
@@ -202,11 +202,11 @@ def reset() -> None:
 
 
 def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
-    """Rebuild indexes (by default all) from what the current connection sees in the database.
+    """Rebuild indexes, by default all, from the rows that the current connection sees.
 
-    Inside a ``TestCase`` no transaction commits, so nothing is pushed: call this instead. Indexes of databases that the
+    Call this inside a ``TestCase``, where no transaction commits, so nothing is pushed. Indexes of databases that the
     test case may not use stay as they are, unless they are named. Raises
-    :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and where they have no Redis of their own.
+    :exc:`~django_zrank.exceptions.NotIsolated` outside of tests, and in tests without a Redis of their own.
     """
     isolation.require_test("sync_now()")
     isolation.require_redis()

@@ -42,15 +42,15 @@ class _SortedByRank(ChangeList):
 
 
 class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """A mixin for the ``ModelAdmin`` of a ranked model: a column with each row's rank, which takes one round trip
-    a page. Name it before ``ModelAdmin``.
+    """A mixin for the ``ModelAdmin`` of a ranked model that adds a column with each row's rank, in one round trip per
+    page. Name it before ``ModelAdmin``.
 
-    The column is ``zrank_rank``, and comes last unless ``list_display`` names it. It sorts by the fields of the index's
-    order, in the database. Without Redis it is empty.
+    The column is called ``zrank_rank``, and comes last unless ``list_display`` names it. It sorts by the fields of the
+    index's order, in the database. While the index is unavailable, the column is empty.
     """
 
     rank_index: type[RankIndex] | None = None
-    """The index. Default: the only one that ranks the model."""
+    """The index, by default the only one that ranks the model."""
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         found = list(super().check(**kwargs))
@@ -66,7 +66,7 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description="rank", empty_value="-", ordering=_BY_RANK)
     def zrank_rank(self, row: Any) -> str | None:
-        """The column of ranks, as one of ``list_display``."""
+        """The column of ranks, for ``list_display``."""
         rank = getattr(row, "_zrank_rank", None)
         return None if rank is None else f"{rank:,}"
 

@@ -40,22 +40,22 @@ class Erased:
     """The primary key, as Redis stores it."""
 
     removed: dict[str, int] = field(default_factory=dict)
-    """The number of places that held the primary key, by kind: ``rankings``, of all builds; ``pending`` changes, also
-    of flushes; ``touched``; ``group`` and ``seen``, lists of others; ``intersection``, which are removed as a
-    whole; ``marks`` that were processed."""
+    """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
+    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
+    ``intersection`` for intersections, which are removed as a whole; ``marks`` that were processed."""
 
     remains: dict[str, datetime | None] = field(default_factory=dict)
-    """The kinds of places that still hold it, and until when. None means that it must be erased once more: after the
-    rebuild that is running for ``versions``, of the log of newest writes, and ``former shards``; after a drain for
-    ``marks``."""
+    """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
+    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
+    drain for ``marks``."""
 
 
 def erase(index: RankIndex, member: Any) -> Erased:
-    """Remove the primary key of ``member`` from all that is stored of ``index``. Its row must be deleted, or have left
-    the queryset.
+    """Remove the primary key of ``member`` from everything that is stored for ``index``. The row must be deleted, or
+    have left the queryset.
 
-    A pending change of its score is dropped if there is no row, and otherwise flushed first. What is kept for replays
-    remains. If it is killed, or a shard can't be reached, it can be run again.
+    If there is no row, a pending change of the score is dropped; otherwise it is flushed first. What is kept for
+    replays remains. If the process is killed, or a shard can't be reached, call this again.
 
     Raises :exc:`~django_zrank.exceptions.StillRanked`; :exc:`~django_zrank.IndexUnavailable`;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``ValueError`` for what can't be a member; and

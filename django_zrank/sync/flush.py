@@ -73,15 +73,15 @@ class _Changed(Exception):
 def flush(
     index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE, skip_locked: bool = False
 ) -> int:
-    """Write pending scores of about ``limit`` members to their column, by default all that are pending
-    now. Return the number of members.
+    """Write pending scores of about ``limit`` members to their column, by default all that are pending now. Return the
+    number of members.
 
-    Redis hands out what is pending as flush *n*, and keeps it. One transaction adds it to the column and notes *n*, if
-    the database still notes *n - 1* under this term. Then Redis settles it. A flush that was killed is completed by the
-    next one, under its own number. Any number may run at once.
+    Redis returns pending changes as flush *n*, and keeps them. One transaction writes them to the column and notes *n*,
+    if the database still notes *n - 1* under this term. Then Redis settles the flush. If a flush is killed, the next
+    one completes it, under the same number. Several processes may flush at the same time.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
-    than ``patience`` seconds, after all others were written, unless it is to ``skip_locked`` ones; and
+    than ``patience`` seconds, after all others were written, unless ``skip_locked`` is true; and
     ``TransactionManagementError`` inside a transaction.
     """
     refuse_transaction(index.get_using(), "A flush")

@@ -1,4 +1,4 @@
-"""Boards of the week and of the month, with the models of docs/howto/periods.md: what databases take for a week."""
+"""Weekly and monthly leaderboards, with the models of docs/howto/periods.md: what databases accept as a week."""
 
 from __future__ import annotations
 
