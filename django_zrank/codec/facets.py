@@ -160,9 +160,8 @@ def _decode(field: Any, text: str) -> Any:
         return None
     with suppress(ValidationError, ValueError):
         return field.to_python(unquote(text))
-    return unquote(
-        text
-    )  # SQLite's columns hold values of any type, and others an enum's that this release lacks
+    # SQLite's columns hold values of any type, and a newer release may have added values to an enum.
+    return unquote(text)
 
 
 def _value_field(path: str, field: Any) -> Any:
