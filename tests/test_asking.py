@@ -134,7 +134,7 @@ NARROWED = [
 
 @pytest.mark.parametrize(("conditions", "share"), [NARROWED[1], NARROWED[2], NARROWED[4]])
 def test_uniform_under_filters(conditions: dict[str, Any], share: int) -> None:
-    assert_uniform(Filtered, conditions, share, 700)
+    assert_uniform(Filtered, conditions, share, 2000)
 
 
 @pytest.mark.slow

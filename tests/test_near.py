@@ -179,11 +179,11 @@ def test_every_set_is_equally_likely() -> None:
     index = INDEXES[0]
     populate(index, {pk: row | {"points": 5 + pk % 2} for pk, row in rows(8).items()})
     drawn: Counter[Any] = Counter()
-    for _ in range(1500):
+    for _ in range(3000):
         drawn.update([frozenset(entry.pk for entry in index.ranking.near(6, 2, band=3))])
     # Those with a score of 6 rank after it, and nobody ranks before it.
     assert len(drawn) == 28
-    expected = 1500 / 28
+    expected = 3000 / 28
     assert sum((count - expected) ** 2 / expected for count in drawn.values()) < 64  # p < 0.0001 for 27
 
 

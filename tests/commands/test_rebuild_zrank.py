@@ -107,6 +107,12 @@ def test_a_batch_size_out_of_bounds(size: int, zrank: Redis) -> None:
     assert whole(zrank) == before
 
 
+@pytest.mark.parametrize("size", [1, LOAD_LIMIT])
+def test_the_smallest_and_the_largest_batch(size: int) -> None:
+    rebuild("player", f"--batch-size={size}")
+    assert_mirrors(PlayerRank)
+
+
 # Errors
 
 

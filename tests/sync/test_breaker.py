@@ -24,7 +24,7 @@ from tests.servers import RedisServer
 from tests.sync.conftest import Clock, use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Club, Nickname, Player
-from tests.testapp.zrank import NicknameRank
+from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("undrained")]
 
@@ -243,6 +243,24 @@ def test_a_save_has_one_budget_for_all_indexes(
     monkeypatch.setattr(push, "_BATCH", 1)
     Player.objects.create(level=5)  # in two indexes
     assert round_trips == ["begin_write", "apply_changes"]
+
+
+def test_a_save_begins_no_drain_once_its_time_is_up(
+    zrank: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the first index takes all of it; the second index is left to the next save."""
+    begun: list[RankIndex] = []
+
+    def drain_slowly(index: RankIndex) -> None:
+        begun.append(index)
+        clock.advance(1.0)
+
+    monkeypatch.setattr(touched, "monotonic", clock)
+    monkeypatch.setattr(push, "monotonic", clock)
+    monkeypatch.setattr(touched, "drain_soon", drain_slowly)
+    Player.objects.create(level=5)  # in two indexes
+    assert len(begun) == 1
+    assert_mirrors(PlayerRank, PlayerAscending)
 
 
 @pytest.mark.parametrize("is_redis", [True, False])

@@ -22,6 +22,7 @@ from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
+from tests.sync.capturing import table
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
     Chapter,
@@ -292,9 +293,7 @@ def test_unsigned_keys_of_64_bits(watch: Declare) -> None:
         class Meta:
             app_label = "testapp"
 
-    with connection.schema_editor() as editor:
-        editor.create_model(Hashed)
-    try:
+    with table(Hashed):
         index = watch(Hashed, "-load")
         Hashed.objects.bulk_create(Hashed(pk=pk, load=1) for pk in (7, 2**63, 2**64 - 1))
         settle(index)
@@ -306,7 +305,3 @@ def test_unsigned_keys_of_64_bits(watch: Declare) -> None:
         Hashed.objects.filter(pk__gt=7)._raw_delete("default")
         settle(index)
         assert contents(index) == {"7": 2}
-    finally:
-        with connection.schema_editor() as editor:
-            editor.delete_model(Hashed)
-        del Hashed._meta.apps.all_models["testapp"]["hashed"]

@@ -27,6 +27,7 @@ from django_zrank.sync import signal_handlers, touched
 from django_zrank.sync.drain import drain
 from django_zrank.sync.watched_tables import WatchedTable
 from django_zrank.testing import disable_sync
+from tests.sync.capturing import table
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
     Account,
@@ -319,6 +320,22 @@ def test_rows_of_parents_and_children(declare: Callable[..., type[RankIndex]]) -
     assert contents(EmployeeRank) == {}
     Employee.objects.create(points=6).delete(keep_parents=True)
     assert contents(EmployeeRank) == {}
+
+
+def test_a_child_with_a_key_of_its_own(declare: Callable[..., type[RankIndex]]) -> None:
+    class Trainee(Person):
+        number = models.IntegerField(primary_key=True)
+        person = models.OneToOneField(Person, models.CASCADE, parent_link=True)
+
+        class Meta:
+            app_label = "testapp"
+
+    with table(Trainee):
+        index = declare(Person, "-points")
+        trainee = Trainee.objects.create(number=10**6, points=5)
+        assert contents(index) == {str(trainee.person_id): 5}
+        trainee.delete()
+        assert contents(index) == {}
 
 
 # Related tables

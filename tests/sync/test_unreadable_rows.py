@@ -18,6 +18,7 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from tests.sync.capturing import table
 from tests.sync.mirror import contents
 from tests.testapp.models import Competitor, Ticket
 from tests.testapp.zrank import ByDay, ByMoment, ByPrice, BySpan, PlayerRank
@@ -136,9 +137,7 @@ def test_a_value_of_an_enum_that_only_the_next_release_knows(declare: Callable[.
         class Meta:
             app_label = "testapp"
 
-    with connection.schema_editor() as editor:
-        editor.create_model(Shop)
-    try:
+    with table(Shop):
         index = declare(Shop, "-sales", facets=("region",))
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO testapp_shop (region, sales) VALUES ('kanto', 1), ('kyushu', 2)")
@@ -147,10 +146,6 @@ def test_a_value_of_an_enum_that_only_the_next_release_knows(declare: Callable[.
         assert index.ranking.counts("region") == {Region.KANTO: 1, "kyushu": 1}
         assert index.ranking.filter(region=Region.KANTO).count() == 1
         assert verify(index.instance()).ok
-    finally:
-        with connection.schema_editor() as editor:
-            editor.delete_model(Shop)
-        del Shop._meta.apps.all_models["testapp"]["shop"]
 
 
 def test_whatever_fails_for_one_index_the_others_are_synchronized(

@@ -150,7 +150,7 @@ def test_a_table_that_was_restored_alone(rank_table: Callable[..., type[RankInde
     assert synced() == ""
     assert (index.ranking.count(), examine(index.instance())) == (1, Verdict.HEALTHY)
     subprocess.run(restore, check=True, input=dumped, capture_output=True)
-    assert installed(), "the triggers came with it"
+    assert any("watched" in trigger.table for trigger in installed()), "the triggers came with it"
     assert examine(index.instance()) is Verdict.UNCAPTURED
     assert synced() == ""
     assert_mirrors(index)

@@ -33,7 +33,7 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.triggers import captured, drop, install
-from django_zrank.sync.verify import Drift, Example, Report, verify
+from django_zrank.sync.verify import Drift, Example, Report, _Comparison, verify
 from tests.keyspace import held
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
@@ -619,6 +619,20 @@ def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callabl
         else:
             assert (report.verdict, report.drift) == (verdict, 0)
         Mark.objects.filter(member=str(pks[0])).delete()
+
+
+def test_redis_lost_after_the_comparison(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compared is right, and no longer there."""
+    players(5)
+    run = _Comparison.run
+
+    def run_and_lose(*args: Any, **options: Any) -> None:
+        run(*args, **options)
+        zrank.flushall()
+
+    monkeypatch.setattr(_Comparison, "run", run_and_lose)
+    report = verify(INDEX)
+    assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, True, 0, False)
 
 
 def test_refuses_inside_a_transaction() -> None:
