@@ -38,7 +38,7 @@ def _case(about: str, *processes: Process, may: str = "", lane: str = "tests", *
 CASES: Final = {
     "rollback": _case(
         "a watcher, and somebody who changes rows twice, commits or rolls back, and then pushes",
-        _WATCHER, _SITE, kills=False, may="rollback",
+        _WATCHER, _SITE, may="rollback",
     ),
     "dropped trigger": _case(
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
@@ -71,8 +71,11 @@ CASES: Final = {
         "a replica that lags takes over; two watchers, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
+    "failover with kills": _case(
+        "the same with one watcher", _WATCHER, _WRITER, saves=1, faults=1, servers=2, may="failover"
+    ),
     "failover of writers": _case(
-        "the same with two saves",
+        "two watchers, and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, servers=2, kills=False, may="failover", lane="too large",
     ),
     "partition": _case(
