@@ -74,6 +74,14 @@ CASES: Final = {
     "failover with kills": _case(
         "the same with one watcher", _WATCHER, _WRITER, saves=1, faults=1, servers=2, may="failover"
     ),
+    "rebuild and crash": _case(
+        "a server that restarts from an older dump; a watcher that rebuilds, and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, kills=False, may="crash rebuild",
+    ),
+    "rebuild and failover": _case(
+        "a replica that lags takes over; a watcher that rebuilds, and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, servers=2, kills=False, may="failover rebuild",
+    ),
     "failover of writers": _case(
         "two watchers, and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, servers=2, kills=False, may="failover", lane="too large",
@@ -149,6 +157,10 @@ GUARDS: Final = {
     "history": (
         "there and back",
         "a server with another replication history is not the one that was accepted",
+    ),
+    "lost": (
+        "rebuild and failover",
+        "a build is not trusted once a rebuild has begun on a server that may lack writes",
     ),
     "batches": ("failover", "marks of what a server lacks wait again before it is accepted"),
     "owner": ("another database", "a watcher replaces no build of another database"),

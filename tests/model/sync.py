@@ -412,7 +412,8 @@ class Model:
         is_other = server.is_replica or server.identity != me.identity or data.term > me.term
         if is_other or (data.building and is_known):
             return "gives way", world, me.to()
-        lost, version = data.must_rebuild or bool(data.live and not is_known), data.applied + 1
+        may_lack = bool(data.live) and not is_known and self.has("lost")
+        lost, version = data.must_rebuild or may_lack, data.applied + 1
         after = world.write(me, accepted=me.identity, term=me.term, owner=self.owner(me), must_rebuild=lost)
         after = after.write(me, building=me.build, shadow=(ALL,) * self.bounds.members)
         after = after.write(me, versions=(0,) * self.bounds.members, started=version, applied=version)
