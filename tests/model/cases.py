@@ -107,6 +107,11 @@ CASES: Final = {
         "a database that is switched over to its standby, in step; two watchers and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch", lane="slow",
     ),
+    "switchover and rebuild": _case(
+        "the same with one save, and rebuilds",
+        _WATCHER, _WATCHER, _WRITER,
+        saves=1, faults=2, databases=2, is_standby=True, kills=False, may="switch rebuild", lane="slow",
+    ),
     "stale standby": _case(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
         _WATCHER, _SITE, saves=1, faults=1, databases=2, is_standby=True, kills=False, may="crash",
@@ -117,6 +122,18 @@ CASES: Final = {
     "flushes": _case("two flushes, a watcher and two changes", _WATCHER, _FLUSH, _FLUSH, lane="slow"),
     "skipped writes": _case(
         "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
+    ),
+    "flushes and a restart": _case(
+        "a server that restarts with all it had; a flush, a watcher and a change",
+        _WATCHER, _FLUSH, saves=1, faults=1, may="restart",
+    ),
+    "flushes and two watchers": _case(
+        "the same with two watchers", _WATCHER, _WATCHER, _FLUSH,
+        saves=1, faults=1, kills=False, may="restart", lane="by hand",
+    ),
+    "flushes and a crash": _case(
+        "a server that restarts from an older dump; a flush, a watcher and a change",
+        _WATCHER, _FLUSH, saves=1, faults=1, kills=False, may="crash",
     ),
     "flushes and a failover": _case(
         "a replica that lags takes over; a flush, a watcher and two changes",
