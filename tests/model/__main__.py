@@ -7,7 +7,7 @@ import sys
 from tests.model.cases import CASES, GUARDS, HISTORIES
 from tests.model.page import counterexample, history, line
 
-sys.stdout.write("| run | what may happen | states | where |\n| --- | --- | --- | --- |\n")
+sys.stdout.write("| run | what may happen | kills | states | where |\n| --- | --- | --- | --- | --- |\n")
 for name, case in CASES.items():
     if case.lane != "too large":
         sys.stdout.write(f"{line(name, case.model().run())}\n")

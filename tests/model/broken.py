@@ -88,6 +88,22 @@ def _any_term() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _noted_later() -> Iterator[None]:
+    """A flush writes in a transaction of its own, before the one that notes it."""
+    carry, write = flush._carry, flush._Writing.write
+
+    def broken(index: Any, store: Any, flight: Any, *known: Any) -> Any:
+        write(flush._Writing(index, flight.rule), flight.changes)
+        return carry(index, store, flight, *known)
+
+    with (
+        mock.patch.object(flush, "_carry", broken),
+        mock.patch.object(flush._Writing, "write"),
+    ):
+        yield
+
+
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
 
 BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
@@ -105,9 +121,13 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
     "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
+    "lost": partial(_rewritten, scripts.START_REBUILD, "if generation and not is_same then", "if false then"),
     "batches": _no_batches,
     "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
     "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
+    "declaration of writes": partial(recoded, push, "known", "if not (index", "if False and (index"),
+    "flush marks": partial(recoded, flush, "_carry", "for member in writing.different", "for member in ()"),
+    "number": _noted_later,
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
     "reconcile": partial(mock.patch.object, terms, "reconcile", lambda *known: None),

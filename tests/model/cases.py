@@ -38,7 +38,7 @@ def _case(about: str, *processes: Process, may: str = "", lane: str = "tests", *
 CASES: Final = {
     "rollback": _case(
         "a watcher, and somebody who changes rows twice, commits or rolls back, and then pushes",
-        _WATCHER, _SITE, kills=False, may="rollback",
+        _WATCHER, _SITE, may="rollback",
     ),
     "dropped trigger": _case(
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
@@ -71,8 +71,19 @@ CASES: Final = {
         "a replica that lags takes over; two watchers, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
+    "failover with kills": _case(
+        "the same with one watcher", _WATCHER, _WRITER, saves=1, faults=1, servers=2, may="failover"
+    ),
+    "rebuild and crash": _case(
+        "a server that restarts from an older dump; a watcher that rebuilds, and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, kills=False, may="crash rebuild",
+    ),
+    "rebuild and failover": _case(
+        "a replica that lags takes over; a watcher that rebuilds, and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, servers=2, kills=False, may="failover rebuild",
+    ),
     "failover of writers": _case(
-        "the same with two saves",
+        "two watchers, and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, servers=2, kills=False, may="failover", lane="too large",
     ),
     "partition": _case(
@@ -96,6 +107,11 @@ CASES: Final = {
         "a database that is switched over to its standby, in step; two watchers and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="switch", lane="slow",
     ),
+    "switchover and rebuild": _case(
+        "the same with one save, and rebuilds",
+        _WATCHER, _WATCHER, _WRITER,
+        saves=1, faults=2, databases=2, is_standby=True, kills=False, may="switch rebuild", lane="slow",
+    ),
     "stale standby": _case(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
         _WATCHER, _SITE, saves=1, faults=1, databases=2, is_standby=True, kills=False, may="crash",
@@ -106,6 +122,18 @@ CASES: Final = {
     "flushes": _case("two flushes, a watcher and two changes", _WATCHER, _FLUSH, _FLUSH, lane="slow"),
     "skipped writes": _case(
         "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
+    ),
+    "flushes and a restart": _case(
+        "a server that restarts with all it had; a flush, a watcher and a change",
+        _WATCHER, _FLUSH, saves=1, faults=1, may="restart",
+    ),
+    "flushes and two watchers": _case(
+        "the same with two watchers", _WATCHER, _WATCHER, _FLUSH,
+        saves=1, faults=1, kills=False, may="restart", lane="by hand",
+    ),
+    "flushes and a crash": _case(
+        "a server that restarts from an older dump; a flush, a watcher and a change",
+        _WATCHER, _FLUSH, saves=1, faults=1, kills=False, may="crash",
     ),
     "flushes and a failover": _case(
         "a replica that lags takes over; a flush, a watcher and two changes",
@@ -146,6 +174,10 @@ GUARDS: Final = {
     "history": (
         "there and back",
         "a server with another replication history is not the one that was accepted",
+    ),
+    "lost": (
+        "rebuild and failover",
+        "a build is not trusted once a rebuild has begun on a server that may lack writes",
     ),
     "batches": ("failover", "marks of what a server lacks wait again before it is accepted"),
     "owner": ("another database", "a watcher replaces no build of another database"),

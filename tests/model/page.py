@@ -12,7 +12,8 @@ from .search import Found
 def line(name: str, found: Found) -> str:
     """Return a run's line of the table."""
     case = CASES[name]
-    return f"| {name} | {case.about} | {found.states:,} | {case.lane} |"
+    kills = "yes" if case.bounds.kills else "no"
+    return f"| {name} | {case.about} | {kills} | {found.states:,} | {case.lane} |"
 
 
 @cache

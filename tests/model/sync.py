@@ -34,7 +34,9 @@ class Bounds:
     releases: int = 1
     databases: int = 1
     is_standby: bool = False  # the second database is a standby of the first, not another project's
-    may: frozenset[str] = frozenset()  # what else may happen, as the steps below name it
+    # Faults, as faults() names them; migrate; rebuild: watchers may, without need; lapse: a live one is taken for dead;
+    # rollback: transactions may roll back; skip: a trigger of the project's skips what a flush writes.
+    may: frozenset[str] = frozenset()
     kills: bool = True  # any process may be killed before any step
     is_built: bool = True
 
@@ -57,9 +59,9 @@ class Model:
     def first(self) -> World:
         """Return a world in which all is well, with names from 1 to 5."""
         bounds, zeros = self.bounds, (0,) * self.bounds.members
-        values = (self.zero,) * bounds.members
-        data, note = Data(values, zeros), Note()
+        data, note = self.nothing(), Note()
         if bounds.is_built:
+            values = (self.zero,) * bounds.members
             data = Data(values, zeros, 1, (0, 4), started=1, accepted=(1, 2), term=1, owner=1)
             note = Note((0, 4), server=(1, 2), term=1, triggers=5)
         database = Database(((self.zero,) * bounds.releases,) * bounds.members, note, 5, frozenset({0}))
@@ -69,11 +71,15 @@ class Model:
         world = World(databases[: bounds.databases], servers[: bounds.servers], bounds.processes, last=5)
         return world._replace(saves=bounds.saves, faults=bounds.faults)
 
+    def nothing(self) -> Data:
+        """Return what an empty server holds."""
+        return Data((ALL,) * self.bounds.members, (0,) * self.bounds.members)
+
     # Properties
 
     def wrong(self, world: World) -> str:
-        """Return what is wrong, '' if nothing is. Wrong is what readers should never get; and where an index is
-        healthy and no mark waits, that Redis doesn't hold what the database does."""
+        """Return what is wrong, '' if nothing is. Wrong is a build that isn't complete, as readers don't wait for a
+        verdict; and where an index is healthy and no mark waits, that Redis doesn't hold what the database does."""
         database, bounds = world.databases[world.primary], self.bounds
         # Readers may ask a standby that lags.
         asked = world.databases if bounds.is_standby else (database,)
@@ -81,15 +87,13 @@ class Model:
             data = server.data
             if server.is_replica:
                 continue
-            if not data.live and not self.has("built"):
-                return "readers get an index that isn't built"
+            if (data.live or not self.has("built")) and ALL in data.values:
+                return f"readers of server {number} get a build that isn't complete"
             if not bounds.is_standby and bounds.databases > 1 and data.owner != 1:
                 return "a watcher has replaced another database's build"
             for release in range(bounds.releases):
                 if all(self.verdict(each, server, release) != "healthy" for each in asked):
                     continue
-                if ALL in data.values:
-                    return f"readers of server {number} get a build that isn't complete"
                 if not database.marks and data.values != self.expected(world, data, release):
                     whom = f" for release {release + 1}" if bounds.releases > 1 else ""
                     where = f" on server {number}" if bounds.servers > 1 else ""
@@ -163,13 +167,14 @@ class Model:
                 yield f"{who} is killed", world.then(number, me.to()), True
         yield from self.copies(world)
         if world.faults:
-            world = world._replace(faults=world.faults - 1, last=world.last + 2)
+            world = world._replace(faults=world.faults - 1, last=world.last + 2)  # two names are given here
             yield from self.faults(world)
             for number, me in enumerate(world.processes if "rebuild" in self.bounds.may else ()):
                 if me.kind == "watch" and not me.at:
                     yield f"{names[number]} is to rebuild", world.then(number, me.to("entering")), True
 
     def turns(self, world: World, me: Process) -> list[Turn]:
+        """Call the method that a process stands before; or that of its kind, if it is to begin something."""
         if me.at in self.on_primary and not self.may_write(world, me):
             return [("may not write, and connects again", world, me.to()._replace(database=world.primary))]
         turns: list[Turn] | Turn = getattr(self, me.at or me.kind)(world, me)
@@ -202,8 +207,8 @@ class Model:
         """Yield what happens at most as often as the bounds say."""
         leads, primary, new, serve, store = world.leads, world.primary, world.last, world.serve, world.store
         database, other = world.databases[primary], len(world.servers) - 1 - leads
-        (_, history), saved = world.servers[leads][::3]
-        nothing = Data((self.zero,) * self.bounds.members, (0,) * self.bounds.members)
+        (_, history), saved = world.servers[leads].identity, world.servers[leads].saved
+        nothing = self.nothing()
         rows, copies = tuple((0,) * len(row) for row in database.rows), (database, database)
         taken_over = serve(other, identity=(world.servers[other].identity[0], new), is_replica=False)
         after = {
@@ -232,7 +237,7 @@ class Model:
             for column in range(self.bounds.releases):
                 what = f" column {column + 1} of" if self.bounds.releases > 1 else ""
                 then = me.to("committing", change=(member, column, new))
-                if not may_roll_back:
+                if not may_roll_back:  # it commits at once
                     _, after, then = self.committing(begun, then)[0]
                     turns.append((f"saves{what} member {member + 1}", after, then))
                     continue
@@ -241,7 +246,7 @@ class Model:
                 turns.append((f"changes{what} member {member + 1}", begun, then))
         return turns
 
-    write = save
+    write = save  # committing() tells them apart
 
     def committing(self, world: World, me: Process) -> list[Turn]:
         primary, (member, column, value) = world.primary, me.change
@@ -304,7 +309,8 @@ class Model:
         after = world.write(
             me, values=tuple(values), versions=tuple(versions), shadow=tuple(shadow), applied=version
         )
-        written = (*(me.written or me.epoch[::2])[:2], version) if me.marks else ()
+        first = me.written[:2] or (live, term)
+        written = (*first, version) if me.marks else ()
         if refused and me.refusals + 1 < (2 if self.has("second refusal") else 1):
             then = me._replace(at="reading", todo=tuple(refused), token=version, read=(), written=written)
             return "writes what it may, and reads again", after, then._replace(refusals=me.refusals + 1)
@@ -406,7 +412,8 @@ class Model:
         is_other = server.is_replica or server.identity != me.identity or data.term > me.term
         if is_other or (data.building and is_known):
             return "gives way", world, me.to()
-        lost, version = data.must_rebuild or bool(data.live and not is_known), data.applied + 1
+        may_lack = bool(data.live) and not is_known and self.has("lost")
+        lost, version = data.must_rebuild or may_lack, data.applied + 1
         after = world.write(me, accepted=me.identity, term=me.term, owner=self.owner(me), must_rebuild=lost)
         after = after.write(me, building=me.build, shadow=(ALL,) * self.bounds.members)
         after = after.write(me, versions=(0,) * self.bounds.members, started=version, applied=version)
@@ -443,6 +450,6 @@ class Model:
         marks = me.marks if self.has("marks first") else world.database(me).marks
         if note.building == me.build and me.term in (0, note.term):
             world = world.note(me, live=me.build, building=())
-        if not me.term:
+        if not me.term:  # a watcher that has found this build, and made none
             return "notes the build", world, me.to()
         return "notes the build", world, me.to("unmarking", marks=marks, written=(me.build, me.term, 0))

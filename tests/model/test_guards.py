@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -9,12 +10,14 @@ from typing import Any, Final
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
-from django_zrank.exceptions import ZRankError
+from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Generation, Mark
 from django_zrank.sync import triggers
 from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.model.baton import Actor, passed_on
@@ -23,7 +26,9 @@ from tests.model.page import title
 from tests.model.stage import INDEX, Pair, Stage
 from tests.model.test_model import PAGE
 from tests.sync.mirror import contents
+from tests.sync.test_flush_obstacles import trigger
 from tests.sync.test_releases import After, Before, ranked
+from tests.sync.test_scores import column
 from tests.testapp.models import Player, Video
 from tests.testapp.zrank import VideoRank
 
@@ -31,7 +36,17 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 VIDEOS: Final = VideoRank.instance()
 
-ELSEWHERE: Final = ("declaration", "owner", "one before", "same term", "reconcile", "unknown flushes")
+ELSEWHERE: Final = (
+    "declaration",
+    "declaration of writes",
+    "owner",
+    "flush marks",
+    "number",
+    "one before",
+    "same term",
+    "reconcile",
+    "unknown flushes",
+)
 """Guards whose counterexamples are played here."""
 
 
@@ -52,22 +67,47 @@ def without(is_guarded: bool) -> Callable[[str], AbstractContextManager[Any]]:
     return lambda guard: nullcontext() if is_guarded else BROKEN[guard]()
 
 
-def test_declaration(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+@pytest.fixture
+def players() -> Iterator[list[Player]]:
+    """Players whom the older release ranks, and of whom the newer one ranks every other."""
+    players = [Player(level=level, bio="a", name="ax"[level % 2]) for level in range(4)]
+    yield Player.objects.bulk_create(players)
+    triggers.drop("default", [After.instance().name])
+    Generation.objects.filter(index=After.instance().name).delete()
+
+
+def is_right_if_healthy() -> bool:
+    """Return True if Redis holds what the newer release ranks; its index is healthy, and no mark waits."""
+    after = After.instance()
+    assert examine(after) is Verdict.HEALTHY
+    assert not Mark.objects.filter(index=after.name).exists()
+    return contents(After) == ranked(After)
+
+
+def test_declaration(
+    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], players: list[Player]
+) -> None:
     """The older release's watcher processes the mark for all members that the newer one's triggers leave."""
     before, after = Before.instance(), After.instance()
-    Player.objects.bulk_create([Player(level=level, bio="a", name="ax"[level % 2]) for level in range(4)])
-    try:
+    sync(before)
+    with without("declaration"):
+        triggers.install("default", [after])
         sync(before)
-        with without("declaration"):
-            triggers.install("default", [after])
-            sync(before)
-            sync(after)
-            assert examine(after) is Verdict.HEALTHY
-            assert not Mark.objects.filter(index=after.name).exists()
-            assert (contents(After) == ranked(After)) is is_guarded
-    finally:
-        triggers.drop("default", [after.name])
-        Generation.objects.filter(index=after.name).delete()
+        sync(after)
+        assert is_right_if_healthy() is is_guarded
+
+
+def test_declaration_of_writes(
+    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], players: list[Player]
+) -> None:
+    """The older release pushes to what the newer one has built."""
+    before, after = Before.instance(), After.instance()
+    sync(before)
+    triggers.install("default", [after])
+    sync(after)
+    with without("declaration of writes"), suppress(NotBuilt):
+        push(before, [player.pk for player in players])
+    assert is_right_if_healthy() is is_guarded
 
 
 def test_owner(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
@@ -135,6 +175,7 @@ STEPS: Final = {
     "takes what is pending": ("take_pending",),
     "goes on with what is in flight": ("take_pending",),
     "writes the column, and notes its number": ("confirm_flush",),
+    "writes the column": ("transaction",),
     "settles": ("settle_flush",),
 }
 """As in ``stage.py``."""
@@ -169,3 +210,26 @@ def test_two_flushes(is_guarded: bool, without: Callable[[str], AbstractContextM
     stage = Flushes(None)
     with without("one before"):
         assert play(story_without("one before"), stage) == (1 if is_guarded else 2)
+
+
+def test_number(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    story, stage = story_without("number"), Flushes(None)
+    if is_guarded:  # it is one step with the next one
+        story = [re.sub("(?<=writes the column)$", ", and notes its number", step) for step in story]
+    with without("number"):
+        assert play(story, stage) == (1 if is_guarded else 2)
+
+
+def test_flush_marks(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    stage = Flushes(None)
+    with without("flush marks"), trigger(SKIP[connection.vendor]):
+        assert play(story_without("flush marks"), stage) == 0
+    assert (contents(VideoRank) == column()) is is_guarded
+
+
+SKIP: Final = {
+    "postgresql": "RETURN NULL;",
+    "mysql": "SET NEW.views = OLD.views",
+    "sqlite": "SELECT RAISE(IGNORE)",
+}
+"""A trigger of the project's that leaves a row as it was."""

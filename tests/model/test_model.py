@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.broken import BROKEN
 from tests.model.cases import CASES, GUARDS, HISTORIES, LOST
 from tests.model.page import counterexample, history, line
 
@@ -49,6 +50,16 @@ def test_every_guard_is_listed() -> None:
     source = "".join(Path(__file__).with_name(name).read_text() for name in ("sync.py", "scores.py"))
     named = set(re.findall(r'has\("([^"]+)"\)', source)) | {"process", "history"}
     assert named == set(GUARDS)
+    assert f"For {len(BROKEN)} of the {len(GUARDS)} rules" in PAGE
+
+
+def test_every_run_is_about_something_that_may_happen() -> None:
+    """A name in ``may`` that the model doesn't know would make a run pass, as nothing happens in it."""
+    source = "".join(Path(__file__).with_name(name).read_text() for name in ("sync.py", "scores.py"))
+    known = set(re.findall(r'"(\w+)" (?:not )?in (?:self\.bounds\.)?may\b', source))
+    known |= set(re.findall(r'^            "(\w+)": \(', source, re.MULTILINE))
+    assert set().union(*(case.bounds.may for case in CASES.values())) <= known
+    assert LOST.bounds.may <= known
 
 
 def test_every_run_has_its_line() -> None:
