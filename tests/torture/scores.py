@@ -524,15 +524,19 @@ class Driver:
         print(f"members  {len(self.members)} compared, {wrong} wrong")
 
     def settle(self) -> None:
-        """Bring indexes in step. A rebuild that was killed is in the way until it counts as dead."""
+        """Bring indexes in step. A rebuild that was killed is in the way until it counts as dead: of others, and of
+        flushes, which keep only so many for its query."""
         from django_zrank.exceptions import ZRankError
+        from django_zrank.store import Store
         from django_zrank.sync.watch import sync
 
         for index in self.indexes:
             for _ in range(50):
                 try:
                     sync(index.instance())
-                    break
+                    if not any(Store.of(part).waiting()[0] for part in index.instance().parts):
+                        break
+                    time.sleep(0.2)
                 except (ZRankError, DatabaseError, InterfaceError):
                     connections.close_all()
                     time.sleep(0.2)
