@@ -175,7 +175,7 @@ async def _aexcluded(index: RankIndex, members: Sequence[Any]) -> list[list[Any]
 
 def _of(index: RankIndex, row: Any, found: Mapping[Any, Any]) -> Any:
     """The exclusions of a row. One that was made, not read, may have its key as text; the hook, as it was read."""
-    return found.get(index.from_text(index.to_text(row)), found.get(row.pk, ()))
+    return found.get(row.pk if row.pk in found else index.from_text(index.to_text(row)), ())
 
 
 def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:

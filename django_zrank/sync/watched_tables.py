@@ -88,7 +88,7 @@ class WatchedTable:
     def value_of(self, row: models.Model, using: str) -> Any:
         """Return the value of ``column`` in a saved row; None if it is null, or if the row is gone. For an expression,
         ``F("number") + 1``, or a deferred field, it is read from the database."""
-        if self.column.attname not in row.get_deferred_fields():
+        if self.column.attname in vars(row):  # not deferred
             value = getattr(row, self.column.attname)
             if not hasattr(value, "resolve_expression"):
                 return value
