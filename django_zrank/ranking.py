@@ -214,7 +214,7 @@ class Ranking(Generic[Member]):
             seed=seed,
             sort_key=sort_key_of(index, member),
         )
-        return (yield from self._draw(draw, member, exclude, where))
+        return self._draw(draw, member, exclude, where)
 
     arecommend = twin(recommend)
 
@@ -249,7 +249,7 @@ class Ranking(Generic[Member]):
         draw = parse_draw(
             self.index, self.view, text, n, band=band, ranks=ranks, widen=widen, seed=seed, at=point
         )
-        return (yield from self._draw(draw, row, exclude, where))
+        return self._draw(draw, row, exclude, where)
 
     anear = twin(near)
 
@@ -274,7 +274,7 @@ class Ranking(Generic[Member]):
         sample = yield from self._ask(draw)
         if sample is None:
             raise self._not_ranked(member)
-        its_ranks = (yield from self._ranks_of([sample])) if sample.before is None else None
+        its_ranks = (yield from self._ranks_of([sample])) if not sample.is_ranked else None
         return recommended(index, self.view, draw, sample, its_ranks)
 
     @in_batches
@@ -332,7 +332,7 @@ class Ranking(Generic[Member]):
         found: list[Recommendations[Member] | None] = []
         for at in range(0, len(samples), at_once):
             some = samples[at : at + at_once]
-            ranks = yield from self._ranks_of([one for one in some if one and one.before is None])
+            ranks = yield from self._ranks_of([one for one in some if one and not one.is_ranked])
             found += [one and recommended(index, self.view, draw, one, ranks) for one in some]
         results = iter(found)
         return [
@@ -344,7 +344,7 @@ class Ranking(Generic[Member]):
         """The ranks of the members of several samples, counted over shards in one request for all: when the first of
         them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
-        sort_keys = list(dict.fromkeys(sort_key for sample in samples for sort_key in sample.drawn))
+        sort_keys = list(dict.fromkeys(card[:2] for sample in samples for card in sample.drawn))
         if not sort_keys or self.view.ranking is None:
             return None
         if (yield MAY_BLOCK):

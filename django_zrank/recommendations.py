@@ -108,15 +108,13 @@ def recommended(
 ) -> Recommendations:
     """The members of a sample, best first. ``ranks``: the ranks of its members, if the sample has none."""
     ranked: list[Ranked]
-    if sample.before is not None:
-        numbered = sorted(zip(sample.drawn, sample.before, strict=True), reverse=view.reverse)
-        ranked = [(who, score, before + 1) for (score, who), before in numbered]
+    cards = sorted(sample.drawn, reverse=view.reverse)
+    if sample.is_ranked:
+        ranked = [(who, score, before + 1) for score, who, before in cards]  # type: ignore[operator]
     else:
-        sort_keys = sorted(sample.drawn, reverse=view.reverse)
-        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who in sort_keys]
+        ranked = [(who, score, None if ranks is None else ranks[score, who]) for score, who, _ in cards]
     entries = index.to_entries(ranked, LateEntry if isinstance(ranks, LateRanks) else Entry)
-    band = draw.given[sample.band]
-    return Recommendations(index, entries, band, sample.candidates)
+    return Recommendations(index, entries, draw.given[sample.band], sample.candidates)
 
 
 def excluding(index: RankIndex, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:

@@ -96,20 +96,21 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
         if len(below) + len(above) >= wanted:
             break
     assert sample.band == draw.bands.index(band)
-    chosen = [stored for _, stored in sample.drawn]
+    chosen = [stored for _, stored, _ in sample.drawn]
     assert len(set(chosen)) == len(chosen) == min(wanted, len(below) + len(above))
     assert set(chosen) <= {*below, *above}
     first, second = (above, below) if view.reverse else (below, above)
     half = (wanted + 1) // 2
     assert len({*chosen} & {*first}) == min(len(first), max(half, wanted - len(second)))
-    assert not sample.before or len(both.shards.keys) == 1  # ranks are counted when they are used
+    if chosen and len(both.shards.keys) > 1:
+        assert not sample.is_ranked  # ranks are counted when they are used
     if view.ranking is None:
         return
     members = [view.layout.split(stored)[1].decode() for stored in chosen]
     locations = both.of_whole(Locate(members), view)
     assert sample.candidates == len(sides[0]) + len(sides[1])
-    assert [score for score, _ in sample.drawn] == [one.score for one in locations.found]
-    size, found = both.of_shards(Locate(members, sample.drawn), view)
+    assert [score for score, *_ in sample.drawn] == [one.score for one in locations.found]
+    size, found = both.of_shards(Locate(members, [card[:2] for card in sample.drawn]), view)
     assert (size, [one.before for one in found]) == (
         locations.size,
         [one.before for one in locations.found],
@@ -117,7 +118,7 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
 
 
 def drawn(sample: Any) -> list[str]:
-    return [stored.decode() for _, stored in sample.drawn]
+    return [stored.decode() for _, stored, _ in sample.drawn]
 
 
 def test_round_trips_are_counted() -> None:
@@ -222,7 +223,7 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
         sample = both.of_shards(Draw("500", 5, [(0, 0)]), ranking.view)
     made = [one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:intersection:*")]
     assert made
-    assert {int(stored[9:]) % 100 for _, stored in sample.drawn} == {1}
+    assert {int(stored[9:]) % 100 for _, stored, _ in sample.drawn} == {1}
     assert len(sample.drawn) == 5
 
 
@@ -235,7 +236,7 @@ def test_whoever_moves_before_the_deal_is_drawn_for_once_more() -> None:
             both.whole.client.zadd(own.root, {"7": 50})
 
     sample = both.run(over_shards(question, view, both.shards), move)
-    assert {abs(50 - score) <= 5 for score, _ in sample.drawn} == {True}
+    assert {abs(50 - score) <= 5 for score, *_ in sample.drawn} == {True}
     assert both.rounds == 4
     assert "7" not in drawn(sample)
 
@@ -257,7 +258,7 @@ def test_one_who_asks_from_outside_a_filter_is_drawn_for_again_only_if_it_moves(
             both.whole.client.zadd(own, {stored: 70})
 
     sample = both.run(over_shards(question, ranking.view, both.shards), move)
-    assert {abs(70 - score) <= 9 for score, _ in sample.drawn} == {True}
+    assert {abs(70 - score) <= 9 for score, *_ in sample.drawn} == {True}
 
 
 def test_members_shown_are_forgotten_when_their_time_is_over() -> None:
@@ -302,7 +303,7 @@ def test_who_moves_between_two_round_trips_is_drawn_once() -> None:
             both.whole.client.zadd(keys.root, moved)
 
     answer = both.run(over_shards(question, view, both.shards), move)
-    members = [split(stored)[1] for _, stored in answer.drawn]
+    members = [split(stored)[1] for _, stored, _ in answer.drawn]
     assert both.rounds > 2
     assert len({*members}) == len(members) > 20
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache, partial
 from itertools import chain
+from os import urandom
 from typing import Any, Final, NamedTuple
 
 from ..codec.units import Number
@@ -66,11 +67,10 @@ class Sample(NamedTuple):
     candidates: int | None
     """Members in that band, including excluded ones, without the asking one; None if they were not counted."""
 
-    drawn: list[tuple[float, bytes]]
-    """The score and stored form of each."""
+    drawn: Sequence[Card]
 
-    before: list[int] | None
-    """The rank of each, less 1; None if they were not counted."""
+    is_ranked: bool
+    """True if the cards tell the ranks."""
 
 
 class Where(NamedTuple):
@@ -143,22 +143,21 @@ class Draw(NamedTuple):
         return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
 
     def query(self, view: View, keys: Keys) -> Query[Sample | None]:
-        """One round trip; more if many members don't pass a combination of filters, or may not be offered."""
-        is_found = not self.at or self.member is None  # by the short script
-        if view.is_plain and self.measure == "score" and is_found and not self.remember and not self.where:
-            return self._plain(view, keys)
-        return Drawing(self, view, Shards((keys,)), self.at and self.at[:2]).run()
+        """One round trip; more if many members don't pass a combination of filters, or may not be offered.
 
-    def _plain(self, view: View, keys: Keys) -> Query[Sample | None]:
-        """Draw by the short script, which doesn't know who is excluded. If too many of those drawn are, begin anew:
-        this depends on their number alone, so it favours nobody."""
+        The short script doesn't know who is excluded. If too many of those drawn are, the draw begins anew: this
+        depends on their number alone, so it favours nobody."""
+        is_found = not self.at or self.member is None  # by the short script
+        if not view.is_plain or self.measure != "score" or not is_found or self.remember or self.where:
+            return (yield from Drawing(self, view, Shards((keys,)), self.at and self.at[:2]).run())
         wanted, excluded = self.wanted, self.excluded
+        numbers = 6 * ((3 if excluded else 1) * wanted + 2 * SPARE)
         arguments = (
             self.member or "",
             wanted,
             "1" if view.reverse else "0",
             packed_bands(tuple(self.bands), self.measure),
-            self.chance.randbytes(6 * ((3 if excluded else 1) * wanted + 2 * SPARE)),
+            urandom(numbers) if self.seed is None else self.chance.randbytes(numbers),
             len(excluded),
             keys.generation,
             repr(self.at.score) if self.at else "",
@@ -170,22 +169,20 @@ class Draw(NamedTuple):
         _, size, band, candidates, ahead, left_before, left_after, *flat = reply
         ranks = [size - 1 - at for at in flat[::3]] if view.reverse else flat[::3]
         cards = list(zip(map(float, flat[2::3]), flat[1::3], ranks, strict=True))
-        before, after = cards[:ahead], cards[ahead:]
-        if excluded:
-            key_of = self.key
-            before = [card for card in before if key_of(card[1]) not in excluded]
-            after = [card for card in after if key_of(card[1]) not in excluded]
-        chosen = halves(wanted, before, after)
-        is_last = band == len(self.bands)
-        if (
-            (left_before and len(before) < (wanted + 1) // 2)
-            or (left_after and len(after) < wanted // 2)
-            or (len(chosen) < wanted and (left_before or left_after or not is_last))
-        ):
-            # The same random numbers would depend on what has failed.
-            again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
-            return (yield from Drawing(again, view, Shards((keys,)), self.at and self.at[:2]).run())
-        return Sample(band - 1, candidates, [card[:2] for card in chosen], [rank for *_, rank in chosen])
+        if excluded:  # else exactly those are dealt that are wanted
+            key_of, is_last = self.key, band == len(self.bands)
+            before = [card for card in cards[:ahead] if key_of(card[1]) not in excluded]
+            after = [card for card in cards[ahead:] if key_of(card[1]) not in excluded]
+            cards = halves(wanted, before, after)
+            if (
+                (left_before and len(before) < (wanted + 1) // 2)
+                or (left_after and len(after) < wanted // 2)
+                or (len(cards) < wanted and (left_before or left_after or not is_last))
+            ):
+                # The same random numbers would depend on what has failed.
+                again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
+                return (yield from Drawing(again, view, Shards((keys,)), self.at and self.at[:2]).run())
+        return Sample(band - 1, candidates, cards, is_ranked=True)
 
 
 class Moved(Exception):
@@ -240,9 +237,8 @@ class Drawing:
             members = [self._split(stored)[1] for _, stored, _ in chosen]
             yield from remember_shown(self.shards.own(self._text), self._text, draw.remember, members)
         candidates = None if self._tests or draw.where else sum(self._inside.values())
-        before: list[Any] = [before for *_, before in chosen]
-        ranked = None if self._trips > 1 or None in before else before
-        return Sample(band, candidates, [(score, stored) for score, stored, _ in chosen], ranked)
+        is_ranked = self._trips == 1 and all(before is not None for *_, before in chosen)
+        return Sample(band, candidates, chosen, is_ranked)
 
     def _chosen(self) -> list[Card]:
         below, above = self._hand.taken

@@ -73,7 +73,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """The same keys; None until they have been read."""
-        return _live.get(self.keys)
+        return _live.get(Keys.of(get_settings().key_prefix, self.name))
 
     def learn(self) -> Keys:
         """Read from Redis which generation is live ('' for none), and return its keys."""

@@ -67,8 +67,8 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
         ranks = [numbers[row.member][1] for _, row in chosen]
     else:
         ranks = [size - 1 - position if view.reverse else position for position, _ in chosen]
-    drawn = [(row.score, row.stored) for _, row in chosen]
-    return Sample(band, None if draw.where else candidates, drawn, ranks)
+    drawn = [(row.score, row.stored, before) for (_, row), before in zip(chosen, ranks, strict=True)]
+    return Sample(band, None if draw.where else candidates, drawn, is_ranked=True)
 
 
 def choose(
