@@ -22,7 +22,6 @@ from .queries.groups import (
 )
 from .queries.query import Query
 from .redis import reader_of
-from .redis.steps import Steps
 from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Group:
         return f"<Group {self.name!r} of {self.index!r}>"
 
     @verb
-    def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
+    def add(self, *members: Any, expires: timedelta | None = None) -> Query[int]:
         """Add members, given as arguments or as one iterable, for the time ``expires`` or permanently. Return the
         number of members that were not in the group before.
 
@@ -67,7 +66,7 @@ class Group:
     aadd = twin(add)
 
     @verb
-    def remove(self, *members: Any) -> Steps[int]:
+    def remove(self, *members: Any) -> Query[int]:
         """Remove members, given as arguments or as one iterable. Return the number of those that were in the group."""
         texts = self._texts((yield from named_members(members)))
         return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
@@ -75,7 +74,7 @@ class Group:
     aremove = twin(remove)
 
     @verb
-    def claim(self, *members: Any) -> Steps[list[Any]]:
+    def claim(self, *members: Any) -> Query[list[Any]]:
         """Remove up to 500 members, given as arguments or as one iterable. Return the primary keys of the members that
         this call removed, in the order given. If several callers claim the same member, exactly one gets it.
 
@@ -115,14 +114,14 @@ class Group:
     aclaim = twin(claim)
 
     @verb
-    def count(self) -> Steps[int]:
+    def count(self) -> Query[int]:
         """The number of members, ranked or not."""
         return (yield from self._sum(count_group))
 
     acount = twin(count)
 
     @verb
-    def contains(self, member: Any) -> Steps[bool]:
+    def contains(self, member: Any) -> Query[bool]:
         """Return true if ``member`` is in the group."""
         (text,) = self._texts([member])
         # Of its own shard alone: others may be away.
@@ -145,7 +144,7 @@ class Group:
         unread = [(part, b"0") for part in self.index.parts]
         seen: set[bytes] = set()
 
-        def steps() -> Steps[Sequence[Any]]:
+        def steps() -> Query[Sequence[Any]]:
             new: list[bytes] = []
             while unread and not new:
                 part, cursor = unread.pop()
@@ -162,7 +161,7 @@ class Group:
     __aiter__ = batch_twin(__iter__)
 
     @verb
-    def clear(self) -> Steps[None]:
+    def clear(self) -> Query[None]:
         """Remove all members."""
         yield from self._sum(clear_group)
 
@@ -170,7 +169,7 @@ class Group:
 
     def _sum(
         self, ask: Callable[..., Query[int]], *arguments: Any, members: list[str] | None = None
-    ) -> Steps[int]:
+    ) -> Query[int]:
         found = yield from reader_of(self.index).gathering(
             lambda keys, *own: ask(keys, self._key, *own, *arguments), members
         )

@@ -13,8 +13,8 @@ from .conf import get_settings
 from .exceptions import IndexUnavailable
 from .index import RankIndex
 from .queries.counts import Size
+from .queries.query import drive
 from .redis import reader_of
-from .redis.steps import drive
 from .registry import registry
 
 __all__ = ["health"]

@@ -26,11 +26,11 @@ from .queries.draws import Draw, Sample
 from .queries.groups import forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
-from .queries.query import Answer, Question, Several
+from .queries.query import MAY_BLOCK, Answer, Query, Question, Several, drive
+from .queries.request import Blocking
 from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
-from .redis.steps import MAY_BLOCK, Blocking, Steps, drive
 from .sql.reader import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
@@ -180,7 +180,7 @@ class Ranking(Generic[Member]):
         remember: timedelta | None = None,
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-    ) -> Steps[Recommendations[Member]]:
+    ) -> Query[Recommendations[Member]]:
         """``n`` random distinct members whose scores are near ``member``'s, half ranked above it, half below.
 
         On each side, every set of candidates is equally likely. If ``n`` is odd, the extra member comes from above. If
@@ -230,7 +230,7 @@ class Ranking(Generic[Member]):
         widen: Sequence[Band] = (),
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-    ) -> Steps[Recommendations[Member]]:
+    ) -> Query[Recommendations[Member]]:
         """``n`` random distinct members near a score, drawn as :meth:`recommend` draws them near a member: for a
         signup, a bot, or a member that isn't ranked.
 
@@ -255,7 +255,7 @@ class Ranking(Generic[Member]):
 
     def _draw(
         self, draw: Draw, member: Any, exclude: Iterable[Any], where: models.Q | None
-    ) -> Steps[Recommendations[Member]]:
+    ) -> Query[Recommendations[Member]]:
         """Draw for ``member``, or for nobody if it is None. Raises ``NotRanked``."""
         index = self.index
         if where is not None:
@@ -302,7 +302,7 @@ class Ranking(Generic[Member]):
         excluded = members_of("exclude", exclude)
         batches = batched(members_of("members", members), _MANY)
 
-        def steps() -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
+        def steps() -> Query[list[tuple[Any, Recommendations[Member] | None]]]:
             nonlocal excluded
             excluded = yield from listed("exclude", excluded)
             # The members may be given by a query.
@@ -315,7 +315,7 @@ class Ranking(Generic[Member]):
 
     def _recommend_each(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
-    ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
+    ) -> Query[list[tuple[Any, Recommendations[Member] | None]]]:
         index = self.index
         hidden = yield from excluded_by_index(index, members)
         draws = [
@@ -340,7 +340,7 @@ class Ranking(Generic[Member]):
             for member, own in zip(members, hidden, strict=True)
         ]
 
-    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankBySortKey | None]:
+    def _ranks_of(self, samples: Sequence[Sample]) -> Query[LateRanks | RankBySortKey | None]:
         """The ranks of the members of several samples, counted over shards in one request for all: when the first of
         them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
@@ -351,7 +351,7 @@ class Ranking(Generic[Member]):
             return LateRanks(lambda: drive(self._count(sort_keys), reader_of(self.index).send))
         return (yield from self._count(sort_keys))
 
-    def _count(self, sort_keys: Sequence[tuple[float, bytes]]) -> Steps[RankBySortKey]:
+    def _count(self, sort_keys: Sequence[tuple[float, bytes]]) -> Query[RankBySortKey]:
         """The ranks of sort keys, each the score of a member and its stored form."""
         split = self.index.layout.split
         texts = [split(stored)[1].decode() for _, stored in sort_keys]
@@ -359,7 +359,7 @@ class Ranking(Generic[Member]):
         return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
 
     @verb
-    def forget(self, member: Any) -> Steps[None]:
+    def forget(self, member: Any) -> Query[None]:
         """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
         text = self.index.to_text(member)
         yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
@@ -369,7 +369,7 @@ class Ranking(Generic[Member]):
     # Pages
 
     @verb
-    def top(self, n: int = 10) -> Steps[Entries[Member]]:
+    def top(self, n: int = 10) -> Query[Entries[Member]]:
         """The best ``n`` members."""
         return (yield from self._page(0, _at_most("n", n)))
 
@@ -391,7 +391,7 @@ class Ranking(Generic[Member]):
         return entries[0]
 
     @verb
-    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Steps[Entries[Member]]:
+    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Query[Entries[Member]]:
         """``ranking[first:last]``: the members from the position ``first``, 0 is best, to before ``last``."""
         first = 0 if first is None else _position(first)
         if last is not None:
@@ -411,7 +411,7 @@ class Ranking(Generic[Member]):
         """Iterate over all members, best first, 1,000 per round trip. A member that moves may be repeated or missed."""
         first: int | None = 0
 
-        def steps() -> Steps[Sequence[Entry]]:
+        def steps() -> Query[Sequence[Entry]]:
             nonlocal first
             if first is None:
                 return ()
@@ -449,7 +449,7 @@ class Ranking(Generic[Member]):
         digests: list[bytes] = []
         primary = self.using("primary")  # two replicas may be of two moments, each time
 
-        def read(number: int) -> Steps[tuple[Entries[Member], bytes]]:
+        def read(number: int) -> Query[tuple[Entries[Member], bytes]]:
             first = number * _PAGE
             page = yield from primary._page(
                 first, _PAGE if limit is None else min(_PAGE, max(0, limit - first))
@@ -457,7 +457,7 @@ class Ranking(Generic[Member]):
             progress(len(page))
             return page, sha256(repr(page).encode()).digest()
 
-        def steps() -> Steps[Sequence[Entry]]:
+        def steps() -> Query[Sequence[Entry]]:
             page, digest = yield from read(len(digests))
             digests.append(digest)
             if page:
@@ -474,7 +474,7 @@ class Ranking(Generic[Member]):
     asnapshot = batch_twin(snapshot)
 
     @verb
-    def at_rank(self, rank: int) -> Steps[Entry]:
+    def at_rank(self, rank: int) -> Query[Entry]:
         """The member at a position, where 1 is best. Positions are consecutive, whatever the ranking method. Raises
         :exc:`~django_zrank.NotRanked`."""
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -486,11 +486,11 @@ class Ranking(Generic[Member]):
 
     aat_rank = twin(at_rank)
 
-    def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
+    def _page(self, first: int, limit: int) -> Query[Entries[Member]]:
         return self._entries((yield from self._ask(PageAt(first, limit))))
 
     @verb
-    def around(self, member: Any, n: int = 10) -> Steps[Entries[Member]]:
+    def around(self, member: Any, n: int = 10) -> Query[Entries[Member]]:
         """``n`` members with ``member`` in the middle. Near an end of the ranking, more members from the other side
         fill the page. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
@@ -503,7 +503,7 @@ class Ranking(Generic[Member]):
     @verb
     def between(
         self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0
-    ) -> Steps[Entries[Member]]:
+    ) -> Query[Entries[Member]]:
         """The best ``n`` members with a score from ``low`` to ``high``, ends included; None means no bound.
 
         ``offset``: the number of members to skip, for pages after the first.
@@ -548,7 +548,7 @@ class Ranking(Generic[Member]):
     # Lookups
 
     @verb
-    def contains(self, member: object) -> Steps[bool]:
+    def contains(self, member: object) -> Query[bool]:
         """Return true if ``member`` is ranked. Raises ``ValueError`` for a value that can't be a member."""
         text = self.index.to_text(member)
         if self._is_bare:
@@ -561,7 +561,7 @@ class Ranking(Generic[Member]):
         return self.contains(member)
 
     @verb
-    def rank(self, member: Any) -> Steps[int]:
+    def rank(self, member: Any) -> Query[int]:
         """The rank of ``member``; 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare and self.view.method == "ordinal":
             position = yield from self._ask(
@@ -575,7 +575,7 @@ class Ranking(Generic[Member]):
     arank = twin(rank)
 
     @verb
-    def score(self, member: Any) -> Steps[Any]:
+    def score(self, member: Any) -> Query[Any]:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
         if self._is_bare:
             score = yield from self._ask(BareScore(self.index.to_text(member)))
@@ -587,14 +587,14 @@ class Ranking(Generic[Member]):
     ascore = twin(score)
 
     @verb
-    def entry(self, member: Any) -> Steps[Entry]:
+    def entry(self, member: Any) -> Query[Entry]:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
         return self._to_entries([(yield from self._locate(member))[1]])[0]
 
     aentry = twin(entry)
 
     @verb
-    def percentile(self, member: Any) -> Steps[float]:
+    def percentile(self, member: Any) -> Query[float]:
         """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
 
         This is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method. Members that are equal in every
@@ -606,7 +606,7 @@ class Ranking(Generic[Member]):
     apercentile = twin(percentile)
 
     @verb
-    def score_at_percentile(self, percentile: float) -> Steps[Any]:
+    def score_at_percentile(self, percentile: float) -> Query[Any]:
         """The worst score whose members have at least this :meth:`percentile`: 50 for the median, 99 for the score that
         one percent of members reach. None if no member is ranked. Two round trips."""
         if (
@@ -625,7 +625,7 @@ class Ranking(Generic[Member]):
     ascore_at_percentile = twin(score_at_percentile)
 
     @verb
-    def tier(self, member: Any, shares: Sequence[float]) -> Steps[int]:
+    def tier(self, member: Any, shares: Sequence[float]) -> Query[int]:
         """The number of ``member``'s tier, 0 for the best. ``shares``: where tiers end, in percent of all members. With
         (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
         half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
@@ -638,7 +638,7 @@ class Ranking(Generic[Member]):
     atier = twin(tier)
 
     @verb
-    def standing(self, member: Any) -> Steps[Standing]:
+    def standing(self, member: Any) -> Query[Standing]:
         """The entry of ``member``, with the number of all members and its percentile. One round trip, or two with dense
         ranks, or with ordinal ranks over shards. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
@@ -651,7 +651,7 @@ class Ranking(Generic[Member]):
 
     astanding = twin(standing)
 
-    def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
+    def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
         size, (location,) = yield from self._ask(question, method)
@@ -660,7 +660,7 @@ class Ranking(Generic[Member]):
         return size, location
 
     @verb
-    def ranks(self, members: Iterable[Any]) -> Steps[dict[Any, int | None]]:
+    def ranks(self, members: Iterable[Any]) -> Query[dict[Any, int | None]]:
         """The rank of each of ``members`` by its primary key, or None if the member is not ranked."""
         pks = yield from self._pks(members)
         _, found = yield from self._ask(Locate(list(pks)))
@@ -672,7 +672,7 @@ class Ranking(Generic[Member]):
     aranks = twin(ranks)
 
     @verb
-    def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
+    def members(self, members: Iterable[Any]) -> Query[Entries[Member]]:
         """Those of ``members`` that are ranked, best first, with ranks among all members, as for a list of friends."""
         _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
         found = sorted(filter(None, locations), key=lambda location: location.position)
@@ -680,7 +680,7 @@ class Ranking(Generic[Member]):
 
     amembers = twin(members)
 
-    def _pks(self, members: Iterable[Any]) -> Steps[dict[str, Any]]:
+    def _pks(self, members: Iterable[Any]) -> Query[dict[str, Any]]:
         """The primary key of each member, by its text in Redis."""
         given = yield from listed("members", members)
         texts = dict.fromkeys(self.index.to_text(one, "members") for one in given)
@@ -690,7 +690,7 @@ class Ranking(Generic[Member]):
     # Counts
 
     @verb
-    def rank_of_score(self, score: Any) -> Steps[int]:
+    def rank_of_score(self, score: Any) -> Query[int]:
         """The rank that a member with ``score`` would have, ahead of the members that have it already."""
         bound = self._bound("score", score)
         return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
@@ -698,7 +698,7 @@ class Ranking(Generic[Member]):
     arank_of_score = twin(rank_of_score)
 
     @verb
-    def exists(self) -> Steps[bool]:
+    def exists(self) -> Query[bool]:
         """Return true if any member is ranked."""
         return (yield from self._ask(Size())) > 0
 
@@ -708,21 +708,21 @@ class Ranking(Generic[Member]):
         return self.exists()
 
     @verb
-    def count(self) -> Steps[int]:
+    def count(self) -> Query[int]:
         """The number of ranked members."""
         return (yield from self._ask(Size()))
 
     acount = twin(count)
 
     @verb
-    def count_between(self, low: Any = None, high: Any = None) -> Steps[int]:
+    def count_between(self, low: Any = None, high: Any = None) -> Query[int]:
         """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
         return (yield from self._ask(self._between(low, high, 0))).following
 
     acount_between = twin(count_between)
 
     @verb
-    def histogram(self, bins: int = 20) -> Steps[list[Bin]]:
+    def histogram(self, bins: int = 20) -> Query[list[Bin]]:
         """The number of members in each of at most ``bins`` (up to 100) score ranges of equal width, lowest scores
         first; empty if no member is ranked. Three round trips."""
         if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
@@ -739,7 +739,7 @@ class Ranking(Generic[Member]):
     ahistogram = twin(histogram)
 
     @verb
-    def counts(self, *paths: str) -> Steps[dict[Any, int]]:
+    def counts(self, *paths: str) -> Query[dict[Any, int]]:
         """The number of members with each value of a facet, ``counts("region")``, or with each tuple of values of a
         composite facet, ``counts("region", "platform")``. Values without members are left out."""
         if len(set(paths)) < len(paths):
@@ -778,7 +778,7 @@ class Ranking(Generic[Member]):
     def _reader(self) -> Reader:
         return reader_of(self.index)
 
-    def _ask(self, question: Question[Answer], method: str | None = None) -> Steps[Answer]:
+    def _ask(self, question: Question[Answer], method: str | None = None) -> Query[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
         method other than that of this ranking."""
         view = self.view if method is None else self.view.by(method)

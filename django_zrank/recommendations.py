@@ -19,8 +19,9 @@ from .entries import Recommendations
 from .exceptions import Unrankable
 from .members import batched, members_of, values_of
 from .queries.draws import Draw, Point, Sample, Where
+from .queries.query import Query
+from .queries.request import Blocking
 from .queries.view import View
-from .redis.steps import Blocking, Steps
 
 if TYPE_CHECKING:
     from .index import Band, RankIndex
@@ -150,7 +151,7 @@ def _ranks(name: str, below: int, above: int, reverse: bool) -> tuple[Number, Nu
 # Exclusions by the hooks of an index
 
 
-def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Steps[list[list[Any] | None]]:
+def excluded_by_index(index: RankIndex, members: Sequence[Any]) -> Query[list[list[Any] | None]]:
     """The steps to the members that the hooks exclude for each of ``members``; None for one that has no row."""
     if not index.has_excluded:
         return [[] for _ in members]

@@ -15,9 +15,10 @@ from django.db import Error
 from .codec.units import EXACT, EXACT_LOW
 from .conf import get_settings
 from .exceptions import IndexUnavailable, NotRanked
+from .queries.query import Query
+from .queries.request import Blocking
 from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
-from .redis.steps import Blocking, Steps
 from .signals import unranked
 from .verbs import named_members, twin, verb
 
@@ -62,7 +63,7 @@ class Scores:
     @overload
     def increment(self, member: Any, by: Score = 1, *, key: str = "") -> Score: ...
     @verb  # type: ignore[misc]  # to mypy, Concatenate's first parameter has no name
-    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
+    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Query[Any]:
         """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change the scores
         of at most :attr:`limit` members, all or none, and return the new scores by member. With ``shards``, the members
         must belong to one shard.
@@ -82,7 +83,7 @@ class Scores:
     aincrement = twin(increment)
 
     @verb
-    def submit(self, member: Any, value: Score, *, key: str = "") -> Steps[Score]:
+    def submit(self, member: Any, value: Score, *, key: str = "") -> Query[Score]:
         """Submit a score for a member, and return the member's score after that. ``write_behind = "best"`` keeps the
         better of ``value`` and the current score, ``"latest"`` replaces the current score.
 
@@ -95,7 +96,7 @@ class Scores:
     asubmit = twin(submit)
 
     @verb
-    def change(self, member: Any, change: Any, *, key: str = "") -> Steps[tuple[Any, bool]]:
+    def change(self, member: Any, change: Any, *, key: str = "") -> Query[tuple[Any, bool]]:
         """Make one change by the rule that the index declares, as ``increment()`` or ``submit()`` does. Return the new
         score, and True if the change had been made before, under this ``key``."""
         self._require("change", "a rule", "sum", "max", "min", "last")
@@ -106,7 +107,7 @@ class Scores:
     achange = twin(change)
 
     @verb
-    def touch(self, *members: Any) -> Steps[None]:
+    def touch(self, *members: Any) -> Query[None]:
         """Record that members, given as arguments or as one iterable, were seen now. They stay ranked for the time that
         ``idle`` declares, and idle members return to the ranking. Raises :exc:`~django_zrank.NotRanked` if a member has
         no row that can be ranked.
@@ -128,7 +129,7 @@ class Scores:
 
     atouch = twin(touch)
 
-    def _touch(self, texts: list[str]) -> Steps[None]:
+    def _touch(self, texts: list[str]) -> Query[None]:
         missing, due = yield from self._touching(texts)
         if missing or due:
             yield self._wake(missing, due)
@@ -137,7 +138,7 @@ class Scores:
         if missing:
             raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {self.index.name!r}")
 
-    def _touching(self, texts: list[str]) -> Steps[list[list[str]]]:
+    def _touching(self, texts: list[str]) -> Query[list[list[str]]]:
         """Return the members that aren't ranked, and those whose column is due."""
         layout = self.index.layout
         found = yield from reader_of(self.index).gathering(
@@ -156,7 +157,7 @@ class Scores:
                 f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
             )
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[Changed]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Query[Changed]:
         index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same

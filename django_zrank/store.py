@@ -19,7 +19,7 @@ from .codec.units import Number
 from .conf import get_settings
 from .members import batched
 from .queries.counts import Size
-from .queries.query import Query, one
+from .queries.query import Query, drive, one
 from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
@@ -27,7 +27,6 @@ from .redis.executor import Executor
 from .redis.keys import Keys
 from .redis.replicas import wrote
 from .redis.scripts import Script
-from .redis.steps import Steps, drive
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -291,7 +290,7 @@ class Store(Executor):
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
         return drive(self.checking_health(), self.send)
 
-    def checking_health(self) -> Steps[Health]:
+    def checking_health(self) -> Query[Health]:
         """The steps of :meth:`check_health`."""
         live = self.believed or (yield from self.learning())
         while True:

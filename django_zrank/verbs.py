@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from django.db import models
 
 from .members import members_of, named
+from .queries.query import Query, drive
+from .queries.request import Blocking
 from .redis import reader_of
-from .redis.steps import Blocking, Steps, drive
 
 if TYPE_CHECKING:
     from .index import RankIndex
@@ -32,7 +33,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def verb(
-    begin: Callable[Concatenate[Owner, Parameters], Steps[Answer]],
+    begin: Callable[Concatenate[Owner, Parameters], Query[Answer]],
 ) -> Callable[Concatenate[Owner, Parameters], Answer]:
     """Make a blocking method of a method that returns steps."""
 
@@ -40,7 +41,7 @@ def verb(
     def ask(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
         return drive(begin(self, *args, **kwargs), reader_of(self.index).send)
 
-    return _signed(ask, begin, "Steps[{}]", "{}")
+    return _signed(ask, begin, "Query[{}]", "{}")
 
 
 def twin(
@@ -56,7 +57,7 @@ def twin(
     return _named(aask, ask)
 
 
-Batches = Callable[[], Steps[Sequence[Answer]]]
+Batches = Callable[[], Query[Sequence[Answer]]]
 """Begins the steps to the next batch, an empty one after the last."""
 
 
@@ -95,7 +96,7 @@ def batch_twin(
     return _named(aask, ask)
 
 
-def listed(parameter: str, given: Any) -> Steps[list[Any]]:
+def listed(parameter: str, given: Any) -> Query[list[Any]]:
     """The steps to a list of several members, which may be given by a query."""
     members = members_of(parameter, given)
     if isinstance(members, Collection) and not isinstance(members, models.QuerySet):
@@ -104,7 +105,7 @@ def listed(parameter: str, given: Any) -> Steps[list[Any]]:
     return found
 
 
-def named_members(given: Sequence[Any]) -> Steps[list[Any]]:
+def named_members(given: Sequence[Any]) -> Query[list[Any]]:
     """The steps to the list of the members that a call names, as several arguments or as one iterable."""
     members = named("members", given)
     if members is given:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from django_zrank import RankIndex, Ranking
+from django_zrank.queries.request import Blocking
 from django_zrank.redis import reader_of
-from django_zrank.redis.steps import Blocking
 from django_zrank.sql.reader import answer_by_sql
 
 __all__ = ["ByRedis", "BySql", "by_sql"]

@@ -17,8 +17,8 @@ from redis.exceptions import TimeoutError
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
+from django_zrank.queries.query import drive
 from django_zrank.redis import executor, reader_of, sending
-from django_zrank.redis.steps import drive
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.rebuild import rebuild

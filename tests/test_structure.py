@@ -31,7 +31,6 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.sync.migrate"),
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
-    ("django_zrank.redis", "django_zrank.redis.sharded"),
     # A declaration is below what is done with it.
     ("django_zrank.index", "django_zrank.sync.erase"),
     # drf-spectacular is optional.
@@ -117,10 +116,10 @@ def test_a_declaration_loads_no_redis() -> None:
 
 LAYERS = [
     "exceptions signals conf recent generics cluster models embedded",
-    "redis.locations redis.isolation redis.scripts redis.keys",
+    "redis.isolation redis.scripts redis.keys",
     "codec members",
     "queries",
-    "redis.steps redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
+    "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
     "store",
     "notes",
     "redis sql",

@@ -121,7 +121,7 @@ def test_every_verb_has_its_twin(cls: type) -> None:
                 inspect.signature(one).parameters.keys() - {"position"}
                 == inspect.signature(other).parameters.keys()
             )
-            assert "Steps" not in str(inspect.signature(other))
+            assert "Query" not in str(inspect.signature(other))
 
 
 @pytest.mark.slow

@@ -20,8 +20,7 @@ from django_redis.cache import RedisCache
 from ..conf import Settings, get_settings, raw_settings
 from ..exceptions import CaptureError
 from ..index import RankIndex
-from ..redis.isolation import is_isolated, is_offered, is_testing
-from ..redis.locations import location_of, sharing
+from ..redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
 from ..registry import registry
 from ..routes import served
 from ..sync.triggers import captured, unwatchable

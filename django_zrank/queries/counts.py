@@ -45,7 +45,7 @@ class CountScores(NamedTuple):
         )
         if (generation or b"").decode() != keys.generation:
             raise Swapped
-        return counts
+        return list(counts)
 
 
 class CountFacet(NamedTuple):

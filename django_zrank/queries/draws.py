@@ -386,7 +386,7 @@ class Drawing:
             if where:
                 members = [split(stored)[1] for side in cards for _, stored, _ in side]
                 self._tried += len(members)
-                good = yield Blocking(partial(where.passing, members))  # type: ignore[misc]
+                good = yield Blocking(partial(where.passing, members))
                 cards = [[card for card in side if split(card[1])[1] in good] for side in cards]
             for taken, side in zip(hand.taken, cards, strict=True):
                 taken += side

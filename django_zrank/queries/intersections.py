@@ -179,7 +179,7 @@ class Kept:
         """Send what is to be written, then the calls, and go on keeping others from making the same."""
         first = (*self._writes, Call("SET", (self._lock,), ("", "PX", _LEASE)))
         self._writes = []
-        replies = yield Request((*first, *calls), writes=True)
+        replies: list[Any] = yield Request((*first, *calls), writes=True)
         sizes = self.making["sizes"]
         for call, reply in zip(first, replies, strict=False):
             if call.command in _CHANGES and call.keys[0].startswith(self.unfinished):

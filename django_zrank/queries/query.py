@@ -1,25 +1,85 @@
-"""Queries: generators that yield requests, are sent the replies, and return the answer."""
+"""Queries: generators that yield steps, are sent their outcomes, and return the answer; for blocking code and for
+coroutines alike."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..redis.keys import Keys
-from .request import FULL, Call, Request
+from .request import FULL, Blocking, Call, Request
 
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = ["Query", "Question", "Several", "merged", "one", "together"]
+__all__ = [
+    "MAY_BLOCK",
+    "Once",
+    "Query",
+    "Question",
+    "Send",
+    "Several",
+    "Step",
+    "drive",
+    "merged",
+    "one",
+    "together",
+]
 
 Answer = TypeVar("Answer")
 Found = TypeVar("Found", covariant=True)
 
-Query: TypeAlias = Generator[Request, list[Any], Answer]
-"""Yields requests, each a round trip, is sent the replies to its calls, and returns the answer."""
+
+async def _may_not() -> bool:
+    return False
+
+
+MAY_BLOCK: Final[Blocking[bool]] = Blocking(lambda: True, _may_not)
+"""The step whose outcome is True in blocking code, and False in coroutines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Steps without an answer, taken once for all coroutines of a loop that need them at the same time.
+
+    ``begin`` and ``is_due`` take the loop whose connections they are about, or None for those of blocking code.
+    """
+
+    key: Hashable
+    begin: Callable[[Any], Query[None]]
+    is_due: Callable[[Any], bool]
+
+
+Step: TypeAlias = "Request | Blocking[Any] | Once"
+
+Query: TypeAlias = Generator[Step, Any, Answer]
+"""Yields steps, is sent their outcomes (of a request, which is a round trip, the replies to its calls), and returns the
+answer."""
+
+Send: TypeAlias = Callable[[Request], list[Any]]
+
+
+def drive(query: Query[Answer], send: Send) -> Answer:
+    """Take the steps one by one, and return the answer."""
+    try:
+        step = next(query)
+        while True:
+            try:
+                if isinstance(step, Request):
+                    outcome: Any = send(step)
+                elif isinstance(step, Blocking):
+                    outcome = step.call()
+                else:
+                    outcome = drive(step.begin(None), send) if step.is_due(None) else None
+            except Exception as error:  # noqa: BLE001 - the query may know what to do about it
+                step = query.throw(error)
+            else:
+                step = query.send(outcome)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 def one(call: Call, **how: bool) -> Query[Any]:
@@ -31,20 +91,34 @@ def one(call: Call, **how: bool) -> Query[Any]:
 def together(
     queries: Sequence[Query[Answer]], *, spread: bool = False, at_once: int | None = None
 ) -> Query[list[Answer]]:
-    """Return the answers of several queries, whose requests share round trips; ``spread``: true if they have keys of
-    several shards. ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
+    """Return the answers of several queries side by side: what they request shares round trips, what blocks is called
+    in one thread. An error ends all of them. None of them may yield a :class:`Once`.
+
+    ``spread``: true if they have keys of several shards. ``at_once``: the most that go in one round trip, or fewer, as
+    they cost; all if it is None."""
     answers: dict[int, Answer] = {}
     waiting: dict[int, Request] = {}
+    blocking: dict[int, Callable[[], Any]] = {}
 
-    def advance(at: int, replies: list[Any] | None) -> None:
+    def advance(at: int, outcome: Any) -> None:
         try:
-            waiting[at] = queries[at].send(replies)  # type: ignore[arg-type]
+            step = queries[at].send(outcome)
         except StopIteration as end:
             answers[at] = end.value
+        else:
+            if isinstance(step, Request):
+                waiting[at] = step
+            else:
+                blocking[at] = step.call  # type: ignore[union-attr]
 
     for at in range(len(queries)):
         advance(at, None)
-    while waiting:
+    while waiting or blocking:
+        if blocking:
+            calls, blocking = blocking, {}
+            for at, outcome in zip(calls, (yield Blocking(partial(_call_all, calls.values()))), strict=True):
+                advance(at, outcome)
+            continue
         sent = _first(waiting, at_once)
         replies = iter((yield merged(list(sent.values()), spread=spread)))
         # Those that have begun end first, because what they have put into Redis expires.
@@ -54,6 +128,10 @@ def together(
             advance(at, list(islice(replies, len(request.calls))))
         waiting |= later
     return [answers[at] for at in range(len(queries))]
+
+
+def _call_all(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
 
 
 def merged(requests: Sequence[Request], *, spread: bool = False, each: bool = False) -> Request:

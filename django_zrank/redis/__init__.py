@@ -15,7 +15,6 @@ __all__ = ["reader_of"]
 @cache
 def reader_of(index: RankIndex) -> Reader:
     """Return the reader that answers questions about an index from Redis."""
-    from .reader import Reader
-    from .sharded import ShardedReader
+    from .reader import Reader, ShardedReader
 
     return Reader(index) if len(index.parts) == 1 else ShardedReader(index)

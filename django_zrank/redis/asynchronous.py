@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError
 
 from ..conf import get_settings
-from ..queries.request import Request
+from ..queries.query import Once, Query, Step
+from ..queries.request import Blocking, Request
 from .loops import Loop, running_loop
 from .pipelines import fresh, send_all, send_once
 from .sending import in_trips
-from .steps import Blocking, Once, Step, Steps
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -24,7 +24,7 @@ __all__ = ["adrive"]
 Answer = TypeVar("Answer")
 
 
-async def adrive(steps: Steps[Answer], executor: Executor) -> Answer:
+async def adrive(steps: Query[Answer], executor: Executor) -> Answer:
     """Take the steps one by one, and return the answer. Only queries of the database run in a thread."""
     loop = await running_loop()
     try:

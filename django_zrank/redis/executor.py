@@ -24,13 +24,12 @@ from ..cluster import is_cluster, renew, use_replica
 from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..queries.query import Query, one
+from ..queries.query import Once, Query, drive, one
 from ..queries.request import Call, Request, Swapped
 from .fanout import send_spread
 from .isolation import is_testing, require_redis
 from .keys import Keys
 from .sending import in_trips, send, send_all, send_each, send_once
-from .steps import Once, Steps, drive
 
 __all__ = ["Executor"]
 
@@ -79,7 +78,7 @@ class Executor:
         """Read from Redis which generation is live ('' for none), and return its keys."""
         return drive(self.learning(), self.send)
 
-    def learning(self) -> Steps[Keys]:
+    def learning(self) -> Query[Keys]:
         """The steps of :meth:`learn`."""
         found = yield from one(Call("HGET", (self.keys.meta,), ("generation",)))
         return self.believe(found.decode() if found else "")
@@ -95,7 +94,7 @@ class Executor:
         become live, it is made again."""
         return drive(self.running(ask), self.send)
 
-    def running(self, ask: Callable[[Keys], Query[Answer]], first: Once | None = None) -> Steps[Answer]:
+    def running(self, ask: Callable[[Keys], Query[Answer]], first: Once | None = None) -> Query[Answer]:
         """The steps of :meth:`run`; ``first``: a step to take before them."""
         if first:
             yield first

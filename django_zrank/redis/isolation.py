@@ -8,23 +8,26 @@ push nothing, and anything else raises :exc:`~django_zrank.exceptions.NotIsolate
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 
 from ..conf import get_settings
 from ..exceptions import NotIsolated
-from .locations import location_of
 
 __all__ = [
     "is_isolated",
     "is_offered",
     "is_testing",
+    "location_of",
     "may_use_redis",
     "offer",
     "remember",
     "require_redis",
     "require_test",
+    "sharing",
 ]
 
 _project: set[tuple[tuple[Any, ...], str]] = set()
@@ -90,3 +93,33 @@ def require_test(what: str) -> None:
     if not is_testing():
         module = getattr(settings, "SETTINGS_MODULE", None) or "configured by hand"
         raise NotIsolated(f"{what} is for tests: no test environment is set up (settings: {module}).")
+
+
+def location_of(cache: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The host, port and database number of an entry of ``CACHES``; its ``LOCATION`` if that isn't the URL of one
+    server."""
+    location = cache.get("LOCATION")
+    text = str(location[0] if isinstance(location, (list, tuple)) and location else location)
+    try:
+        url = urlsplit(text)
+        port = url.port or 6379
+    except ValueError:  # several hosts
+        return (text,)
+    if not url.scheme.startswith(("redis", "valkey")):
+        return (text,)
+    database = cache.get("OPTIONS", {}).get("CONNECTION_POOL_KWARGS", {}).get("db")
+    database = database or parse_qs(url.query).get("db", [url.path.strip("/")])[-1]
+    return "127.0.0.1" if url.hostname == "localhost" else url.hostname, port, str(database or 0)
+
+
+def sharing(alias: str) -> str:
+    """A warning if the cache ``alias`` shares its database with others, or is the default one; else empty."""
+    caches: Any = settings.CACHES
+    location = location_of(caches[alias])
+    shared = [other for other in caches if other != alias and location_of(caches[other]) == location]
+    if alias == "default":
+        shared.append(alias)
+    names = ", ".join(map(repr, shared))
+    return (
+        names and f"The indexes share a Redis database with the cache {names}: cache.clear() would wipe them."
+    )

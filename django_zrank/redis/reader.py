@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..notes import may_be_believed, may_be_written
-from ..queries.query import Query, Question
-from ..queries.request import Swapped
+from ..queries.positions import BareScore
+from ..queries.query import Once, Query, Question, together
+from ..queries.request import Blocking, Swapped
+from ..queries.sharded import Shards, over_shards
 from ..queries.view import View
 from ..store import Store
+from . import reader_of
 from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
 from .replicas import Elsewhere, Replicas
-from .steps import Blocking, Once, Steps
 
 if TYPE_CHECKING:
     from ..index import RankIndex
     from .loops import Loop
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "ShardedReader"]
 
 Answer = TypeVar("Answer")
 
@@ -79,7 +81,7 @@ class Reader(Executor):
         """Return the answer to a question, without checking the server's health."""
         return self.run(partial(self._request, question, view))
 
-    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
         """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or "replica", None for
         what ``ZRANK["READS"]`` says."""
         ask = partial(self._request, question, view)
@@ -91,7 +93,7 @@ class Reader(Executor):
 
     def gathering(
         self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
-    ) -> Steps[list[Answer]]:
+    ) -> Query[list[Answer]]:
         """The steps to the answers of all shards, each about its own of the ``members``."""
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
@@ -112,7 +114,7 @@ class Reader(Executor):
         """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
         return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
 
-    def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Steps[Answer]:
+    def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Query[Answer]:
         """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
         was away a moment ago: asking it again could take another timeout."""
         away = None
@@ -131,7 +133,7 @@ class Reader(Executor):
             raise away
         return (yield from self.running(ask, self.health))
 
-    def requiring_health(self, loop: Loop | None = None) -> Steps[None]:
+    def requiring_health(self, loop: Loop | None = None) -> Query[None]:
         """The steps that check the server of a loop, or of blocking code, and trust it for a second.
 
         Raises ``IndexUnhealthy`` if it may have lost writes, unless ``ZRANK["UNHEALTHY"]`` says to serve these;
@@ -159,11 +161,11 @@ class Reader(Executor):
             f"Index {self.name!r} was built from another declaration: sync_zrank or rebuild_zrank rebuilds it"
         )
 
-    async def adrive(self, steps: Steps[Answer]) -> Answer:
+    async def adrive(self, steps: Query[Answer]) -> Answer:
         """Take the steps in a coroutine, and return the answer."""
         return await adrive(steps, self)
 
-    def _requiring_acceptance(self, loop: Loop | None = None) -> Steps[None]:
+    def _requiring_acceptance(self, loop: Loop | None = None) -> Query[None]:
         """The steps that check the server for changes of scores. Raises ``IndexUnhealthy`` if it may not take them,
         ``NotBuilt`` if it holds a build of another declaration of the index."""
         now = monotonic()
@@ -173,3 +175,51 @@ class Reader(Executor):
         if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
             raise self.not_accepted()
         self._acceptance_trust.begin(loop, now)
+
+
+class ShardedReader(Reader):
+    """Answers questions about one index by requests to all of its shards.
+
+    Shards may be of different generations, as they are swapped one by one, but never of different declarations.
+    """
+
+    def __init__(self, index: RankIndex) -> None:
+        super().__init__(index)
+        self.parts = [reader_of(part) for part in index.parts]
+        self.replicas = Replicas([part.replicas for part in self.parts])
+        self.swaps += len(self.parts)  # a rebuild swaps them one by one
+
+    @property
+    def believed(self) -> Shards | None:  # type: ignore[override]
+        live = [part.believed for part in self.parts]
+        return Shards(tuple(live)) if all(live) else None  # type: ignore[arg-type]
+
+    def learning(self) -> Query[Shards]:  # type: ignore[override]
+        return Shards(tuple((yield from together([part.learning() for part in self.parts]))))
+
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
+        """The steps to the answer, from one shard if that is enough."""
+        if isinstance(question, BareScore):
+            return reader_of(self.index.part_of(question.member)).asking(question, view, server)
+        return super().asking(question, view, server)
+
+    def _request(  # type: ignore[override]
+        self, question: Question[Answer], view: View, live: Shards
+    ) -> Query[Answer]:
+        if not live.generation:
+            raise Swapped
+        if not all(self.index.declares(keys.generation) for keys in live.keys):
+            raise self.declared_otherwise()
+        return over_shards(question, view, live)
+
+    def gathering(
+        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
+    ) -> Query[list[Answer]]:
+        return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
+
+    def requiring_health(self, loop: Loop | None = None) -> Query[None]:
+        """The steps that check the servers of all shards in one round trip, and trust them for a second."""
+        now = monotonic()
+        yield from together([part.requiring_health(loop) for part in self.parts])
+        self.trust.begin(loop, now)
+        self.replicas.looked = now

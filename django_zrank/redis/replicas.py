@@ -13,7 +13,6 @@ from ..exceptions import IndexUnavailable
 from ..queries.query import Query
 from ..queries.request import Call, Request, Swapped
 from .keys import Keys
-from .steps import Steps
 
 __all__ = ["Elsewhere", "Replicas", "wrote"]
 
@@ -87,7 +86,7 @@ class Replicas:
         while self.seen and self.seen[0][0] < now - get_settings().replica_lag:
             self.seen.popleft()
 
-    def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Steps[Answer]:
+    def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Query[Answer]:
         """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
         ``Elsewhere``."""
         if live is None or monotonic() < self.until:

@@ -22,10 +22,9 @@ from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
-from ..queries.query import Query, together
+from ..queries.query import Query, drive, together
 from ..queries.request import Call, Request
-from ..redis.locations import sharing
-from ..redis.steps import drive
+from ..redis.isolation import sharing
 from ..signals import drift_found
 from ..store import Replaced, Store
 from .drain import drain
@@ -312,7 +311,8 @@ class _Shard:
         return [self.flushes(), newest, Call("HMGET", (self.keys.memberships,), (member,))]
 
     def read_state(self, member: bytes) -> Query[list[Any]]:
-        return (yield Request(self.state(member)))
+        found: list[Any] = yield Request(self.state(member))
+        return found
 
     # Pending scores
 
