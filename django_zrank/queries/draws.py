@@ -15,6 +15,7 @@ from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Card, Hand
 from .groups import remember_shown
+from .intersections import intersection
 from .query import Query, one, together
 from .request import FEW, Blocking, Call, Request
 from .shards import Shards
@@ -359,7 +360,7 @@ class Drawing:
         cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
         seen = keys.seen(self._text)
         if self._tests:
-            where = (keys.root, keys.root, keys.meta, seen, view.intersection(keys), *view.tested(keys))
+            where = (keys.root, keys.root, keys.meta, seen, intersection(view, keys), *view.tested(keys))
             reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)
         else:
             light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties

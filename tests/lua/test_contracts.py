@@ -18,7 +18,7 @@ import django_zrank
 from django_zrank.codec.facets import Facet
 from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.queries.counts import CountFacet
+from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.groups import add_to_group, claim_from_group, count_group, read_group
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
@@ -87,6 +87,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
+    "make_intersection": lambda store: ask(Store(store.name), Size(), scope=TESTED),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),
