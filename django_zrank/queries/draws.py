@@ -14,14 +14,12 @@ from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Card, Hand
-from .groups import remember_shown
 from .intersections import intersection
-from .query import Query, one, together
+from .query import Query, Shards, one, together
 from .request import FEW, Blocking, Call, Request
-from .shards import Shards
 from .view import View
 
-__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample"]
+__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample", "forget_seen", "remember_shown"]
 
 _SMALL: Final = 16
 """The most members of a side that is dealt whole, so that small bands take one round trip."""
@@ -416,6 +414,17 @@ class Drawing:
             else:
                 found.append(card)
         return found
+
+
+def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Query[None]:
+    """Remember members shown to a member for ``span`` microseconds."""
+    call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), 3 * len(shown))
+    return one(call, writes=True)
+
+
+def forget_seen(keys: Keys, member: str) -> Query[int]:
+    """Forget the members that were shown to a member."""
+    return one(Call("UNLINK", (keys.seen(member),)), writes=True)
 
 
 @lru_cache(maxsize=1024)

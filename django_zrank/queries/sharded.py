@@ -22,8 +22,7 @@ from .counts import CountFacet, CountScores, Size
 from .draws import Draw, Drawing, Ends, Moved, Sample
 from .pages import Page, PageAround, PageAt, PageBetween, parse_page
 from .positions import BarePosition, Locate, Location, Locations
-from .query import Query, Question, Several, together
-from .shards import Shards
+from .query import Query, Question, Several, Shards, together
 from .view import ALL, View
 
 __all__ = ["Shards", "over_shards"]
@@ -331,7 +330,9 @@ class ShardedView:
         ordered = sorted(weights, reverse=self.view.reverse)
         half = sum(weights.values()) / 2
         sums = accumulate(weights[sort_key] for sort_key in ordered)
-        return next((sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half), None)
+        return next(
+            (sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half), None
+        )
 
     # Pages
 
