@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from .exceptions import IndexUnavailable
-from .queries.groups import (
-    CLAIMED,
-    add_to_group,
-    claim_from_group,
-    clear_group,
-    count_group,
-    read_group,
-    remove_from_group,
-)
-from .queries.query import Query
-from .redis import reader_of
+from .members import batched
+from .queries.query import Query, one
+from .queries.request import Call
+from .redis import reader_of, scripts
+from .redis.keys import Keys
 from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
 
 if TYPE_CHECKING:
@@ -30,6 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["Group"]
 
 logger = logging.getLogger("django_zrank")
+
+_PART: Final = 500
+"""Members that are added, removed or read in one round trip, and the most expired ones that it removes."""
+
+_CLAIMED: Final = 500
+"""The most members of a claim, which is one round trip: what was claimed before a failure would be lost."""
 
 
 class Group:
@@ -60,16 +60,14 @@ class Group:
         if expires is not None and (not isinstance(expires, timedelta) or expires <= timedelta(0)):
             raise ValueError(f"expires: expected a positive timedelta, not {expires!r}")
         lifetime = inf if expires is None else expires // timedelta(microseconds=1)
-        texts = self._texts((yield from named_members(members)))
-        return (yield from self._sum(add_to_group, lifetime, members=texts)) if texts else 0
+        return (yield from self._change(members, lifetime))
 
     aadd = twin(add)
 
     @verb
     def remove(self, *members: Any) -> Query[int]:
         """Remove members, given as arguments or as one iterable. Return the number of those that were in the group."""
-        texts = self._texts((yield from named_members(members)))
-        return (yield from self._sum(remove_from_group, members=texts)) if texts else 0
+        return (yield from self._change(members, ""))
 
     aremove = twin(remove)
 
@@ -88,12 +86,14 @@ class Group:
         """
         index, claimed = self.index, set[bytes]()
         texts = dict.fromkeys(self._texts((yield from named_members(members))))
-        if len(texts) > CLAIMED:
-            raise ValueError(f"members: expected at most {CLAIMED}, not {len(texts):,}")
+        if len(texts) > _CLAIMED:
+            raise ValueError(f"members: expected at most {_CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
         for part, some in index.split(texts).items():
             try:
-                claimed.update((yield from claim_from_group(reader_of(part).keys, self._key, some)))
+                key = reader_of(part).keys.group(self._key)
+                call = Call(scripts.CLAIM_MEMBERS, (key,), some, 5 * len(some))
+                claimed.update((yield from one(call, writes=True, once=True)))
             except IndexUnavailable:
                 if not claimed:
                     raise
@@ -116,7 +116,7 @@ class Group:
     @verb
     def count(self) -> Query[int]:
         """The number of members, ranked or not."""
-        return (yield from self._sum(count_group))
+        return sum((yield from reader_of(self.index).gathering(partial(count_group, group=self._key))))
 
     acount = twin(count)
 
@@ -126,7 +126,7 @@ class Group:
         (text,) = self._texts([member])
         # Of its own shard alone: others may be away.
         reader = reader_of(self.index.part_of(text))
-        return (yield from reader.running(lambda keys: count_group(keys, self._key, [text]))) > 0
+        return (yield from reader.running(partial(count_group, group=self._key, members=[text]))) > 0
 
     acontains = twin(contains)
 
@@ -163,17 +163,38 @@ class Group:
     @verb
     def clear(self) -> Query[None]:
         """Remove all members."""
-        yield from self._sum(clear_group)
+        yield from reader_of(self.index).gathering(
+            lambda keys: one(Call("UNLINK", (keys.group(self._key),)), writes=True)
+        )
 
     aclear = twin(clear)
 
-    def _sum(
-        self, ask: Callable[..., Query[int]], *arguments: Any, members: list[str] | None = None
-    ) -> Query[int]:
-        found = yield from reader_of(self.index).gathering(
-            lambda keys, *own: ask(keys, self._key, *own, *arguments), members
-        )
-        return sum(found)
+    def _change(self, given: Sequence[Any], lifetime: float | str) -> Query[int]:
+        texts = self._texts((yield from named_members(given)))
+        change = partial(change_group, group=self._key, lifetime=lifetime)
+        return sum((yield from reader_of(self.index).gathering(change, texts))) if texts else 0
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]
+
+
+def change_group(keys: Keys, members: Sequence[str], group: str, lifetime: float | str) -> Query[int]:
+    """Add members for a time in microseconds, or remove them with a time of ''. Return the number of those that were
+    not in the group, or were."""
+    each = list(dict.fromkeys(members))
+    changed = 0
+    for part in batched(each, _PART):
+        call = Call(scripts.CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
+        changed += yield from one(call, writes=True)
+    return changed
+
+
+def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
+    """Return the number of members whose time is not over; of all, or among these."""
+    return one(Call(scripts.COUNT_GROUP, (keys.group(group),), members))
+
+
+def read_group(keys: Keys, group: str, cursor: bytes) -> Query[list[bytes]]:
+    """Read some members from a cursor on, ``b"0"`` at first. Return the next cursor, ``b"0"`` after the last members,
+    then the members, some of which an earlier answer may have had."""
+    return one(Call(scripts.READ_GROUP, (keys.group(group),), (cursor, _PART)))

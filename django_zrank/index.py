@@ -13,14 +13,12 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error, models, router
 from django.db.models.expressions import OrderBy
 
-from .codec.awake import Awake
-from .codec.column import Column
+from .codec.columns import Awake, Column
 from .codec.entry import Entry, decoder
 from .codec.facets import Facets
 from .codec.fields import find_model, is_unique
 from .codec.fingerprint import fingerprint
-from .codec.layout import Layout
-from .codec.members import MemberCodec
+from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
 from .codec.shards import Sharded
 from .codec.units import Band, Distance

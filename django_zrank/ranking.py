@@ -22,8 +22,7 @@ from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChan
 from .generics import Member
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
-from .queries.draws import Draw, Sample
-from .queries.groups import forget_seen
+from .queries.draws import Draw, Sample, forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import MAY_BLOCK, Answer, Query, Question, Several, drive

@@ -86,7 +86,7 @@ _KEYS: Final = 500
 _REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
-_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":given-up", ":values")
+_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":values", ":counts")
 """The ends of the names of an intersection's keys in which no members are."""
 
 _VALUES: Final = 100

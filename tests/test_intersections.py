@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from django_zrank.queries.counts import Size
 from django_zrank.queries.request import Request
 from django_zrank.queries.view import View
 from django_zrank.redis.executor import Executor
+from django_zrank.redis.scripts import MAKE_INTERSECTION
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.populations import populate
@@ -109,20 +109,26 @@ def number_of(zrank: Redis, command: str) -> int:
 
 
 @pytest.fixture
-def pages_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+def pages_of_ten(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Also where a set is as small as these are."""
     monkeypatch.setattr(intersections, "_PAGE", 10)
+    monkeypatch.setattr(intersections, "_LOOK_UPS", 10)
+    (before,) = zrank.config_get("zset-max-listpack-entries").values()
+    zrank.config_set("zset-max-listpack-entries", 0)
+    yield
+    zrank.config_set("zset-max-listpack-entries", before)
 
 
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[int], None]], None]]:
-    """A function that has another one called after each round trip that reads pages, with their number."""
+    """A function that has another one called after each piece of a making, with their number."""
     send, calls = Executor.send, Counter[str]()
 
     def interrupting(do: Callable[[int], None]) -> None:
         def sending(self: Executor, request: Request[Any]) -> list[Any]:
             replies = send(self, request)
             commands = {call.command for call in request.calls}
-            if commands & {"ZSCAN", "HMGET", "ZMSCORE", "ZCARD"} and not calls["busy"]:
+            if MAKE_INTERSECTION in commands and not calls["busy"]:
                 calls["trips"] += 1
                 calls["busy"] = 1
                 try:
@@ -270,8 +276,8 @@ def test_one_that_is_evicted_whenever_it_is_made(
     def evicting(self: Executor, request: Request[Any]) -> list[Any]:
         replies = send(self, request)
         for call in request.calls:
-            if call.command == "RENAME":
-                zrank.unlink(call.arguments[0] if call.arguments else call.keys[1])
+            if call.command is MAKE_INTERSECTION:
+                zrank.unlink(call.keys[4])
         return replies
 
     monkeypatch.setattr(Executor, "send", evicting)
@@ -297,17 +303,24 @@ def test_clients_that_ask_at_once_make_it_once(zrank: Redis, pages_of_ten: None)
     assert number_of(zrank, "zscan") == pages > 2
 
 
-def test_what_a_killed_client_began_is_made_by_another(zrank: Redis) -> None:
+def test_what_a_killed_client_began_is_made_by_another(
+    zrank: Redis, between: Any, pages_of_ten: None
+) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
     ranking = Pieces.ranking.exclude(region="kantou")
     expected = ranking.count()
-    (stamp,) = zrank.scan_iter("*:stamp")
     forget(zrank)
-    making = stamp.replace(b":stamp", b":making")
-    zrank.set(making, "", px=60)
+
+    def kill(trip: int) -> None:
+        raise KeyboardInterrupt
+
+    between(kill)
+    with pytest.raises(KeyboardInterrupt):
+        ranking.count()
+    between(lambda trip: None)
+    with pytest.raises(FilterNotReady):
+        ranking.within(seconds=0).count()
     assert ranking.count() == expected, "after it has waited"
-    zrank.set(making, "", px=60_000)
-    assert ranking.count() == expected, "what is there is read meanwhile"
 
 
 def give_up(ranking: Any, times: int = 1) -> None:
@@ -351,18 +364,19 @@ def test_what_another_server_lost_is_begun_anew(zrank: Redis, lost: str, pages_o
     expected = ranking.count()
     forget(zrank)
     give_up(ranking, 3)
-    (given_up,) = zrank.scan_iter("*:given-up")
-    making = json.loads(zrank.get(given_up))  # type: ignore[arg-type]
-    if lost == "server":
-        making["server"] = "another"
-        zrank.set(given_up, json.dumps(making))
-    elif lost == "started":
+    (making,) = zrank.scan_iter("*:making")
+    change = """local state = cmsgpack.unpack(redis.call('GET', KEYS[1]))
+        state.set = 99 -- nothing is left to read
+        state.server = ARGV[1] == 'server' and 'another' or state.server
+        redis.call('SET', KEYS[1], cmsgpack.pack(state), 'KEEPTTL')"""
+    zrank.eval(change, 1, making, lost)
+    if lost == "started":
         zrank.hset(store.keys.meta, "started", 1000)
     elif lost == "version":
-        later = making["version"] + 1
+        later = int(zrank.hget(store.keys.meta, "applied") or 0) + 1  # type: ignore[arg-type]
         zrank.hset(store.keys.meta, mapping={"applied": later, "floor": later})
-    else:
-        zrank.unlink(making["key"] + ":noted" * (lost == "noted"))
+    elif lost in ("key", "noted"):
+        zrank.unlink(making.removesuffix(b":making") + b":noted" * (lost == "noted"))
     assert ranking.count() == expected
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 from django_zrank import queries as requests
 from django_zrank.codec.layout import PLAIN
-from django_zrank.queries import draws
+from django_zrank.queries import draws, sharded
 from django_zrank.queries.counts import CountScores
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.positions import BareScore
@@ -22,7 +22,6 @@ from django_zrank.queries.query import FULL, Query, Several, one, together
 from django_zrank.queries.request import Call, Request
 from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.queries.sharded import _ANSWERS as SHARDED_ANSWERS
-from django_zrank.queries.sharded import draws as sharded_draws
 from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
@@ -152,7 +151,7 @@ def unread(*modules: ModuleType) -> set[str]:
 
 def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
-    assert unread(draws, sharded_draws) == of_the_answer
+    assert unread(draws, sharded) == of_the_answer
     # chance reads the seed
     assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
 

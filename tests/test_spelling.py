@@ -13,7 +13,7 @@ from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.codec.spelling import spelling_of
+from django_zrank.codec.fields import spelling_of
 from tests.testapp.models import Manager, Zone
 
 KEY = uuid.UUID("ab" * 16)

@@ -10,8 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ..codec.kinds import Float
-from ..codec.units import Number
+from ..codec.units import Float, Number
 from ..index import RankIndex
 from ..queries.counts import CountScores
 from ..queries.pages import PageAt

@@ -13,11 +13,10 @@ from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConf
 from django.db import Error, connections, models, router
 from django.db.models.constants import LOOKUP_SEP
 
-from ..codec.fields import follow, value_field
+from ..codec.fields import SUPPORTED, follow, spelling_of, value_field
 from ..codec.filters import GROUP
 from ..codec.fingerprint import compiled
 from ..codec.shards import name_of
-from ..codec.spelling import SUPPORTED, spelling_of
 from ..conf import get_settings
 from ..index import RankIndex
 from ..models import Mark

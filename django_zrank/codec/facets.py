@@ -18,8 +18,7 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
-from .fields import follow, value_field
-from .spelling import spelling_of
+from .fields import follow, spelling_of, value_field
 
 __all__ = ["Facet", "Facets"]
 

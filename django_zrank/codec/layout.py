@@ -1,4 +1,4 @@
-"""The layout of an index in Redis, as its scripts need it. Pure data, no I/O.
+"""Stored members: the layout of an index in Redis, as its scripts need it, and primary keys as members.
 
 A *stored member* is the tie bytes of :class:`~django_zrank.codec.order.Order`, then the primary key as text. It is in
 the sorted set of the whole index and in those of its facets, with the same score in each.
@@ -6,9 +6,15 @@ the sorted set of the whole index and in those of its facets, with the same scor
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
-__all__ = ["PLAIN", "Layout"]
+from django.db import models
+
+from .fields import Spelling, spelling_of
+
+__all__ = ["PLAIN", "Layout", "MemberCodec"]
 
 
 class Layout(NamedTuple):
@@ -31,3 +37,77 @@ class Layout(NamedTuple):
 
 PLAIN: Final = Layout()
 """A sorted set of bare primary keys, and nothing else."""
+
+
+class MemberCodec:
+    """The primary keys of a model, as Redis stores them."""
+
+    model: Any
+
+    @cached_property
+    def _pk(self) -> Any:
+        return self.model._meta.pk
+
+    @cached_property
+    def _key(self) -> Spelling:
+        """The spelling of primary keys. Raises ``ImproperlyConfigured`` if the field has none."""
+        return spelling_of(self._pk)
+
+    @cached_property
+    def pk_type(self) -> type | None:
+        """The type whose every value is a primary key, if there is one. Cached: a rebuild asks a million times."""
+        return self._key.exact
+
+    @cached_property
+    def has_integer_pk(self) -> bool:
+        """True if primary keys are plain integers, whose text ``int()`` parses."""
+        return self.pk_type is int
+
+    def to_text(self, member: Any, parameter: str = "member") -> str:
+        """Return a member, given as an instance or a primary key, as the text that Redis stores.
+
+        Raises ``ValueError``, naming the ``parameter``.
+        """
+        if type(member) is self.pk_type:
+            return str(member)
+        try:
+            if isinstance(member, models.Model):
+                is_ours = isinstance(member, self.model._meta.concrete_model)
+                pk = getattr(member, self._pk.attname) if is_ours else None
+                if pk is None:
+                    raise ValueError(f"{member!r} is not a saved {self.model._meta.label}")
+                return str(self.from_text(pk))
+            return str(self.parse_pk(member))
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
+
+    def parse_pk(self, text: Any) -> Any:
+        """Parse a primary key of the model. Raises ``ValueError``."""
+        try:
+            return self.from_text(self._key.parse_input(text))
+        except ValueError as error:
+            raise ValueError(f"expected a primary key of {self.model._meta.label}; {error}") from None
+
+    @cached_property
+    def from_text(self) -> Callable[[Any], Any]:
+        """A function from a primary key, or its text as the database casts it, to the key as Django reads it, whose
+        ``str()`` is the member. It raises ``ValueError`` for what can't be a member's key."""
+        parse = self._key.parse
+        if not self._key.is_text:
+            return parse
+
+        def parse_text(text: Any) -> Any:
+            text = parse(text)
+            if "\0" in text:  # it separates the parts of a membership
+                raise ValueError("text with a NUL byte can't be a member")
+            return text
+
+        return parse_text
+
+    @cached_property
+    def from_bytes(self) -> Callable[[bytes], Any]:
+        """A function from a member, as Redis stores it, to its primary key."""
+        if self.has_integer_pk:
+            return int
+        parse = self._key.parse
+        return lambda member: parse(member.decode())

@@ -15,8 +15,7 @@ from django.db.models.expressions import OrderBy
 
 from ..exceptions import Unrankable
 from .fields import follow, kind_of
-from .kinds import Kind
-from .units import HIGHEST, LAST, LOWEST, NUL, Number, unpack
+from .units import HIGHEST, LAST, LOWEST, NUL, Kind, Number, unpack
 
 __all__ = ["Criterion", "Order"]
 

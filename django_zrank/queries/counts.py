@@ -8,7 +8,7 @@ from ..codec.facets import Facet
 from ..exceptions import FilterTooLarge
 from ..redis import scripts
 from ..redis.keys import Keys
-from .intersections import Counts, Intersection
+from .intersections import intersection, read_intersection
 from .pages import PageAt
 from .query import Query, one
 from .request import Call, Request, Swapped
@@ -25,7 +25,7 @@ class Size(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[int]:
         if view.ranking is None:
-            return (yield from Intersection(view, keys).read()).size
+            return (yield from read_intersection(view, keys))[0]
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
         size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
         return size
@@ -75,10 +75,10 @@ class CountFacet(NamedTuple):
 
 def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:
     """Read numbers that are counted once, and kept for some seconds."""
-    counts = Counts(view, keys, facet)
-    found = yield from counts.read(Call("HSCAN", (counts.key,), (0, "COUNT", _PAGE)))
-    cursor, numbers = found.replies[0]
+    key = intersection(view, keys, facet)
+    first = Call("HSCAN", (key,), (0, "COUNT", _PAGE))
+    _, ((cursor, numbers),) = yield from read_intersection(view, keys, first, facet=facet)
     while cursor:
-        cursor, more = yield from one(Call("HSCAN", (counts.key,), (cursor, "COUNT", _PAGE)))
+        cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE)))
         numbers |= more
     return {name: int(number) for name, number in numbers.items()}

@@ -15,13 +15,12 @@ from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Card, Hand
-from .groups import remember_shown
-from .query import Query, one, together
+from .intersections import intersection
+from .query import Query, Shards, one, together
 from .request import FEW, Blocking, Call, Request
-from .shards import Shards
 from .view import View
 
-__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample"]
+__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample", "forget_seen", "remember_shown"]
 
 _SMALL: Final = 16
 """The most members of a side that is dealt whole, so that small bands take one round trip."""
@@ -355,7 +354,7 @@ class Drawing:
         cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
         seen = keys.seen(self._text)
         if self._tests:
-            where = (keys.root, keys.root, keys.meta, seen, view.intersection(keys), *view.tested(keys))
+            where = (keys.root, keys.root, keys.meta, seen, intersection(view, keys), *view.tested(keys))
             reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)
         else:
             light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
@@ -411,6 +410,17 @@ class Drawing:
             else:
                 found.append(card)
         return found
+
+
+def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Query[None]:
+    """Remember members shown to a member for ``span`` microseconds."""
+    call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), 3 * len(shown))
+    return one(call, writes=True)
+
+
+def forget_seen(keys: Keys, member: str) -> Query[int]:
+    """Forget the members that were shown to a member."""
+    return one(Call("UNLINK", (keys.seen(member),)), writes=True)
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from ..codec.layout import PLAIN, Layout
 from ..conf import get_settings
 from ..redis import scripts
 from ..redis.keys import Keys
-from .intersections import Intersection
+from .intersections import intersection, read_intersection
 from .query import Query, Question, one
 from .request import Call, Request, Swapped
 
@@ -92,11 +92,9 @@ class View:
         """Run a script on the ranking of these members. ``cost``: that of the call; ``others``: further keys;
         ``how``: attributes of the request."""
         if self.ranking is None:
-            made = Intersection(self, keys)
-            found = yield from made.read(
-                Call(script, (made.key, keys.root, keys.meta, *others), arguments, cost)
-            )
-            return found.replies[0]
+            names = (intersection(self, keys), keys.root, keys.meta, *others)
+            _, (reply,) = yield from read_intersection(self, keys, Call(script, names, arguments, cost))
+            return reply
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments, cost)
         return (yield from one(call, **how))
 
@@ -123,10 +121,6 @@ class View:
             return replies[0]  # type: ignore[no-any-return]
         found = replies[0] if command != "ZCARD" else replies[0] or None
         return then((yield from otherwise.query(self, keys))) if found is None else found
-
-    def intersection(self, keys: Keys) -> str:
-        """The key of the intersection of several filters."""
-        return Intersection(self, keys).key
 
     def tested(self, keys: Keys) -> list[str]:
         """The keys of the sets that the clauses of the scope name."""

@@ -119,29 +119,15 @@ class Keys(_Keys):
 
     def intersection(self, *what: str) -> str:
         """Sorted set, kept for some seconds: the ranking of the members that match several filters; or hash, their
-        counts by a facet. A client that builds it fills ``<intersection>:<token>``."""
+        counts by a facet. Until it is complete, ``<intersection>:new`` is filled, with ``…:new:making``, text, how far
+        that has come, and ``…:new:noted``, hash, the memberships of members in it."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 
     @staticmethod
     def stamp(intersection: str) -> str:
-        """Text, as long as an intersection may be read: its size, and the token of the client that built it."""
+        """Text, as long as an intersection may be read: its size."""
         return f"{intersection}:stamp"
-
-    @staticmethod
-    def making(intersection: str) -> str:
-        """Text, while a client builds an intersection."""
-        return f"{intersection}:making"
-
-    @staticmethod
-    def given_up(intersection: str) -> str:
-        """Text, JSON, for some seconds: the progress of a client that couldn't wait any longer."""
-        return f"{intersection}:given-up"
-
-    @staticmethod
-    def noted(unfinished: str) -> str:
-        """Hash, while an intersection is built: member -> its stored form there, of those with tie bytes."""
-        return f"{unfinished}:noted"
 
     @staticmethod
     def values_of(key: str) -> str:
@@ -150,7 +136,7 @@ class Keys(_Keys):
 
     @property
     def intersections(self) -> str:
-        """Sorted set: intersections, kept and unfinished -> until when they are read, in milliseconds."""
+        """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds."""
         return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:

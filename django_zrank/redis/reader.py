@@ -14,9 +14,9 @@ from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..notes import may_be_believed, may_be_written
 from ..queries.positions import BareScore
-from ..queries.query import Once, Query, Question, together
+from ..queries.query import Once, Query, Question, Shards, together
 from ..queries.request import Blocking, Swapped
-from ..queries.sharded import Shards, over_shards
+from ..queries.sharded import over_shards
 from ..queries.view import View
 from ..store import Store
 from . import reader_of

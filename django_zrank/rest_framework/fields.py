@@ -20,8 +20,7 @@ from rest_framework import serializers
 
 from ..codec.facets import Facet
 from ..codec.fields import follow, value_field
-from ..codec.times import Day, Moment
-from ..codec.units import Distance
+from ..codec.units import Day, Distance, Moment
 from ..index import Band, RankIndex
 from ..recommendations import sides
 

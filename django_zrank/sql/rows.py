@@ -13,9 +13,8 @@ from django.db.models.functions import Collate, Round
 
 from ..codec.fields import follow, value_field
 from ..codec.filters import Condition
-from ..codec.kinds import Fixed
 from ..codec.order import Criterion
-from ..codec.units import Number, is_queryable
+from ..codec.units import Fixed, Number, is_queryable
 from ..queries.pages import Bound
 
 if TYPE_CHECKING:

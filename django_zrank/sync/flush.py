@@ -13,7 +13,7 @@ from django.core.exceptions import FieldError
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.models import Q
 
-from ..codec.column import Column
+from ..codec.columns import Column
 from ..conf import get_settings
 from ..exceptions import Busy, IndexUnavailable
 from ..index import RankIndex

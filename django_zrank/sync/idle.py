@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from ..codec.awake import MOMENT, TimeAgo
+from ..codec.columns import MOMENT, TimeAgo
 from ..index import RankIndex
 from ..models import Generation
 from ..store import Store

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db import DataError, IntegrityError, connections
 from django.db.models import Q
 
-from ..codec.awake import TimeAgo
+from ..codec.columns import TimeAgo
 from ..index import RankIndex
 from ..members import batched
 from ..store import Store

@@ -15,7 +15,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable, Join
 from django.db.models.sql.where import ExtraWhere
 
-from ..codec.spelling import spelling_of
+from ..codec.fields import spelling_of
 from ..index import RankIndex
 from .subqueries import nodes, own_rows, tables_of_others, walk
 

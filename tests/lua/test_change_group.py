@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.queries import groups
+from django_zrank import groups
 from django_zrank.store import Store
 
 MINUTE = 60 * 10**6
@@ -23,9 +23,8 @@ def now(zrank: Redis) -> int:
 
 def change(store: Store, members: Sequence[Any], lifetime: float | None = None) -> int:
     texts = [str(member) for member in members]
-    if lifetime is None:
-        return store.run(lambda keys: groups.remove_from_group(keys, "live", texts))
-    return store.run(lambda keys: groups.add_to_group(keys, "live", texts, lifetime))
+    until = "" if lifetime is None else lifetime
+    return store.run(lambda keys: groups.change_group(keys, texts, "live", until))
 
 
 def count(store: Store, *members: str) -> int:

@@ -18,15 +18,15 @@ import django_zrank
 from django_zrank.codec.facets import Facet
 from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.queries.counts import CountFacet
+from django_zrank.groups import change_group, count_group, read_group
+from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.groups import add_to_group, claim_from_group, count_group, read_group
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
+from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
 from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.queries.sharded import over_shards
-from django_zrank.queries.shards import Shards
 from django_zrank.queries.view import View
 from django_zrank.redis import executor, scripts
 from django_zrank.redis.scripts import Script
@@ -52,8 +52,8 @@ def ask_shards(store: Store, question: Any, **how: Any) -> Any:
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
-    "change_group": lambda store: store.run(lambda keys: add_to_group(keys, "live", ["1"], 7.0)),
-    "claim_members": lambda store: store.run(lambda keys: claim_from_group(keys, "live", ["1", "2"])),
+    "change_group": lambda store: store.run(lambda keys: change_group(keys, ["1"], "live", 7.0)),
+    "claim_members": lambda store: PlayerAscending.group("live").claim(1, 2),
     "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
     "read_group": lambda store: store.run(lambda keys: read_group(keys, "live", b"0")),
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
@@ -87,6 +87,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
+    "make_intersection": lambda store: ask(Store(store.name), Size(), scope=TESTED),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),

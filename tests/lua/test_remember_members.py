@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.queries.groups import remember_shown
+from django_zrank.queries.draws import remember_shown
 from django_zrank.store import Store
 
 HOUR = 3600 * 10**6

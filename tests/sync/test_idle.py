@@ -18,7 +18,7 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
-from django_zrank.codec.awake import Awake
+from django_zrank.codec.columns import Awake
 from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View

@@ -20,7 +20,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank import index as index_module
-from django_zrank.codec.awake import MOMENT, Awake
+from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size

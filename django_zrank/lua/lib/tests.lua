@@ -53,23 +53,32 @@ local function is_grouped(test, member, now)
   return false
 end
 
--- A function from a stored member to true if it passes. One look-up tells in which rankings the member is, and another
--- one is needed for each group.
-local function tester(tests, layout, live, now)
-  local named, grouped, known = {}, {}, {} -- known: answers by names, which many members share
-  for _, test in ipairs(tests) do
-    local list = test.names and named or grouped
-    list[#list + 1] = test
-  end
-  local function passes_by_name(member)
-    local names = names_of(redis.call('HGET', memberships_key(live), member) or '', layout.width)
+-- A function from the names of a member's rankings, joined by NUL bytes, to true if it passes the tests by rankings.
+local function tester_by_name(tests)
+  local known = {} -- answers by names, which many members share
+  return function(names)
     if known[names] == nil then
       known[names] = true
-      for _, test in ipairs(named) do
-        known[names] = known[names] and is_named(test, names) == test.wants
+      for _, test in ipairs(tests) do
+        if test.names then
+          known[names] = known[names] and is_named(test, names) == test.wants
+        end
       end
     end
     return known[names]
+  end
+end
+
+-- A function from a stored member to true if it passes. One look-up tells in which rankings the member is, and another
+-- one is needed for each group.
+local function tester(tests, layout, live, now)
+  local is_named_at_all, grouped, passes_by_name = false, {}, tester_by_name(tests)
+  for _, test in ipairs(tests) do
+    if test.names then
+      is_named_at_all = true
+    else
+      grouped[#grouped + 1] = test
+    end
   end
   return function(stored)
     local member = primary_key(stored, layout)
@@ -78,6 +87,7 @@ local function tester(tests, layout, live, now)
         return false
       end
     end
-    return #named == 0 or passes_by_name(member)
+    return not is_named_at_all
+      or passes_by_name(names_of(redis.call('HGET', memberships_key(live), member) or '', layout.width))
   end
 end

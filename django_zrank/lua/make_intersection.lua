@@ -1,0 +1,242 @@
+-- uses: built, clock, bulk, identity, keys, ties, values, tests
+-- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
+-- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
+-- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
+--
+-- ZSCAN misses no entry that is there all the time, however many move in between.
+--
+-- KEYS  live      sorted set of the whole index
+--       meta      hash of the index
+--       recent    sorted set, member -> version of its newest write
+--       intersections  sorted set, intersection -> until when it is read
+--       intersection  the one that is made: until it is complete, another key is filled
+--       …         then the sorted sets that 'tests' are about
+-- ARGV  generation  that the client believes to be live
+--       width       tie bytes before every primary key; 0 none, or 9 that begin with NUL
+--       memberships  '1' if a hash holds the memberships of members
+--       dense       '1' if distinct values are counted
+--       tests       that a member must pass, as in deal.lua
+--       facet       the beginning of the names of a facet's rankings, to count the members in each; '' for a ranking
+--       maker       the client, which keeps others from making it while it calls at least every second; '' for a last piece
+--       page        number of members to read
+--       limit       the most members of the smallest set
+--       most        the most intersections of the index
+--       bytes       the most memory that these may take
+--       life        milliseconds for which it is kept, from the beginning of its making
+--       share       the same as a multiple of the time of its making, if that is longer
+-- Returns {'kept'} when it is complete; {'more'} if another piece is needed; {'busy'} if another client makes it;
+--         {'too large', number of members in the smallest set}; {'full', number of intersections, their memory} if there is
+--         no room; the errors of lib/built.lua.
+-- Cost  O((page + members of one write) * (tests + log(size))), and O(intersections) for each 16 pieces.
+
+local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local generation, width, memberships, dense, tests, facet, maker, page, limit, most, bytes, life, share = unpack(ARGV)
+local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
+local call = redis.call
+local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
+dense, page = dense == '1' and not counts, tonumber(page)
+
+require_live(meta, generation)
+local stamp = intersection .. ':stamp'
+local size = call('GET', stamp)
+if size and (size ~= '0') == (call('EXISTS', intersection) == 1) then -- else it was evicted
+  return {'kept'}
+end
+
+-- The keys of an intersection that is being made: the new one, the memberships of members that are not stored there as they
+-- are named or that were counted, distinct values, and how far this has come.
+local function unfinished(key)
+  local new = key .. ':new'
+  return {new, new .. ':noted', values_key(new), counts_key(new), new .. ':making'}
+end
+local filled, now = unfinished(intersection), math.floor(clock() / 1000)
+local new, noted, making = filled[1], filled[2], filled[5]
+local state = call('GET', making)
+state = state and cmsgpack.unpack(state)
+if state and state.maker ~= maker and state.maker ~= '' and now - state.at < LEASE then
+  return {'busy'}
+end
+
+-- Begin with the smallest set that holds all who pass; anew on another server, after an eviction, and when it is not known
+-- any more who was written.
+local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
+local applied, started, floor, guarded = unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded'))
+local forgotten, server = tonumber(floor or 0), identity()
+if guarded == '1' and call('EXISTS', recent) == 0 then
+  forgotten = tonumber(applied)
+end
+if not state or state.server ~= server or state.started ~= (started or '') or state.version < forgotten
+  or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
+  call('UNLINK', unpack(filled))
+  state = {began = now, server = server, started = started or '', version = tonumber(applied or 0), pieces = 0, test = 0,
+    set = 1, cursor = '0'}
+  local least = call('ZCARD', live)
+  for number, test in ipairs(checks) do
+    local members = 0
+    for _, key in ipairs(test.keys) do
+      members = members + call('ZCARD', key)
+    end
+    if test.wants and members < least then
+      state.test, least = number, members
+    end
+  end
+  if least > tonumber(limit) then
+    return {'too large', least}
+  end
+end
+
+-- Unlink those that nobody reads any more, and measure the others.
+if state.pieces % 16 == 0 then
+  call('ZADD', intersections, now + SPARE, intersection)
+  call('PEXPIRE', intersections, SPARE, 'NX')
+  local names, number, memory = call('ZRANGE', intersections, 0, -1, 'WITHSCORES'), 0, 0
+  for i = 1, #names, 2 do
+    local key, keys = names[i], unfinished(names[i])
+    keys[#keys + 1], keys[#keys + 2] = key, values_key(key)
+    if tonumber(names[i + 1]) <= now then
+      call('UNLINK', unpack(keys))
+      call('ZREM', intersections, key)
+    else
+      number = number + 1
+      for _, one in ipairs(keys) do
+        memory = memory + (call('MEMORY', 'USAGE', one, 'SAMPLES', 1) or 0)
+      end
+    end
+  end
+  if number > tonumber(most) or memory > tonumber(bytes) then
+    call('UNLINK', unpack(filled))
+    call('ZREM', intersections, intersection)
+    return {'full', number, memory}
+  end
+end
+
+-- For each member, true if it passes the tests by groups, but for one that all of them pass.
+local function grouped(members, passed)
+  local inside = {}
+  for n = 1, #members do
+    inside[n] = true
+  end
+  for _, test in ipairs(checks) do
+    if not test.names and test ~= passed then
+      local found = {}
+      for _, group in ipairs(test.keys) do
+        for n, expiry in ipairs(read_all('ZMSCORE', group, members)) do
+          found[n] = found[n] or expiry and tonumber(expiry) > 1000 * now
+        end
+      end
+      for n = 1, #members do
+        inside[n] = inside[n] and (found[n] or false) == test.wants
+      end
+    end
+  end
+  return inside
+end
+
+-- Put in those of some members that pass, as they are stored now, and take out what was put in of them before. All of them
+-- pass the test 'passed', if there is one.
+local passes, is_noted = tester_by_name(checks), call('EXISTS', noted) == 1
+local function put(members, passed)
+  local known = layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
+  local before = is_noted and read_all('HMGET', noted, members) or {}
+  local stored, names = members, {}
+  if layout.memberships then
+    stored = {}
+    for n, member in ipairs(members) do
+      local tie
+      tie, names[n] = read_membership(known[n] or '', layout.width)
+      stored[n] = tie .. member
+    end
+  end
+  local inside, leaving, entering, gone, set, changes = grouped(members, passed), {}, {}, {}, {}, {}
+  local function count(names, by)
+    if not counts then
+      return
+    end
+    for name in string.gmatch(names, '%Z+') do
+      if string.sub(name, 1, #facet) == facet then
+        changes[name] = (changes[name] or 0) + by
+      end
+    end
+  end
+  for n, score in ipairs(read_all('ZMSCORE', live, stored)) do
+    local member, old = members[n], before[n]
+    local is_in = score and inside[n] and passes(names[n] or '')
+    if layout.width == 0 and not (is_in and stored[n] == member) then
+      leaving[#leaving + 1] = member
+    end
+    if old then
+      local tie, old_names = read_membership(old, layout.width)
+      leaving[#leaving + 1] = tie .. member
+      gone[#gone + 1] = member
+      count(old_names, -1)
+    end
+    if is_in then
+      entering[#entering + 1], entering[#entering + 2] = score, stored[n]
+      count(names[n] or '', 1)
+      if counts or stored[n] ~= member then
+        set[#set + 1], set[#set + 2] = member, known[n] or ''
+      end
+    end
+  end
+  write_all('HDEL', noted, gone)
+  write_all('HSET', noted, set)
+  for name, by in pairs(changes) do
+    if by ~= 0 and call('HINCRBY', new, name, by) == 0 then
+      call('HDEL', new, name)
+    end
+  end
+  if not counts then
+    if dense then
+      recount(new, leaving, entering, layout.width)
+    end
+    write_all('ZREM', new, leaving)
+    write_all('ZADD', new, entering)
+  end
+end
+
+-- Read the next members of the smallest set, each once.
+local test, members, found_before, scans = checks[state.test], {}, {}, 0
+local sets, is_group = test and test.keys or {live}, test and not test.names
+while sets[state.set] and 2 * #members < page and scans < page / 10 do
+  local cursor, found = unpack(call('ZSCAN', sets[state.set], state.cursor, 'COUNT', page))
+  state.cursor, scans = cursor, scans + 1
+  if cursor == '0' then
+    state.set = state.set + 1
+  end
+  for i = 1, #found, 2 do
+    local member = is_group and found[i] or primary_key(found[i], layout)
+    if not found_before[member] and not (is_group and tonumber(found[i + 1]) <= 1000 * now) then
+      found_before[member], members[#members + 1] = true, member
+    end
+  end
+end
+local is_over = scans == 0
+if is_over then -- all of the versions up to that of the last one
+  local after = '(' .. integer(state.version)
+  local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', page - 1, 1, 'WITHSCORES')
+  state.version, is_over = tonumber(written[2] or state.version), not written[1]
+  members = call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE')
+end
+put(members, scans > 0 and test)
+if is_over then
+  local size, spent = call(counts and 'HLEN' or 'ZCARD', new), now - state.began
+  local left = math.max(life, share * spent) - spent
+  call('UNLINK', intersection, values_key(intersection))
+  for from, to in pairs({[new] = intersection, [values_key(new)] = values_key(intersection)}) do
+    if call('EXISTS', from) == 1 then
+      call('RENAME', from, to)
+      call('PEXPIRE', to, integer(left + SPARE))
+    end
+  end
+  call('UNLINK', unpack(filled))
+  call('SET', stamp, size, 'PX', integer(left))
+  call('ZADD', intersections, integer(now + left), intersection)
+  call('PEXPIRE', intersections, integer(left + SPARE), 'GT')
+  return {'kept'}
+end
+for _, key in ipairs(filled) do
+  call('PEXPIRE', key, SPARE)
+end
+state.maker, state.at, state.pieces, state.keys = maker, now, state.pieces + 1, call('EXISTS', unpack(filled, 1, 4))
+call('SET', making, cmsgpack.pack(state), 'PX', RESUMED)
+return {'more'}

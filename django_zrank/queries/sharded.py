@@ -1,0 +1,498 @@
+"""Questions over the shards of an index, as queries to several of them.
+
+A member's own shard returns its sort key, which orders the members of all shards; then all count what is before it, or
+return their members next to it, which are merged as far as all of these runs reach.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, chain
+from math import ceil, sqrt
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ..codec.units import NUL
+from ..redis import scripts
+from ..redis.keys import Keys
+from .counts import CountFacet, CountScores, Size
+from .draws import Draw, Drawing, Ends, Moved, Sample
+from .pages import Page, PageAround, PageAt, PageBetween, parse_page
+from .positions import BarePosition, Locate, Location, Locations
+from .query import Query, Question, Several, Shards, together
+from .view import ALL, View
+
+__all__ = ["Shards", "over_shards"]
+
+Answer = TypeVar("Answer")
+
+NEAR: Final = 64
+"""The most members of a shard that are read to reach those wanted; for more, a nearer one is found first."""
+
+_AT_ONCE: Final = 500
+"""The most members on either side that a shard returns in one round trip."""
+
+_CHUNK: Final = 100
+"""Sort keys per round trip; a quarter of them if each takes a search among ties."""
+
+_VALUES: Final = 1000
+"""Distinct values that a shard returns in one round trip."""
+
+
+class SortKey(NamedTuple):
+    """The sort key of a member: orders the members of all shards."""
+
+    score: float
+    stored: bytes
+
+
+Value = tuple[float, bytes]
+"""A distinct value: a score, and tie bytes."""
+
+Run = tuple[list[SortKey], bool]
+"""Consecutive members of a shard, and true if it has no more in this direction."""
+
+Spans = Callable[[int, int], tuple[int, int]]
+"""A function from the size of the ranking and the number of members before a sort key to the numbers of members to
+take before it, and from there on."""
+
+
+class Counted(NamedTuple):
+    """Counts of what is before some sort keys."""
+
+    size: int
+
+    here: int
+    """The number of sort keys that are a member's."""
+
+    before: list[int]
+    """For each sort key, the number of members or values that rank better."""
+
+
+class Around(NamedTuple):
+    """Members of all shards around a sort key."""
+
+    size: int
+
+    positions: list[int]
+    """For each shard, the number of its members before the sort key."""
+
+    backs: list[Run]
+    """The members of each shard before the sort key, the nearest first."""
+
+    aheads: list[Run]
+    """The members of each shard from there on."""
+
+    reverse: bool
+
+    @property
+    def position(self) -> int:
+        """The number of members before the sort key."""
+        return sum(self.positions)
+
+    def take(self, back: int, ahead: int) -> list[SortKey] | None:
+        """Return members of all shards, best first; None if a shard may have more in this range than it returned."""
+        before = merged(self.backs, back, not self.reverse)
+        after = merged(self.aheads, ahead, self.reverse)
+        return None if before is None or after is None else [*before[::-1], *after]
+
+
+def merged(runs: Sequence[Run], count: int, descending: bool) -> list[SortKey] | None:
+    """Merge runs into their first ``count`` members; None if an incomplete run may have more of these."""
+    if not count:
+        return []
+    ends = [run[-1] if run else None for run, is_whole in runs if not is_whole]
+    found = sorted(chain.from_iterable(run for run, _ in runs), reverse=descending)[:count]
+    if not ends:
+        return found
+    if None in ends or len(found) < count:
+        return None
+    known = filter(None, ends)
+    return found if (found[-1] >= max(known) if descending else found[-1] <= min(known)) else None
+
+
+def sort_keys_of(page: Page) -> list[SortKey]:
+    return [SortKey(score, stored) for stored, score in page.members]
+
+
+class ShardedView:
+    """The members of a view in several shards. Each method is a query."""
+
+    def __init__(self, view: View, shards: Shards) -> None:
+        self.view, self.shards = view, shards
+        self.plain = view.by("ordinal")
+
+    def share(self, count: int) -> int:
+        """Return a number that the members of one shard, among ``count`` consecutive ones, hardly ever exceed."""
+        mean = count / len(self.shards.keys)
+        return min(count, ceil(mean + 3 * sqrt(mean) + 3))
+
+    def is_near(self, count: int) -> bool:
+        """Return True if so many members are read from one end rather than around one near them."""
+        return count <= NEAR * len(self.shards.keys)
+
+    # Positions
+
+    def find_sort_keys(self, members: Iterable[str]) -> Query[dict[str, SortKey]]:
+        """Look up the sort keys of those members that are ranked."""
+        split = self.shards.split(dict.fromkeys(members))
+        queries = [Locate(own).query(self.plain, self.shards.keys[shard]) for shard, own in split.items()]
+        answers = yield from together(queries, spread=True)
+        return {
+            member: SortKey(location.score, location.stored)
+            for own, (_, found) in zip(split.values(), answers, strict=True)
+            for member, location in zip(own, found, strict=True)
+            if location
+        }
+
+    def count_before(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
+        """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
+        if self.view.method != "dense" or not sort_keys:
+            return (yield from self._count(sort_keys))
+        ties = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
+        both: list[Query[Any]] = [self._count(sort_keys), self.count_values(ties)]
+        counted, before = yield from together(both, spread=True)
+        return counted._replace(before=before)  # type: ignore[no-any-return]
+
+    def _count(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
+        view, counted = self.view, Counted(0, 0, [])
+        is_searched = view.method == "ordinal" or view.searches_ties
+        size, each = (_CHUNK // 4, 40) if is_searched else (_CHUNK, 5)
+        for at in range(0, len(sort_keys) or 1, size):
+            chunk = sort_keys[at : at + size]
+            words = [word for sort_key in chunk for word in (repr(sort_key.score), sort_key.stored)]
+            replies = yield from self._read(scripts.COUNT_BEFORE, (*view.order, *words), len(chunk) * each)
+            total, here, *before = map(sum, zip(*replies, strict=True))
+            counted = Counted(total, counted.here + here, counted.before + before)
+        return counted
+
+    def _read(self, script: scripts.Script, arguments: Sequence[Any], cost: int) -> Query[list[Any]]:
+        """Run a script on the rankings of all shards."""
+        return self.shards.each(
+            lambda keys: self.view.read(keys, script, (keys.generation, *arguments), cost)
+        )
+
+    def count_values(self, bounds: Sequence[Value]) -> Query[list[int]]:
+        """Count the distinct values that are better than bounds, each a score and a prefix of tie bytes.
+
+        Shards share values, so their counts can't be added up. Reads the values of all shards, 1,000 of each at a time,
+        and keeps those that another shard may still return.
+        """
+        reverse, split = self.view.reverse, self.view.layout.split
+        worst, nearest = (min(bounds), max) if reverse else (max(bounds), min)
+        counts, known, last, skipped = [0] * len(bounds), set[Value](), None, 0
+
+        def is_after(value: Value, other: Value) -> bool:
+            return value < other if reverse else value > other
+
+        while True:
+            arguments = self.view.order[2], repr(worst[0]), worst[1], skipped, _VALUES
+            replies = yield from self._read(scripts.READ_VALUES, arguments, _VALUES)
+            ends = []
+            for better, *texts in replies:
+                found = [(float(score), tie) for tie, score in map(split, texts)]
+                # One that others have pushed on since it was read is returned again.
+                known.update(value for value in found if last is None or is_after(value, last))
+                if better > skipped + _VALUES:
+                    ends.append(found[-1])
+            counting = known
+            if ends:
+                last = nearest(ends)
+                counting = {value for value in known if not is_after(value, last)}
+            ordered = sorted(counting)
+            for at, bound in enumerate(bounds):
+                counts[at] += _better(ordered, *bound, reverse=reverse)
+            if not ends:
+                return counts
+            known, skipped = known - counting, skipped + _VALUES
+
+    def locate(self, question: Locate) -> Query[Locations]:
+        """Locations of members. Two round trips for 25 of them; one if their sort keys are known. With methods other
+        than ordinal, positions only order these members."""
+        view, ordinal = self.view, self.view.method == "ordinal"
+        sort_keys: Sequence[SortKey | None] = [*map(SortKey._make, question.sort_keys)]
+        # Once more if a member has moved between the two round trips, and if sort keys that were given are old.
+        attempts = 1 if sort_keys and not question.checked else 3 if sort_keys else 2
+        while True:
+            if question.members and not sort_keys:
+                found = yield from self.find_sort_keys(question.members)
+                sort_keys = [*map(found.get, question.members)]
+            counting = list(dict.fromkeys(filter(None, sort_keys)))
+            counted = yield from self.count_before(counting)
+            attempts -= 1
+            if counted.here == len(counting) or not attempts:
+                break
+            sort_keys = ()
+        order = {sort_key: at for at, sort_key in enumerate(sorted(counting, reverse=view.reverse))}
+        locations = {
+            one: Location(before if ordinal else order[one], before, one.stored, one.score)
+            for one, before in zip(counting, counted.before, strict=True)
+        }
+        return Locations(counted.size, [sort_key and locations[sort_key] for sort_key in sort_keys])
+
+    def bare_position(self, question: BarePosition) -> Query[int | None]:
+        sort_keys = [question.sort_key] if question.sort_key else []
+        _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
+        return found and found.position
+
+    # Runs of members
+
+    def read_around(self, sort_key: SortKey, spans: Spans, want: int) -> Query[tuple[Around, list[SortKey]]]:
+        """Read members around a sort key. ``want``: the number first asked of each shard on either side."""
+        while True:
+            around = yield from self._around(sort_key, want)
+            back, ahead = spans(around.size, around.position)
+            found = around.take(back, ahead)
+            if found is not None:
+                return around, found
+            most = max(back, ahead)
+            want = min(most, max(4 * want, self.share(most)))
+
+    def _around(self, sort_key: SortKey, want: int) -> Query[Around]:
+        reverse = self.view.reverse
+        pages = yield from self.shards.each(lambda keys: self._page_around(sort_key, want, keys))
+        positions, backs, aheads = [], [], []
+        for page in pages:
+            members = sort_keys_of(page)
+            at = sum(one > sort_key if reverse else one < sort_key for one in members)
+            positions.append(page.first + at)
+            backs.append((members[:at][::-1], page.first == 0))
+            aheads.append((members[at:], len(members) >= page.following))
+        return Around(sum(page.size for page in pages), positions, backs, aheads, reverse)
+
+    def _page_around(self, sort_key: SortKey, want: int, keys: Keys) -> Query[Page]:
+        """Return ``want`` members of one shard on either side of a sort key."""
+        view, near = self.plain, min(want, _AT_ONCE)
+        start = ("sort key", repr(sort_key.score), sort_key.stored, near)
+        arguments = (keys.generation, *view.order, near, 2 * near, *start)
+        page: Page = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, 4 * near)))  # type: ignore[assignment]
+        begin, end = page.first, page.first + len(page.members)
+        first, last = max(0, begin - want + near), min(page.size, end + want - near)
+        spans = [(at, count) for at, count in ((first, begin - first), (end, last - end)) if count > 0]
+        if want == near or not spans:
+            return page
+        read = [*page.members]
+        for span in spans:
+            read = (yield from PageAt(*span).query(view, keys)).members + read
+        found = {view.layout.split(stored)[1]: (stored, score) for stored, score in read}
+        members = sorted(found.values(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
+        # Members that move meanwhile may be missed, or read twice: those up to the end are whole all the same.
+        following = len(members) if last == page.size else page.size - first
+        return page._replace(first=first, members=members, following=following)
+
+    def read_at(self, first: int, limit: int) -> Query[tuple[int, list[SortKey]]]:
+        """Read the size of the ranking, and the members from a position on, however deep.
+
+        Each shard returns the member at the page's share of its positions; the median of these is a pivot near the
+        page. The number of members before the pivot gives the distance, and the next pivot is nearer by a square root.
+        """
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            end = min(size, first + limit)
+            return max(0, position - first), max(0, end - position)
+
+        while True:
+            pages = yield from self.shards.each(lambda keys: PageAt(0, 0).query(self.plain, keys))
+            # From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums.
+            low, high = [0] * len(pages), [page.size for page in pages]
+            if first >= sum(high):
+                return sum(high), []
+            while pivot := (yield from self._pivot(first, low, high)):
+                around = yield from self._around(pivot, self.share(limit))
+                away = first - around.position
+                if not self.is_near(abs(away) - 8 * limit):
+                    low, high = (around.positions, high) if away > 0 else (low, around.positions)
+                    continue
+                found = around.take(*spans(around.size, around.position))
+                if found is None:
+                    around, found = yield from self.read_around(pivot, spans, self.share(abs(away) + limit))
+                skipped = max(0, first - around.position)
+                return around.size, found[skipped : skipped + limit]
+
+    def _pivot(self, first: int, low: list[int], high: list[int]) -> Query[SortKey | None]:
+        """Return the median, weighted by their ranges, of the shards' members at their share of a position; None if all
+        have left."""
+        start, end = sum(low), sum(high)
+        ranges = [(at, a, b) for at, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
+        guesses = [
+            PageAt(a + (b - a) * (first - start) // (end - start), 1).query(self.plain, self.shards.keys[at])
+            for at, a, b in ranges
+        ]
+        pages = yield from together(guesses, spread=True)
+        weights = {
+            sort_key: b - a
+            for (_, a, b), page in zip(ranges, pages, strict=True)
+            for sort_key in sort_keys_of(page)
+        }
+        ordered = sorted(weights, reverse=self.view.reverse)
+        half = sum(weights.values()) / 2
+        sums = accumulate(weights[sort_key] for sort_key in ordered)
+        return next(
+            (sort_key for sort_key, so_far in zip(ordered, sums, strict=True) if so_far >= half), None
+        )
+
+    # Pages
+
+    def page_at(self, question: PageAt) -> Query[Page]:
+        """A page by its position. One round trip near the top, 3 to 5 anywhere else."""
+        first, limit = question
+        if limit and not self.is_near(first + limit):
+            size, members = yield from self.read_at(first, limit)
+        else:
+            summed, members = yield from self._top(partial(PageAt, 0), first + limit if limit else 0)
+            size, members = summed.size, members[first:]
+        return (yield from self._numbered(Page(size, first, max(0, size - first), first, []), members))
+
+    def page_between(self, question: PageBetween) -> Query[Page]:
+        """A page by scores. One round trip; 4 to 6 with a large offset."""
+        best, worst, limit, offset = question
+        is_near = self.is_near(offset + limit)
+        end = offset + limit if limit and is_near else 0
+        summed, members = yield from self._top(partial(PageBetween, best, worst), end)
+        first, following = summed.first + offset, max(0, summed.following - offset)
+        page, members = Page(summed.size, first, following, first, []), members[offset:]
+        count = min(limit, following)
+        if count and not is_near:
+            _, members = yield from self.read_at(first, count)
+        elif not count and self.view.method == "dense" and best.score:
+            (better,) = yield from self.count_values([(float(best.score), best.exact)])
+            return page._replace(before=better)
+        return (yield from self._numbered(page, members))
+
+    def page_around(self, question: PageAround) -> Query[Page | None]:
+        """A page with a member in its middle. Two round trips."""
+        member, limit = question
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            first = max(0, min(position - limit // 2, size - limit))
+            return position - first, min(size, first + limit) - position
+
+        for is_last in (False, True):
+            me = (yield from self.find_sort_keys([member])).get(member)
+            if me is None:
+                return None
+            around, members = yield from self.read_around(me, spans, self.share(limit))
+            if is_last or not limit or me in members:  # else it has moved between the two
+                break
+        first = around.position - spans(around.size, around.position)[0]
+        page = Page(around.size, first, around.size - first, first, [])
+        return (yield from self._numbered(page, members))
+
+    def _top(
+        self, ask: Callable[[int], PageAt | PageBetween], count: int
+    ) -> Query[tuple[Page, list[SortKey]]]:
+        """Return the first ``count`` members of the pages of all shards, and the sums of the pages' numbers."""
+        want = self.share(count)
+        while True:
+            question = ask(want)
+            pages = yield from self.shards.each(lambda keys, top=question: top.query(self.plain, keys))
+            runs = [(sort_keys_of(page), len(page.members) >= page.following) for page in pages]
+            found = merged(runs, count, self.view.reverse)
+            if found is not None:
+                size, first, following, before = map(sum, zip(*(page[:4] for page in pages), strict=True))
+                return Page(size, first, following, before, []), found
+            want = min(count, 4 * want)
+
+    def _numbered(self, page: Page, members: list[SortKey]) -> Query[Page]:
+        """Return a page with its members. Counting what ranks before the first takes a round trip, but for ordinals."""
+        page = page._replace(members=[(stored, score) for score, stored in members])
+        if self.view.method == "ordinal" or not members:
+            return page
+        counted = yield from self.count_before(members[:1])
+        return page._replace(before=counted.before[0])
+
+    # Draws
+
+    def draw(self, question: Draw) -> Query[Sample | None]:
+        """Draw random distinct members near a member.
+
+        Two round trips: the member's own shard returns its sort key, then all shards deal. One if the caller knows the
+        sort key, and that is still the member's. One more for a band of ranks; seldom more for a band of scores.
+        """
+        at = question.at[:2] if question.at else question.sort_key
+        known, member = at and SortKey(*at), question.member or ""
+        for is_last in (question.at is not None, True):
+            me = known
+            if me is None:
+                everybody = ShardedView(replace(self.view, scope=ALL), self.shards)
+                me = (yield from everybody.find_sort_keys([member])).get(member)
+                if me is None:
+                    return None
+            ordinal = ShardedView(self.plain, self.shards)
+            ends = partial(ordinal.ends, question, me) if question.measure == "ranks" else None
+            try:
+                drawing = Drawing(question, self.view, self.shards, me, check=not is_last, ends=ends)
+                return (yield from drawing.run())
+            except Moved:
+                known = None
+        raise AssertionError("unreachable: the last attempt checks nothing")
+
+    def ends(self, question: Draw, me: SortKey, band: int) -> Query[Ends]:
+        """Find the ends of a band that is given in positions below and above the member."""
+        below, above = map(int, question.bands[band])
+        back, ahead = (above, below) if self.view.reverse else (below, above)
+
+        def between(found: list[SortKey]) -> Ends:
+            first, last = (found[0], found[-1]) if found else (me, me)
+            low, high = (last, first) if self.view.reverse else (first, last)
+            # No bytes mean a score: an empty key comes first among those with its score.
+            start = (repr(low.score), low.stored) if low.stored else (f"({low.score!r}", b"")
+            return "between", *start, repr(high.score), high.stored + NUL
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            return min(back, position), min(ahead + 1, size - position)
+
+        most = max(back, ahead) + 1
+        if self.is_near(most):
+            around, found = yield from self.read_around(me, spans, self.share(most))
+            last = min(back, around.position) + ahead + (me in found)
+            return between(found[:last])
+        counted = yield from self.count_before([me])
+        (position,) = counted.before
+        first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
+        if first > last:
+            return between([])
+        both = yield from together([self.read_at(at, 1) for at in (first, last)], spread=True)
+        return between([sort_key for _, found in both for sort_key in found])
+
+
+def _better(ordered: Sequence[Value], score: float, tie: bytes, *, reverse: bool) -> int:
+    """The number of values, in ascending order, that are better than a bound."""
+    if not reverse:
+        return bisect_left(ordered, (score, tie))
+    end = bisect_right(ordered, (score, tie), key=lambda value: (value[0], value[1][: len(tie)]))
+    return len(ordered) - end
+
+
+def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query[Answer]:
+    """Return the query that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
+    return _ANSWERS[type(question)](ShardedView(view, shards), question)
+
+
+def _each(merge: Callable[[list[Any]], Any]) -> Callable[[ShardedView, Any], Query[Any]]:
+    """Return a function that asks every shard, and merges the answers. Counts are added up: each member belongs to one
+    shard."""
+
+    def ask(sharded: ShardedView, question: Any) -> Query[Any]:
+        return merge((yield from sharded.shards.each(lambda keys: question.query(sharded.view, keys))))
+
+    return ask
+
+
+_ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
+    BarePosition: ShardedView.bare_position,
+    CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
+    CountScores: _each(lambda counts: list(map(sum, zip(*counts, strict=True)))),
+    Draw: ShardedView.draw,
+    Locate: ShardedView.locate,
+    PageAround: ShardedView.page_around,
+    PageAt: ShardedView.page_at,
+    PageBetween: ShardedView.page_between,
+    Several: lambda sharded, several: several.joined(
+        [over_shards(one, sharded.view, sharded.shards) for one in several.questions]
+    ),
+    Size: _each(sum),
+}
