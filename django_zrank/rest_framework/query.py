@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
+from operator import attrgetter, methodcaller
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
@@ -180,9 +181,13 @@ class RanksField(QueryField):
 
     def __init__(self, ceiling: Any = None, **options: Any) -> None:
         super().__init__(**options)
-        self.ceiling = () if ceiling is None else sides(ceiling)
         pattern = f"^{self.side}(?:,{self.side})?$"
         self.schema = {"type": "string", "pattern": pattern, "example": self.example}
+        self.ceiling = () if ceiling is None else sides(ceiling)
+        try:
+            _ = [self.units(side) for side in self.ceiling]
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"max_band or max_ranks of the view: {error}") from error
 
     def parse(self, text: str) -> tuple[Any, Any]:
         parts = text.split(",")
@@ -213,11 +218,6 @@ class BandField(RanksField):
             case Moment():
                 self.side, self.example = SPAN, "P3D,P7D"
         super().__init__(ceiling, **options)
-        try:
-            for highest in self.ceiling:
-                self.units(highest)
-        except (TypeError, ValueError) as error:
-            raise ImproperlyConfigured(f"max_band of {index!r}: {error}") from error
 
     def parse_side(self, text: str) -> Any:
         distance = self.index.parse_band(text)
@@ -350,6 +350,9 @@ class QuerySerializer(serializers.Serializer[Any]):
     }
     """Attributes of the view that allow parameters, the parameters, and the message of a 400 if they aren't allowed."""
 
+    limits: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """What else the view decides, by name in the context: functions of the view."""
+
     needed: Sequence[str] = ()
     """Parameters of which a request must have one."""
 
@@ -457,6 +460,8 @@ class QuerySerializer(serializers.Serializer[Any]):
 class ListQuery(QuerySerializer):
     """The query string of a leaderboard. Its paginator parses the pages; here they only have to be numbers."""
 
+    limits = {"pages": methodcaller("get_page_parameters")}
+
     def get_parameters(self) -> dict[str, Any]:
         texts = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
         ids = _("Only these members, as they rank among all: ids, separated by commas.")
@@ -500,6 +505,11 @@ class RecommendationQuery(AroundQuery):
         "allow_seed": (("seed",), _("No seed can be given here.")),
         "allow_near": (("near",), _("No score can be given here.")),
     }
+    limits = {
+        "max_band": methodcaller("get_max_band"),
+        "max_ranks": attrgetter("max_ranks"),
+        "max_excluded": attrgetter("max_excluded"),
+    }
 
     def get_parameters(self) -> dict[str, Any]:
         context, index = self.context, self.index
@@ -514,6 +524,7 @@ class RecommendationQuery(AroundQuery):
         band = BandField(index, context["max_band"], help_text=distance)
         ranks = RanksField(context["max_ranks"], help_text=window)
         self.widen_ranks = ListField(ranks, max_length=10)
+        self.needed = ("band", "ranks") if index.get_band() is None else ()
         return {
             **super().get_parameters(),
             "band": band,
@@ -524,11 +535,6 @@ class RecommendationQuery(AroundQuery):
             "near": PointField(index, help_text=_("A score to draw around, instead of a member's.")),
             "member": MemberField(index, help_text=_("The id of the member to draw for. Default: yours.")),
         }
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        if self.index.get_band() is None:
-            self.needed = ("band", "ranks")
 
     def get_field(self, name: str, data: QueryDict) -> Any:
         field = super().get_field(name, data)

@@ -50,12 +50,6 @@ def shows_rank(serializer_class: Any) -> bool:
     return getattr(serializer_class, "rank", True) is not None
 
 
-def show(entries: Iterable[Entry], serializer_class: Any) -> list[dict[str, Any]]:
-    """Return what :class:`EntrySerializer` shows of each entry, for a tenth of the time."""
-    names = ("pk", "score", "rank") if shows_rank(serializer_class) else ("pk", "score")
-    return [{name: getattr(entry, name) for name in names} for entry in entries]
-
-
 def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list[dict[str, Any]]:
     """Return each entry of a ranking, joined with what ``serializer`` (``many=True``) shows of its row.
 
@@ -76,7 +70,9 @@ def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list
                 f"{type(child).__name__}: a result has the ranking's own {name!r} already, so a field that shows "
                 "something else needs another name."
             )
-    return [entry | row | entry for entry, row in zip(show(entries, child), shown, strict=True)]
+    names = ("pk", "score", "rank") if shows_rank(child) else ("pk", "score")
+    ranked = ({name: getattr(entry, name) for name in names} for entry in entries)
+    return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
