@@ -23,4 +23,5 @@ def __getattr__(name: str) -> Any:
     # which may name this package's.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'permissions' if name == 'IsOwner' else 'viewsets'}"), name)
+    module = {"IsOwner": "permissions", "EntrySerializer": "serializers"}.get(name, "viewsets")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,87 +1,90 @@
 """OpenAPI schemas of the views, by drf-spectacular. Imported only if that is installed.
 
-The query string is described by what parses it, :mod:`.parameters`. Types are those of the model of the index that the
-view serves, or of all indexes if the path has a variable for one.
+The query string is described by what parses it, :mod:`.query`. Types are those of the model of the index that the view
+serves. If the path has a variable for the index, those of all indexes are alternatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from http import HTTPStatus
+from typing import Any, Final
 
 import uritemplate
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.drainage import error, isolate_view_method
-from drf_spectacular.extensions import (
-    OpenApiSerializerExtension,
-    OpenApiSerializerFieldExtension,
-    OpenApiViewExtension,
-)
+from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiViewExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
-from rest_framework.exceptions import NotAuthenticated, NotFound, PermissionDenied, Throttled
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from rest_framework.exceptions import NotFound
 from rest_framework.serializers import DecimalField
 
 from ..index import RankIndex
 from ..registry import registry
-from .exceptions import FiltersTooLarge, KeyReused, MemberNotRanked, NoOwner, RankingUnavailable
-from .fields import (
-    PageField,
-    QueryField,
-    Schema,
-    component_name,
-    distance_schema,
-    enumeration,
-    facet_schema,
-    key_schema,
-    object_schema,
-    one_of,
-    score_schema,
-)
-from .query import RecommendationQuery
+from .query import QueryField, RecommendationQuery
 from .serializers import (
     IDEMPOTENCY_KEY,
     LONGEST_KEY,
     REPLAYED,
     EntrySerializer,
+    Schema,
     UnrankedSerializer,
+    component_name,
+    distance_schema,
+    enumeration,
+    facet_schema,
     get_change_serializer,
+    key_schema,
+    object_schema,
+    one_of,
+    score_schema,
     shows_rank,
 )
 
-if TYPE_CHECKING:
-    from rest_framework.serializers import Serializer
-
-    from .viewsets import IndexViewSet
-
-__all__ = ["IndexAutoSchema"]
+_CODES: Final = {
+    400: ["ambiguous_member", "filter_too_large", "too_many_parameters"],
+    401: ["not_authenticated", "authentication_failed"],
+    403: ["permission_denied"],
+    404: ["not_ranked", "no_owner", "no_index", "not_found"],
+    415: ["unsupported_media_type"],
+    422: ["key_reused"],
+    429: ["throttled"],
+    503: ["index_unavailable", "filter_not_ready"],
+}
+"""The codes of errors, by status."""
 
 
 class IndexAutoSchema(AutoSchema):
     """Describes the views of this app and their subclasses."""
 
-    @property
-    def viewset(self) -> IndexViewSet:
-        return cast("IndexViewSet", self.view)
+    view: Any
 
     # Indexes
 
     def get_indexes(self) -> list[RankIndex]:
         """The index that the view serves, or all that the path may name, as far as they support the action."""
-        needed = {"counts": "faceting", "change": "rule"}.get(self.viewset.action or "")
+        needed = {"counts": "faceting", "change": "rule"}.get(self.view.action)
         try:
-            is_any = self.viewset.index is None and self._names_index()
-            indexes = registry.all() if is_any else [self.viewset.get_index()]
+            is_any = self.view.index is None and self._names_index()
+            indexes = registry.all() if is_any else [self.view.get_index()]
         except NotFound:  # No index is the default one
             indexes = []
         return [index for index in indexes if not needed or getattr(index, needed)]
 
     def _names_index(self) -> bool:
         return "index" in uritemplate.variables(self.path)
+
+    def _get_views(self) -> Iterator[Any]:
+        """Yield the view as it serves each index."""
+        for index in self.get_indexes():
+            view = copy(self.view)
+            vars(view).pop("served", None)
+            view.index = index
+            yield view
 
     def is_excluded(self) -> bool:
         # Short paths without a default index answer 404; without facets, so do counts.
@@ -95,63 +98,66 @@ class IndexAutoSchema(AutoSchema):
     # Parameters
 
     def get_override_parameters(self) -> list[Any]:
+        header = partial(OpenApiParameter, location=OpenApiParameter.HEADER)
+        about = str(_("Seconds after which to try again."))
         found = [
             *super().get_override_parameters(),
             *self._get_path_parameters(),
             *self._get_query_parameters(),
+            header("Retry-After", int, description=about, response=["429", "503"]),
         ]
-        header = partial(OpenApiParameter, location=OpenApiParameter.HEADER)
-        if self.viewset.action == "change":
+        if self.view.action == "change":
             about = str(_("A unique name of this change: if it is sent again, it counts once."))
             schema = {"type": "string", "maxLength": LONGEST_KEY}
             found.append(header(IDEMPOTENCY_KEY, schema, description=about))
             about = str(_("True if this change had been made before, under the same key."))
-            replayed = {"type": "string", "enum": ["true"]}
-            found.append(header(REPLAYED, replayed, description=about, response=["200"]))
-        about = str(_("Seconds after which to try again."))
-        return [*found, header("Retry-After", int, description=about, response=["429", "503"])]
+            found.append(
+                header(
+                    REPLAYED,
+                    enumeration(["true"]),
+                    description=about,
+                    response=["200"],
+                )
+            )
+        return found
 
-    def _get_path_parameters(self) -> Iterable[OpenApiParameter]:
-        view = self.viewset
+    def _get_path_parameters(self) -> Iterator[OpenApiParameter]:
+        view, indexes = self.view, self.get_indexes()
         for name in uritemplate.variables(self.path):
             if name == "index" and view.index is None:
-                schema = enumeration(index.name for index in self.get_indexes())
-                description = _("The name of the index.")
-            elif view.lookup_field == "pk" and name in {view.lookup_url_kwarg or "pk", "id"}:
-                schema = one_of(key_schema(index) for index in self.get_indexes())
-                description = _("The id of the member.")
+                schema, description = (
+                    enumeration(index.name for index in indexes),
+                    _("The name of the index."),
+                )
+            elif view.lookup_field == "pk" and name in (view.lookup_url_kwarg or "pk", "id"):
+                schema, description = (
+                    one_of(map(key_schema, indexes)),
+                    _("The id of the member."),
+                )
                 if view.action == "around":
-                    schema = one_of([schema, {"type": "string", "enum": ["me"]}])
+                    schema = one_of([schema, enumeration(["me"])])
             else:
                 continue
             yield OpenApiParameter(name, schema, OpenApiParameter.PATH, description=str(description))
 
-    def _get_query_parameters(self) -> Iterable[OpenApiParameter]:
-        if self.viewset.action not in self.described:
-            return
-        indexes = self.get_indexes()
-        fields: dict[str, QueryField] = {}
-        schemas: dict[str, dict[str, Schema]] = {}
-        for index in indexes:
+    def _get_query_parameters(self) -> Iterator[OpenApiParameter]:
+        found: dict[str, dict[str, QueryField]] = {}
+        for view in self._get_views() if self._describes_action() else ():
             try:
-                query = self._view_of(index).get_query()
+                fields = view.get_query().fields
             except ImproperlyConfigured as problem:
                 error(str(problem))
                 continue
-            properties = self._map_serializer(query, "request").get("properties", {})
-            for name, field in query.fields.items():
-                if not isinstance(field, PageField):
-                    fields.setdefault(name, cast("QueryField", field))
-                    properties[name].pop("description", None)
-                    schemas.setdefault(name, {})[index.name] = properties[name]
-        for name, field in fields.items():
-            everywhere = len(schemas[name]) == len(indexes)
-            description = str(field.help_text or "")
-            if not everywhere:
-                description = f"{description} ({', '.join(schemas[name])})".strip()
+            for name, field in fields.items():
+                if isinstance(field, QueryField):  # The paginator describes the page
+                    found.setdefault(name, {})[view.served.name] = field
+        for name, of in found.items():
+            field = next(iter(of.values()))
+            everywhere = len(of) == len(self.get_indexes())
+            description = str(field.help_text) if everywhere else f"{field.help_text} ({', '.join(of)})"
             yield OpenApiParameter(
                 name,
-                one_of(schemas[name].values()),
+                one_of(one.schema for one in of.values()),
                 OpenApiParameter.QUERY,
                 required=everywhere and field.required,
                 description=description,
@@ -159,186 +165,123 @@ class IndexAutoSchema(AutoSchema):
                 explode=field.explode,
             )
 
-    def _view_of(self, index: RankIndex) -> IndexViewSet:
-        view = copy(self.viewset)
-        vars(view).pop("served", None)
-        view.index = index
-        return view
-
     def get_filter_backends(self) -> list[Any]:
-        view = self.viewset
+        view = self.view
         shows = view.action in view.filtered_actions and view.shows_rows()
         return list(view.filter_backends) if shows else []
 
     # Requests and responses
 
     def get_request_serializer(self) -> Any:
-        if self.viewset.action != "change" or len(self.get_indexes()) == 1:
+        if self.view.action != "change" or len(self.get_indexes()) == 1:
             return super().get_request_serializer()
         changes = map(get_change_serializer, self.get_indexes())
         return {"application/json": one_of(self.resolve_serializer(one(), "request").ref for one in changes)}
 
-    def get_response_serializers(self) -> Any:
-        describe = self.described.get(self.viewset.action or "")
-        if describe is None:  # An action that the project has added
-            return super().get_response_serializers()
-        schema = describe(self)
-        example = OpenApiExample("Example", value=example_of(schema, self._get_component_schema))
-        responses = {"200": OpenApiResponse(schema, examples=[example])}
-        left_out = {"415", "422"} if self.viewset.action != "change" else set()
-        left_out |= set() if self.viewset.throttle_classes else {"429"}
-        for status in _ERRORS.keys() - left_out:
-            responses[status] = self._get_error(status)
-        return responses
+    def _describes_action(self) -> bool:
+        """Return False for an action that the project has added."""
+        return hasattr(self, f"_describe_{self.view.action}")
 
-    def _get_error(self, status: str) -> OpenApiResponse:
-        description, details = _ERRORS[status]
-        texts = {"type": "array", "items": {"type": "string"}}
-        schema = object_schema(detail={"type": "string"}, code={"type": "string"})
-        schema["properties"]["parameters"] = {
-            **texts,
-            "description": "Those that tell several members apart.",
+    def get_response_serializers(self) -> Any:
+        if not self._describes_action():
+            return super().get_response_serializers()
+        schema = one_of(map(getattr(self, f"_describe_{self.view.action}"), self._get_views()))
+        return {"200": schema, **self._describe_errors()}
+
+    def _describe_errors(self) -> dict[str, OpenApiResponse]:
+        text = {"type": "string"}
+        texts = {"type": "array", "items": text}
+        error = object_schema(detail=text, code=text)
+        error["properties"]["parameters"] = {**texts, "description": "Those that tell several members apart."}
+        general = self._get_component("RankingError", error)
+        invalid = {"type": "object", "additionalProperties": texts}
+        named = {"anyOf": [self._get_component("RankingParameterErrors", invalid), general]}
+        left_out = {415, 422} if self.view.action != "change" else set()
+        left_out |= set() if self.view.throttle_classes else {429}
+        return {
+            str(status): OpenApiResponse(
+                named if status == 400 else general,
+                description=f"{HTTPStatus(status).phrase}: {', '.join(codes)}",
+            )
+            for status, codes in _CODES.items()
+            if status not in left_out
         }
-        response = self._get_component("RankingError", schema)
-        examples = [
-            OpenApiExample(code, value={"detail": str(detail), "code": code})
-            for code, detail in details.items()
-        ]
-        if status == "400":
-            invalid = {"type": "object", "additionalProperties": texts}
-            response = {"anyOf": [self._get_component("RankingParameterErrors", invalid), response]}
-            named = {"n": ["Ensure this value is greater than or equal to 1."]}
-            examples.insert(0, OpenApiExample("invalid", named))
-        return OpenApiResponse(response, description=str(description), examples=examples)
 
     def _get_component(self, name: str, schema: Schema) -> Schema:
         component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, object=name)
         self.registry.register_on_missing(component)
         return component.ref
 
-    def _get_component_schema(self, name: str) -> Schema:
-        component = ResolvedComponent(name, ResolvedComponent.SCHEMA, object=name)
-        return cast("Schema", self.registry[component].schema)
-
-    def get_serializer_name(self, serializer: Any, direction: Any) -> str:
-        name = super().get_serializer_name(serializer, direction)
-        if not isinstance(serializer, EntrySerializer):
-            return name
-        indexes = self.get_indexes()
-        return component_name(indexes[0].name if len(indexes) == 1 else "any index") + name
-
-    def _get_result_schema(self) -> Schema:
+    def _describe_result(self, view: Any) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` serializes it."""
-        serializer_class = self.viewset.get_serializer_class()
-        if not self.viewset.shows_rows():
-            return self.resolve_serializer(cast("Serializer[Any]", serializer_class()), "response").ref
-        entry_class = EntrySerializer if shows_rank(serializer_class) else UnrankedSerializer
-        entry = self.resolve_serializer(entry_class(), "response")
-        serializer = serializer_class(context=self.viewset.get_serializer_context())
-        row = self.resolve_serializer(cast("Serializer[Any]", serializer), "response")
+        serializer_class = view.get_serializer_class()
+        entry_class = serializer_class
+        if view.shows_rows():
+            entry_class = EntrySerializer if shows_rank(serializer_class) else UnrankedSerializer
+        name = component_name(view.served.name) + self._get_serializer_name(entry_class(), "response")
+        schema = self._map_serializer(entry_class(), "response")
+        for own, values in (
+            ("pk", key_schema(view.served)),
+            ("score", score_schema(view.served)),
+        ):
+            schema["properties"][own] = {**values, "readOnly": True}
+        entry = self._get_component(name, schema)
+        if entry_class is serializer_class:
+            return entry
+        row = self.resolve_serializer(serializer_class(context=view.get_serializer_context()), "response")
         if not row:  # A serializer without fields
-            return entry.ref
-        schema: Schema = {"allOf": [entry.ref, row.ref]}
+            return entry
         properties = row.schema.get("properties", {})
-        if properties.keys() & entry.schema["properties"].keys():  # The ranking's own are shown (combine())
-            schema = {
+        both: Schema = {"allOf": [entry, row.ref]}
+        if properties.keys() & schema["properties"].keys():  # The ranking's own are shown (combine())
+            both = {
                 "type": "object",
-                "properties": {**properties, **entry.schema["properties"]},
-                "required": sorted({*row.schema.get("required", ()), *entry.schema["required"]}),
+                "properties": {**properties, **schema["properties"]},
+                "required": sorted({*row.schema.get("required", ()), *schema["required"]}),
             }
-        return self._get_component(f"{entry.name}With{row.name}", schema)
+        return self._get_component(f"{name}With{row.name}", both)
 
-    def _get_standing_schema(self) -> Schema:
-        result = self._get_result_schema()
-        if not shows_rank(self.viewset.get_serializer_class()):
+    def _describe_retrieve(self, view: Any) -> Schema:
+        result = self._describe_result(view)
+        if not shows_rank(view.get_serializer_class()):
             return result
         percentage = {"type": "number", "minimum": 0, "maximum": 100}
         among_all = object_schema(count={"type": "integer"}, percentile=percentage)
         return {"allOf": [result, self._get_component("Standing", among_all)]}
 
-    def _get_around_schema(self) -> Schema:
-        return object_schema(results={"type": "array", "items": self._get_result_schema()})
+    _describe_me = _describe_retrieve
 
-    def _get_change_schema(self) -> Schema:
-        of = self.get_indexes()
-        return object_schema(pk=one_of(map(key_schema, of)), score=one_of(map(score_schema, of)))
+    def _describe_around(self, view: Any) -> Schema:
+        return object_schema(results={"type": "array", "items": self._describe_result(view)})
 
-    def _get_counts_schema(self) -> Schema:
-        values: dict[str, list[Schema]] = {}
-        for index in self.get_indexes():
-            view = self._view_of(index)
-            for name, path in view.get_filters().items():
-                values.setdefault(name, []).append({**facet_schema(index, path), "nullable": True})
-        counted = object_schema(values={"type": "object", "properties": {}}, count={"type": "integer"})
-        counted["properties"]["values"]["properties"] = {name: one_of(of) for name, of in values.items()}
+    def _describe_change(self, view: Any) -> Schema:
+        return object_schema(pk=key_schema(view.served), score=score_schema(view.served))
+
+    def _describe_counts(self, view: Any) -> Schema:
+        values = {
+            name: {**facet_schema(view.served, path), "nullable": True}
+            for name, path in view.get_filters().items()
+        }
+        counted = object_schema(values={"type": "object", "properties": values}, count={"type": "integer"})
         return object_schema(count={"type": "integer"}, results={"type": "array", "items": counted})
 
-    def _is_list_view(self, serializer: Any = None) -> bool:
-        # The entries of this list stand beside the band, so it isn't an array.
-        return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
-
-    def _is_draw(self) -> bool:
-        query_class = self.viewset.query_classes.get(self.viewset.action or "")
-        return query_class is not None and issubclass(query_class, RecommendationQuery)
-
-    def _get_list_schema(self) -> Schema:
+    def _describe_list(self, view: Any) -> Schema:
         if not self._is_draw():
-            return self._get_result_schema()
-        indexes = self.get_indexes()
-        windows = [{"type": "integer", "description": "Ranks."}] if self.viewset.allow_band else []  # type: ignore[attr-defined]
-        distances = one_of([*map(distance_schema, indexes), *windows])
+            return self._describe_result(view)
+        ranks = [{"type": "integer", "description": "Ranks."}] if view.allow_band else []
+        distances = one_of([distance_schema(view.served), *ranks])
         return object_schema(
             band={"type": "array", "items": distances, "minItems": 2, "maxItems": 2},
             candidates={"type": "integer", "nullable": True},
-            results={"type": "array", "items": self._get_result_schema()},
+            results={"type": "array", "items": self._describe_result(view)},
         )
 
-    described: ClassVar[Mapping[str, Callable[[IndexAutoSchema], Schema]]] = {
-        "list": _get_list_schema,
-        "retrieve": _get_standing_schema,
-        "me": _get_standing_schema,
-        "around": _get_around_schema,
-        "counts": _get_counts_schema,
-        "change": _get_change_schema,
-    }
-    """The schema of each action's response."""
+    def _is_draw(self) -> bool:
+        return issubclass(self.view.query_classes.get(self.view.action, object), RecommendationQuery)
 
-
-_ERRORS: Final[Mapping[str, tuple[Any, Mapping[str, Any]]]] = {
-    "400": (
-        _("A parameter is invalid, which the body names; or the request can't be answered."),
-        {
-            "ambiguous_member": _("Several members of this ranking are yours."),
-            "filter_too_large": FiltersTooLarge.default_detail,
-            "too_many_parameters": _("There are too many parameters."),
-        },
-    ),
-    "401": (_("Nobody has signed in."), {"not_authenticated": NotAuthenticated.default_detail}),
-    "403": (_("Not allowed."), {"permission_denied": PermissionDenied.default_detail}),
-    "404": (
-        _("No such ranked member, page or index."),
-        {
-            "not_ranked": MemberNotRanked.default_detail,
-            "no_owner": NoOwner.default_detail,
-            "no_index": _("There is no index called “nothing”."),
-            "not_found": _("Invalid page."),
-        },
-    ),
-    "415": (
-        _("The body is not JSON."),
-        {"unsupported_media_type": 'Unsupported media type "text/plain" in request.'},
-    ),
-    "422": (_("The key was used for another change."), {"key_reused": KeyReused.default_detail}),
-    "429": (_("Too many requests."), {"throttled": Throttled.default_detail}),
-    "503": (
-        _("The ranking is unavailable at the moment."),
-        {
-            "index_unavailable": RankingUnavailable.default_detail,
-            "filter_not_ready": _("These filters take longer to compute."),
-        },
-    ),
-}
-"""Statuses, their descriptions, and an example of each code."""
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        # The entries of a draw stand beside the band, so it isn't an array.
+        return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
 
 
 # Extensions of drf-spectacular, which finds them once this is imported: by ready(), if it is installed.
@@ -370,23 +313,6 @@ def _extend(found: Any) -> Any:
     return type(IndexAutoSchema.__name__, (found, IndexAutoSchema), {})
 
 
-class KeyExtension(OpenApiSerializerFieldExtension):
-    """``pk`` of a result."""
-
-    target_class = "django_zrank.rest_framework.serializers.KeyField"
-    schema_of = staticmethod(key_schema)
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        return one_of(map(self.schema_of, auto_schema.get_indexes()))
-
-
-class ScoreExtension(KeyExtension):
-    """``score`` of a result."""
-
-    target_class = "django_zrank.rest_framework.serializers.ScoreField"
-    schema_of = staticmethod(score_schema)
-
-
 class ChangeExtension(OpenApiSerializerExtension):
     """The body of a change of scores, which has no other fields."""
 
@@ -399,66 +325,3 @@ class ChangeExtension(OpenApiSerializerExtension):
             if isinstance(field, DecimalField) and field.decimal_places is not None:
                 schema["properties"][name]["multipleOf"] = 10.0**-field.decimal_places
         return {**schema, "additionalProperties": False}
-
-
-class QueryFieldExtension(OpenApiSerializerFieldExtension):
-    """Parameters of a query string that describe themselves."""
-
-    target_class = "django_zrank.rest_framework.fields.QueryField"
-    match_subclasses = True
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
-        mapped = partial(auto_schema._map_serializer_field, self.target, direction, bypass_extensions=True)
-        schema: Schema = self.target.get_schema() or mapped()
-        return schema
-
-
-# Examples
-
-_BY_FORMAT: Final[Mapping[str | None, Any]] = {
-    "integer": 42,
-    "number": 12.5,
-    "boolean": True,
-    "date": "2026-03-01",
-    "date-time": "2026-03-01T12:00:00Z",
-    "uuid": "6f1c2d3e-4b5a-4c7d-8e9f-0a1b2c3d4e5f",
-    "email": "ada@example.org",
-    "uri": "https://example.org/",
-}
-
-_BY_NAME: Final = {
-    "pk": 4711,
-    "score": 230,
-    "rank": 1702,
-    "candidates": 8312,
-    "count": 8312,
-    "percentile": 79.5,
-}
-
-
-def example_of(schema: Mapping[str, Any], resolve: Callable[[str], Schema], name: str = "") -> Any:
-    """A value that ``schema`` allows. ``resolve`` looks up a component; ``name``: of the property."""
-    if "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[-1]
-        return example_of(resolve(name), resolve, name)
-    if "allOf" in schema:
-        parts = [example_of(part, resolve, name) for part in schema["allOf"]]
-        return parts[0] if len(parts) == 1 else {key: value for part in parts for key, value in part.items()}
-    for choice in ("oneOf", "anyOf"):
-        if choice in schema:
-            return example_of(schema[choice][0], resolve, name)
-    if "example" in schema:
-        return schema["example"]
-    if "enum" in schema:
-        return schema["enum"][0]
-    match schema.get("type"):
-        case "object":
-            properties = schema.get("properties", {})
-            return {key: example_of(part, resolve, key) for key, part in properties.items()}
-        case "array":
-            return [example_of(schema["items"], resolve, name)] * schema.get("minItems", 1)
-        case "integer" if name in _BY_NAME:
-            return _BY_NAME[name]
-        case kind:
-            formatted = _BY_FORMAT.get(schema.get("format"))
-            return _BY_FORMAT.get(kind, "example") if formatted is None else formatted

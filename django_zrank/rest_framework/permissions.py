@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
@@ -13,11 +13,6 @@ from rest_framework.settings import api_settings
 from ..exceptions import NotRanked
 from ..index import RankIndex
 
-if TYPE_CHECKING:
-    from rest_framework.views import APIView
-
-__all__ = ["IsOwner", "get_permission_classes"]
-
 
 class IsOwner(IsAuthenticated):
     """Allows users who have signed in to ask as members of their own, by the index's ``owner``, and as no other member.
@@ -27,18 +22,17 @@ class IsOwner(IsAuthenticated):
 
     message = _("You can't ask as somebody else.")
 
-    def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        user = request.user
-        if not (user and user.is_authenticated):
+    def has_object_permission(self, request: Request, view: Any, obj: Any) -> bool:
+        if not self.has_permission(request, view):
             return False
-        index: RankIndex = view.get_index()  # type: ignore[attr-defined]
+        index: RankIndex = view.get_index()
         owner = index.get_owner()
         if owner is not None:
             # A user with several rows may ask as any of them, not only as the first.
-            own = type(obj)._default_manager.filter(**{owner: user.pk})
+            own = type(obj)._default_manager.filter(**{owner: request.user.pk})
             return bool(own.filter(pk=obj.pk).exists())
         try:
-            return bool(index.get_member(user) == obj)
+            return bool(index.get_member(request.user) == obj)
         except (ImproperlyConfigured, NotRanked):
             return False
 

@@ -1,46 +1,342 @@
-"""Serializers of query strings.
+"""Query strings: fields of parameters, and a serializer for each action.
 
-Unknown parameters are refused: if a misspelt filter were ignored, the response would show everybody.
+A query string is text: ``" 7"``, ``7.0`` and ``٣`` are not read as numbers. Unknown parameters are refused: if a
+misspelt filter were ignored, the response would show everybody.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Self
+from operator import attrgetter, methodcaller
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import models
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
+from ..codec.facets import Facet
+from ..codec.fields import value_field
 from ..codec.filters import GROUP, MOST_GROUPS
+from ..codec.units import Day, Moment
+from ..index import Band, RankIndex
 from ..ranking import Ranking
-from .fields import (
-    BandField,
-    FacetField,
-    FlagField,
-    GroupField,
-    IntegerField,
-    MemberField,
-    MembersField,
-    PageField,
-    ParsedFilter,
-    PointField,
-    QueryField,
-    RanksField,
-    StepsField,
-    ValueField,
-    ValuesField,
-)
-
-__all__ = ["AroundQuery", "CountsQuery", "ListQuery", "QuerySerializer", "RecommendationQuery", "narrow"]
-
+from ..recommendations import sides
+from .serializers import Schema, enumeration, facet_schema, key_schema, score_field
 
 logger = logging.getLogger("django_zrank")
+
+
+# Fields
+
+WHOLE: Final = "-?[0-9]{1,1000}"
+
+NUMBER: Final = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
+"""A distance between numbers, as JavaScript and Python write one."""
+
+SPAN: Final = (
+    r"(?:P[0-9]{1,5}D|PT[0-9]{1,6}[HMS]|(?:[0-9]{1,5} )?[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]{1,6})?)"
+)
+"""A distance between times in the notations that the documentation names. Django reads some more."""
+
+
+class QueryField(serializers.Field[Any, Any, Any, Any]):
+    """A parameter, which is optional by default."""
+
+    schema: Schema
+    """The JSON schema of what may be given."""
+
+    explode: ClassVar[bool | None] = None
+    """In OpenAPI schemas: False to separate values by commas."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"required": False, **options})
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            return self.parse(data)
+        except (ArithmeticError, ValueError) as error:
+            self.fail("invalid", value=data, reason=error, field=self)
+
+    def parse(self, text: str) -> Any:
+        """Return the value of ``text``. Raises ``ValueError`` if it has none."""
+        raise NotImplementedError
+
+
+class IntegerField(QueryField, serializers.IntegerField):
+    """A whole number."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        bounds = {"minimum": self.min_value, "maximum": self.max_value}
+        self.schema = {"type": "integer", **{name: at for name, at in bounds.items() if at is not None}}
+
+    def parse(self, text: str) -> int:
+        return int(_spelled(WHOLE, text))
+
+
+def _spelled(pattern: str, text: str) -> str:
+    """Return ``text``. Raises ``ValueError`` for other spellings that Python reads as numbers: " 7", "1_000", "٣"."""
+    if not re.fullmatch(pattern, text):
+        raise ValueError(_("write a number such as 10 or 2.5"))
+    return text
+
+
+class ListField(QueryField):
+    """Several values, the parameter repeated for each."""
+
+    default_error_messages = {"max_length": _("At most {max_length} values can be given, not {count}.")}
+
+    def __init__(self, child: QueryField, max_length: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.child, self.max_length = child, max_length
+        self.schema = {"type": "array", "items": child.schema, "minItems": 1, "maxItems": max_length}
+
+    def to_internal_value(self, data: list[str]) -> Any:
+        texts = self.split(data)
+        if len(texts) > self.max_length:
+            self.fail("max_length", max_length=self.max_length, count=len(texts))
+        return [self.child.run_validation(text) for text in texts]
+
+    def split(self, data: list[str]) -> list[str]:
+        return data
+
+
+class CommaField(ListField):
+    """Several values, separated by commas or the parameter repeated. A comma within a value is written ``\\,``."""
+
+    def split(self, data: list[str]) -> list[str]:
+        return [part.replace("\\,", ",") for text in data for part in re.split(r"(?<!\\),", text)]
+
+
+class MemberField(QueryField):
+    """One member, by primary key."""
+
+    default_error_messages = {"invalid": _("“{value}” is not an id.")}
+
+    def __init__(self, index: RankIndex, **options: Any) -> None:
+        super().__init__(**options)
+        self.index, schema = index, key_schema(index)
+        self.schema = {**schema, "pattern": r"^[^\u0000]+$"} if schema == {"type": "string"} else schema
+
+    def parse(self, text: str) -> Any:
+        if not text:
+            raise ValueError("empty")
+        return self.index.parse_pk(text)
+
+
+class MembersField(CommaField):
+    """Members, by primary key."""
+
+    explode = False  # Django takes 1,000 parameters a request
+    default_error_messages = {"max_length": _("At most {max_length} ids can be given, not {count}.")}
+
+    def __init__(self, index: RankIndex, max_length: int, **options: Any) -> None:
+        super().__init__(MemberField(index), max_length, **options)
+        items = self.schema["items"]
+        if "pattern" in items:
+            pattern = r"^(?:\\,|[^,\u0000])*[^\s,\\\u0000](?:\\,|[^,\\\u0000])*$"
+            self.schema["items"] = {**items, "pattern": pattern}
+
+    def split(self, data: list[str]) -> list[str]:
+        return [text.strip() for text in super().split(data)]
+
+
+class PointField(QueryField):
+    """A score, as Django reads the text of its column."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a score.")}
+    schema = {"type": "string"}
+
+    def __init__(self, index: RankIndex, **options: Any) -> None:
+        super().__init__(**options)
+        self.index = index
+
+    def parse(self, text: str) -> Any:
+        field = score_field(self.index)
+        try:
+            value = field.to_python(_spelled(WHOLE, text) if isinstance(field, models.IntegerField) else text)
+        except ValidationError as error:
+            raise ValueError(text) from error
+        self.index.ordering.ahead_of(value, reverse=False)
+        return value
+
+
+class RanksField(QueryField):
+    """A window of ranks: ``50``, or ``50,100`` for below and above, as in a band. Fractions are cut off.
+
+    A side wider than the ``ceiling`` is cut to it, as a page longer than ``max_page_size`` is.
+    """
+
+    default_error_messages = {"invalid": _("“{value}” is not a number of ranks, or two as “below,above”.")}
+    side, example = NUMBER, "50,100"
+
+    def __init__(self, ceiling: Any = None, **options: Any) -> None:
+        super().__init__(**options)
+        pattern = f"^{self.side}(?:,{self.side})?$"
+        self.schema = {"type": "string", "pattern": pattern, "example": self.example}
+        self.ceiling = () if ceiling is None else sides(ceiling)
+        try:
+            _ = [self.units(side) for side in self.ceiling]
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"max_band or max_ranks of the view: {error}") from error
+
+    def parse(self, text: str) -> tuple[Any, Any]:
+        parts = text.split(",")
+        if len(parts) > 2 or not all(map(str.strip, parts)):
+            raise ValueError(_("write one distance, or two as “below,above”"))
+        band = [self.parse_side(part) for part in (parts[0], parts[-1])]
+        for at, highest in enumerate(self.ceiling):
+            band[at] = min(band[at], highest, key=self.units)
+        return band[0], band[1]
+
+    def parse_side(self, text: str) -> Any:
+        return min(int(Decimal(_spelled(NUMBER, text))), 10**9)  # More than any ranking has
+
+    def units(self, side: Any) -> Any:
+        return side
+
+
+class BandField(RanksField):
+    """A band: ``10``, or ``50,100`` for below and above, each in the unit of the score."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a band: {reason}.")}
+
+    def __init__(self, index: RankIndex, ceiling: Band | None = None, **options: Any) -> None:
+        self.index = index
+        match index.ordering.first.kind:
+            case Day():
+                self.side, self.example = f"(?:{NUMBER}|{SPAN})", "P3D,P7D"
+            case Moment():
+                self.side, self.example = SPAN, "P3D,P7D"
+        super().__init__(ceiling, **options)
+
+    def parse_side(self, text: str) -> Any:
+        distance = self.index.parse_band(text)
+        if not isinstance(distance, timedelta):
+            _spelled(NUMBER, text)
+        return distance
+
+    def units(self, side: Any) -> Any:
+        return self.index.ordering.first.kind.distance(side)
+
+
+class ParsedFilter(NamedTuple):
+    """A filter: the members that have one of ``values`` at ``path``, or none of them."""
+
+    path: str
+    values: list[Any]
+    negated: bool
+
+
+class ValueField(QueryField):
+    """A value of a facet."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a value of {field.column.verbose_name}.")}
+
+    def __init__(self, index: RankIndex, path: str) -> None:
+        super().__init__()
+        self.path, self.facet = path, index.faceting.reading(path)
+        self.column = column = value_field(self.facet.field(path))
+        is_text = isinstance(column, (models.CharField, models.TextField))
+        choices = [value for value, _label in column.flatchoices or () if value is not None]
+        if is_text and choices and column.blank and "" not in choices:
+            choices.append("")
+        self.choices = choices
+        self.may_be_empty = is_text and not column.primary_key and "" in (choices or [""])
+        self.schema = facet_schema(index, path)
+        if choices:
+            self.schema["enum"] = choices
+        elif self.schema == {"type": "string"}:
+            self.schema["pattern"] = r"^[^\u0000]*$"
+
+    def parse(self, text: str) -> Any:
+        if isinstance(self.column, models.BooleanField):
+            text = {"true": "True", "false": "False"}.get(text.lower(), "")
+        elif isinstance(self.column, models.IntegerField):
+            _spelled(WHOLE, text)
+        if "\0" in text:
+            raise ValueError(text)  # No database holds it
+        value = self.facet.parse_value(self.path, text)
+        if self.choices and value not in self.choices:
+            raise ValueError(text)
+        return value
+
+
+class ValuesField(CommaField):
+    """Members that have one of these values."""
+
+    negated = False
+
+    def __init__(self, child: QueryField, path: str, max_length: int = 100, **options: Any) -> None:
+        super().__init__(child, max_length, **options)
+        self.path = path
+
+    def to_internal_value(self, data: list[str]) -> ParsedFilter:
+        return ParsedFilter(self.path, list(dict.fromkeys(super().to_internal_value(data))), self.negated)
+
+
+class NotValuesField(ValuesField):
+    """Members that have none of these values."""
+
+    negated = True
+
+
+class FlagField(QueryField, serializers.BooleanField):
+    """Members that have ``value`` at ``path`` (true), or any other (false)."""
+
+    schema = {"type": "boolean"}
+
+    def __init__(self, path: str, value: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.path, self.value = path, value
+
+    def parse(self, text: str) -> ParsedFilter:
+        negated = ("true", "false").index(text.lower())
+        return ParsedFilter(self.path, [self.value], bool(negated))
+
+
+class GroupField(QueryField):
+    """The name of a group."""
+
+    default_error_messages = {"invalid": _("Give the name of a group: 1 to 200 characters.")}
+    schema = {"type": "string", "pattern": r"^(?:\\,|[^,\u0000]){1,200}$"}
+
+    def parse(self, text: str) -> str:
+        if not 0 < len(text) <= 200 or "\0" in text:
+            raise ValueError(text)
+        return text
+
+
+class FacetField(QueryField):
+    """A declared facet: ``region``, or ``region,platform`` for one of several columns."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a facet. There are: {field.listed}.")}
+
+    def __init__(self, index: RankIndex, filters: Mapping[str, str], **options: Any) -> None:
+        super().__init__(**options)
+        names = {path: name for name, path in filters.items()}
+        facets = [facet for facet in index.faceting.all if names.keys() >= set(facet.paths)]
+        self.facets = {tuple(sorted(names[path] for path in facet.paths)): facet for facet in facets}
+        listed = [",".join(names[path] for path in facet.paths) for facet in facets]
+        self.listed, self.schema = "; ".join(listed) or _("none"), enumeration(listed)
+
+    def parse(self, text: str) -> Facet:
+        facet = self.facets.get(tuple(sorted(text.split(","))))
+        if facet is None:
+            raise ValueError(text)
+        return facet
+
+
+# Serializers
 
 
 class QuerySerializer(serializers.Serializer[Any]):
@@ -54,6 +350,12 @@ class QuerySerializer(serializers.Serializer[Any]):
     }
     """Attributes of the view that allow parameters, the parameters, and the message of a 400 if they aren't allowed."""
 
+    limits: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """What else the view decides, by name in the context: functions of the view."""
+
+    needed: Sequence[str] = ()
+    """Parameters of which a request must have one."""
+
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, **context: Any) -> Self:
@@ -62,19 +364,17 @@ class QuerySerializer(serializers.Serializer[Any]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.index: RankIndex = self.context["index"]
         self.refused: dict[str, Any] = {
             name: message
             for switch, (names, message) in self.switches.items()
             for name in names
             if not self.context[switch]
         }
-        self.needed: list[tuple[str, ...]] = [
-            (name,) for name, field in self.fields.items() if field.required
-        ]
-        """Groups of parameters: a request must have one of each."""
+        _ = self.fields  # What is wrong with the view fails at the first request
 
     def get_fields(self) -> dict[str, Any]:
-        own, filters = {**self.get_parameters(), **self.get_groups()}, self.get_filters()
+        own, filters = self.get_parameters(), self.get_filters()
         if clash := filters.keys() & {*own, *self.context["others"]}:
             raise ImproperlyConfigured(
                 f"The filter {min(clash)!r} has the name of another parameter: get_filters() of the view must "
@@ -82,19 +382,13 @@ class QuerySerializer(serializers.Serializer[Any]):
             )
         return {name: field for name, field in {**own, **filters}.items() if name not in self.refused}
 
-    def get_parameters(self) -> dict[str, QueryField]:
-        """Return the fields other than filters, by name."""
-        return {}
-
-    def get_groups(self) -> dict[str, QueryField]:
-        """Return the fields that filter by groups, by name."""
+    def get_parameters(self) -> dict[str, Any]:
+        """Return the fields other than filters by facets, by name."""
         some = _("Only members of this group, or of one of several.")
         none = _("No members of this group, or of any of several.")
         return {
-            GROUP: ValuesField(GroupField(), GROUP, max_length=MOST_GROUPS, help_text=some),
-            f"{GROUP}__not": ValuesField(
-                GroupField(), GROUP, negated=True, max_length=MOST_GROUPS, help_text=none
-            ),
+            GROUP: ValuesField(GroupField(), GROUP, MOST_GROUPS, help_text=some),
+            f"{GROUP}__not": NotValuesField(GroupField(), GROUP, MOST_GROUPS, help_text=none),
         }
 
     def get_filters(self) -> dict[str, QueryField]:
@@ -105,9 +399,9 @@ class QuerySerializer(serializers.Serializer[Any]):
         empty = _("Only members whose value is empty text (true), or is not (false).")
         found: dict[str, QueryField] = {}
         for name, path in self.context["filters"]:
-            value = ValueField(self.context["index"], path)
+            value = ValueField(self.index, path)
             found[name] = ValuesField(value, path, help_text=some)
-            found[f"{name}__not"] = ValuesField(value, path, negated=True, help_text=none)
+            found[f"{name}__not"] = NotValuesField(value, path, help_text=none)
             found[f"{name}__isnull"] = FlagField(path, None, help_text=null)
             if value.may_be_empty:
                 found[f"{name}__isempty"] = FlagField(path, "", help_text=empty)
@@ -129,16 +423,16 @@ class QuerySerializer(serializers.Serializer[Any]):
                     texts = list(filter(None, texts))  # "Any" of an HTML form
                 if field is None or not texts:
                     continue
-                if len(texts) > 1 and not field.repeatable:
+                is_list = isinstance(field, ListField)
+                if len(texts) > 1 and not is_list:
                     # Proxies and frameworks differ in which of them counts.
                     raise serializers.ValidationError([_("Give this parameter once.")], code="repeated")
-                value = field.run_validation(texts if field.repeatable else texts[0])
+                value = field.run_validation(texts if is_list else texts[0])
                 (filters if isinstance(value, ParsedFilter) else values)[name] = value
             except serializers.ValidationError as error:
                 errors[name] = error.detail
-        for names in self.needed:
-            if not any(name in data for name in names):
-                errors[names[0]] = [_("This field is required.")]
+        if self.needed and not any(name in data for name in self.needed):
+            errors[self.needed[0]] = [_("This field is required.")]
         if errors:
             raise serializers.ValidationError(errors, code="invalid")
         return values
@@ -163,42 +457,43 @@ class QuerySerializer(serializers.Serializer[Any]):
         raise serializers.ValidationError([message], code="unknown")
 
 
-_MOST_MEMBERS: Final = 100
-"""The most members that are looked up at once, by one round trip."""
-
-
 class ListQuery(QuerySerializer):
-    """The query string of a leaderboard. Pages are parsed by the paginator; here they only have to be numbers."""
+    """The query string of a leaderboard. Its paginator parses the pages; here they only have to be numbers."""
 
-    def get_parameters(self) -> dict[str, QueryField]:
+    limits = {"pages": methodcaller("get_page_parameters")}
+
+    def get_parameters(self) -> dict[str, Any]:
         texts = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
         ids = _("Only these members, as they rank among all: ids, separated by commas.")
-        return {
-            name: PageField() if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
+        # REST framework would serve the first page for an empty one.
+        page = serializers.CharField(error_messages={"blank": _("A valid integer is required.")})
+        pages = {
+            name: page if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
             for name, lowest in self.context["pages"]
-        } | {"pk": MembersField(MemberField(self.context["index"]), _MOST_MEMBERS, help_text=ids)}
+        }
+        return {**super().get_parameters(), **pages, "pk": MembersField(self.index, 100, help_text=ids)}
 
 
 class AroundQuery(QuerySerializer):
     """The query string of ``GET /leaderboard/<pk>/around/``."""
 
-    def get_parameters(self) -> dict[str, QueryField]:
-        return {"n": self.get_n(_("The number of members."))}
+    n_text = _("The number of members.")
 
-    def get_n(self, help_text: Any) -> IntegerField:
-        return IntegerField(min_value=1, max_value=self.context["max_n"], help_text=help_text)
+    def get_parameters(self) -> dict[str, Any]:
+        n = IntegerField(min_value=1, max_value=self.context["max_n"], help_text=self.n_text)
+        return {**super().get_parameters(), "n": n}
 
 
 class CountsQuery(AroundQuery):
     """The query string of ``GET /leaderboard/counts/``."""
 
-    def get_parameters(self) -> dict[str, QueryField]:
+    n_text = _("The number of values.")
+    needed = ("facet",)
+
+    def get_parameters(self) -> dict[str, Any]:
         help_text = _("What to count by: a facet, or the parts of one, separated by commas.")
-        filters = dict(self.context["filters"])
-        return {
-            "n": self.get_n(_("The number of values.")),
-            "facet": FacetField(self.context["index"], filters, help_text=help_text, required=True),
-        }
+        facet = FacetField(self.index, dict(self.context["filters"]), help_text=help_text, required=True)
+        return {**super().get_parameters(), "facet": facet}
 
 
 class RecommendationQuery(AroundQuery):
@@ -210,14 +505,14 @@ class RecommendationQuery(AroundQuery):
         "allow_seed": (("seed",), _("No seed can be given here.")),
         "allow_near": (("near",), _("No score can be given here.")),
     }
+    limits = {
+        "max_band": methodcaller("get_max_band"),
+        "max_ranks": attrgetter("max_ranks"),
+        "max_excluded": attrgetter("max_excluded"),
+    }
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        if self.context["index"].get_band() is None:
-            self.needed.append(("band", "ranks"))
-
-    def get_parameters(self) -> dict[str, QueryField]:
-        context, index = self.context, self.context["index"]
+    def get_parameters(self) -> dict[str, Any]:
+        context, index = self.context, self.index
         distance = _("The largest difference from your score: one distance, or two as “below,above”.")
         window = _(
             "The largest difference from your rank, instead of a band: one number, or two as “below,above”."
@@ -228,13 +523,14 @@ class RecommendationQuery(AroundQuery):
         ids = _("Ids of members to leave out, separated by commas.")
         band = BandField(index, context["max_band"], help_text=distance)
         ranks = RanksField(context["max_ranks"], help_text=window)
-        self.widen_ranks = StepsField(ranks, max_length=10)
+        self.widen_ranks = ListField(ranks, max_length=10)
+        self.needed = ("band", "ranks") if index.get_band() is None else ()
         return {
             **super().get_parameters(),
             "band": band,
             "ranks": ranks,
-            "widen": StepsField(band, max_length=10, help_text=steps),
-            "exclude": MembersField(MemberField(index), context["max_excluded"], help_text=ids),
+            "widen": ListField(band, max_length=10, help_text=steps),
+            "exclude": MembersField(index, context["max_excluded"], help_text=ids),
             "seed": IntegerField(help_text=_("The same seed draws the same members.")),
             "near": PointField(index, help_text=_("A score to draw around, instead of a member's.")),
             "member": MemberField(index, help_text=_("The id of the member to draw for. Default: yours.")),

@@ -1,8 +1,9 @@
-"""The serializers of results and of changes of scores."""
+"""The serializers of results and of changes of scores, and the JSON schemas of an index's values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,24 +13,10 @@ from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from ..codec.units import EXACT, EXACT_LOW
+from ..codec.fields import follow, value_field
+from ..codec.units import EXACT, EXACT_LOW, Day, Moment
 from ..entries import Entry
 from ..index import RankIndex
-from .fields import component_name
-
-__all__ = [
-    "IDEMPOTENCY_KEY",
-    "LONGEST_KEY",
-    "REPLAYED",
-    "ChangeSerializer",
-    "EntrySerializer",
-    "KeyField",
-    "ScoreField",
-    "UnrankedSerializer",
-    "combine",
-    "get_change_serializer",
-    "shows_rank",
-]
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
@@ -38,20 +25,12 @@ REPLAYED: Final = "Idempotent-Replayed"
 """The header of a response to a change that had been made before, under the same key."""
 
 
-class KeyField(serializers.ReadOnlyField):
-    """A primary key, of the type that the model gives it."""
-
-
-class ScoreField(serializers.ReadOnlyField):
-    """A score, of the type that the model gives it."""
-
-
 class EntrySerializer(serializers.Serializer[Entry]):
     """One member of a ranking."""
 
-    # The values are Python's own; REST framework's encoder makes text of dates, durations and UUIDs.
-    pk = KeyField()
-    score = ScoreField()
+    # Python's own values; REST framework's encoder makes text of dates, durations and UUIDs.
+    pk = serializers.JSONField(read_only=True)
+    score = serializers.JSONField(read_only=True)
     rank = serializers.IntegerField(
         read_only=True,
         allow_null=True,
@@ -77,36 +56,22 @@ def combine(index: RankIndex, entries: Sequence[Entry], serializer: Any) -> list
     the serializer may have one of these names if it shows the same value: the primary key, or the model field that is
     the score. Otherwise raises ``ImproperlyConfigured``, as one of the two would be lost.
     """
-    shown = serializer.data
-    if shown:
-        _refuse_clash(index, serializer.child, shown[0])
-    # As EntrySerializer shows it, for a tenth of the time.
-    names = ("pk", "score", "rank") if shows_rank(serializer.child) else ("pk", "score")
-    ranked = ({name: getattr(entry, name) for name in names} for entry in entries)
-    return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
-
-
-_OWN: Final = frozenset(("pk", "score", "rank"))
-
-
-def _refuse_clash(
-    index: RankIndex, serializer: serializers.BaseSerializer[Any], shown: Mapping[str, Any]
-) -> None:
-    clashing = _OWN & shown.keys()
-    if not clashing:
-        return
+    shown, child = serializer.data, serializer.child
     same = {
         "pk": {"pk", index.model._meta.pk.name},
         "score": {index.ordering.first.path.replace(LOOKUP_SEP, ".")},
         "rank": set[str](),
     }
-    fields = getattr(serializer, "fields", {})
-    for name in clashing:
-        if name not in fields or fields[name].source not in same[name]:
+    for name in same.keys() & shown[0].keys() if shown else ():
+        field = getattr(child, "fields", {}).get(name)
+        if field is None or field.source not in same[name]:
             raise ImproperlyConfigured(
-                f"{type(serializer).__name__}: a result has the ranking's own {name!r} already, "
-                f"so a field that shows something else needs another name."
+                f"{type(child).__name__}: a result has the ranking's own {name!r} already, so a field that shows "
+                "something else needs another name."
             )
+    names = ("pk", "score", "rank") if shows_rank(child) else ("pk", "score")
+    ranked = ({name: getattr(entry, name) for name in names} for entry in entries)
+    return [entry | row | entry for entry, row in zip(ranked, shown, strict=True)]
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
@@ -124,22 +89,96 @@ class ChangeSerializer(serializers.Serializer[Any]):
 @lru_cache(maxsize=1024)
 def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]:
     """The serializer of a request: ``by`` if scores are incremented, else ``value``."""
-    own: Any = index.column.field  # type: ignore[union-attr]
+    column: Any = index.column.field  # type: ignore[union-attr]
+    name, help_text = "value", _("The score submitted.")
     options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
     kind: Any = serializers.IntegerField
-    if isinstance(own, models.DecimalField):
-        kind = serializers.DecimalField
-        options = {
-            "max_digits": own.max_digits,
-            "decimal_places": own.decimal_places,
-            "coerce_to_string": False,
-        }
-    name, help_text = "value", _("The score submitted.")
+    if isinstance(column, models.DecimalField):
+        kind, options = serializers.DecimalField, {"coerce_to_string": False}
+        options |= {"max_digits": column.max_digits, "decimal_places": column.decimal_places}
     if index.rule == "sum":
         name, help_text = "by", _("What to add to the score.")
         options["default"] = 1
-    return type(
-        f"{component_name(index.name)}Change",
-        (ChangeSerializer,),
-        {name: kind(help_text=help_text, **options)},
-    )
+    field = kind(help_text=help_text, **options)
+    return type(f"{component_name(index.name)}Change", (ChangeSerializer,), {name: field})
+
+
+# JSON schemas
+
+Schema = dict[str, Any]
+
+_TYPES: Final[Mapping[type[models.Field[Any, Any]], Schema]] = {
+    models.BooleanField: {"type": "boolean"},
+    models.IntegerField: {"type": "integer"},
+    models.FloatField: {"type": "number"},
+    models.DecimalField: {"type": "number"},
+    models.UUIDField: {"type": "string", "format": "uuid"},
+    models.DateTimeField: {"type": "string", "format": "date-time"},
+    models.DateField: {"type": "string", "format": "date"},
+    models.DurationField: {"type": "string", "description": "Seconds.", "example": "90.0"},
+    models.Field: {"type": "string"},
+}
+
+
+def field_schema(field: Any) -> Schema:
+    """The schema of a model field's values, as REST framework's encoder writes them."""
+    field = value_field(field)  # The primary key of a child model is a relation, for one
+    if isinstance(field, models.GenericIPAddressField):
+        protocols = [field.protocol.lower()] if field.protocol.lower() != "both" else ["ipv4", "ipv6"]
+        return one_of({"type": "string", "format": one, "maxLength": field.max_length} for one in protocols)
+    return dict(next(schema for kind, schema in _TYPES.items() if isinstance(field, kind)))
+
+
+def key_schema(index: RankIndex) -> Schema:
+    return field_schema(index.model._meta.pk)
+
+
+def score_field(index: RankIndex) -> Any:
+    """The model field that is the score."""
+    *_relations, field = follow(index.model, index.ordering.first.path)
+    return value_field(field)
+
+
+def score_schema(index: RankIndex) -> Schema:
+    return field_schema(score_field(index))
+
+
+def distance_schema(index: RankIndex) -> Schema:
+    """One side of a band, as a response shows it."""
+    duration = {"type": "string", "description": "A duration.", "example": "7 00:00:00"}
+    match index.ordering.first.kind:
+        case Day():
+            return one_of([duration, {"type": "number", "description": "Days."}])
+        case Moment():
+            return duration
+    return {"type": "number", "example": 10}
+
+
+def facet_schema(index: RankIndex, path: str) -> Schema:
+    """A value of a facet, as a response shows it. A row may have a value that ``choices`` doesn't list."""
+    return field_schema(index.faceting.reading(path).field(path))
+
+
+def component_name(text: str) -> str:
+    """The words of ``text`` as the name of a component."""
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"\W+", text))
+
+
+def enumeration(words: Iterable[str]) -> Schema:
+    """One of ``words``; any text if there are none, as an enumeration must not be empty."""
+    listed = list(words)
+    return {"type": "string", "enum": listed} if listed else {"type": "string"}
+
+
+def one_of(schemas: Iterable[Schema]) -> Schema:
+    """Any of ``schemas``, those of several indexes."""
+    different: list[Schema] = []
+    for schema in schemas:
+        different += [one for one in schema.get("anyOf", [schema]) if one not in different]
+    # Not oneOf: a whole number is a number too.
+    return different[0] if len(different) == 1 else {"anyOf": different} if different else {}
+
+
+def object_schema(**properties: Mapping[str, Any]) -> Schema:
+    """An object that has all of ``properties``."""
+    return {"type": "object", "properties": properties, "required": list(properties)}

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache, partial
 from math import inf
 from typing import Any, ClassVar
 
-from django.core.exceptions import ImproperlyConfigured, TooManyFieldsSent
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, connections, models, transaction
 from django.http import Http404
-from django.utils.cache import (
-    get_conditional_response,
-    patch_cache_control,
-    patch_vary_headers,
-    set_response_etag,
-)
+from django.utils import cache as caching
 from django.utils.duration import duration_string
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
+from rest_framework import pagination
 from rest_framework.decorators import action
 from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
 from rest_framework.generics import get_object_or_404
@@ -29,37 +26,20 @@ from rest_framework.permissions import BasePermission, IsAdminUser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField
+from rest_framework.settings import api_settings
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
 from ..conf import get_settings
 from ..entries import Entry
-from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
+from ..exceptions import NotRanked
 from ..index import Band, RankIndex
 from ..ranking import Ranking
+from ..recommendations import sides
 from ..registry import registry
+from . import exceptions, query, serializers
 from .checks import RESERVED, filter_name
-from .exceptions import (
-    AmbiguousMember,
-    FiltersTooLarge,
-    KeyReused,
-    MemberNotRanked,
-    NoOwner,
-    RankingUnavailable,
-)
-from .pagination import RankingList, get_page_parameters, get_pagination_class
 from .permissions import IsOwner, get_permission_classes
-from .query import AroundQuery, CountsQuery, ListQuery, QuerySerializer, RecommendationQuery, narrow
-from .serializers import (
-    IDEMPOTENCY_KEY,
-    LONGEST_KEY,
-    REPLAYED,
-    ChangeSerializer,
-    EntrySerializer,
-    combine,
-    get_change_serializer,
-    shows_rank,
-)
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
@@ -85,12 +65,12 @@ class IndexViewSet(GenericViewSet[Any]):
     permission_classes = get_permission_classes()
     """The permissions. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
 
-    serializer_class: type[BaseSerializer[Any]] = EntrySerializer
+    serializer_class: type[BaseSerializer[Any]] = serializers.EntrySerializer
     """A serializer of the index's model, for results to show its fields beside ``pk``, ``score`` and ``rank``. Its rows
     come from ``get_queryset()`` and the filter backends, by one query; members without a row are left out.
     With the default, or a subclass of it, no row is fetched."""
 
-    query_classes: ClassVar[Mapping[str, type[QuerySerializer]]] = {}
+    query_classes: ClassVar[Mapping[str, type[query.QuerySerializer]]] = {}
     """The serializer of the query string of each action. It is read before anything is looked up."""
 
     filtered_actions: ClassVar[Collection[str]] = ("list",)
@@ -123,12 +103,11 @@ class IndexViewSet(GenericViewSet[Any]):
         except LookupError as error:
             if name is not None:
                 message = _("There is no index called “{name}”.").format(name=name)
-                raise NotFound(message, "no_index") from error
+                raise exceptions.NoIndex(message) from error
             if not getattr(self, "swagger_fake_view", False):  # drf-spectacular: nobody requests that path
-                _warn(
-                    f"{type(self).__name__} has no index. {error}"
-                )  # it names a setting, which is not for clients
-            raise NotFound(_("No ranking is served here. Name an index in the path."), "no_index") from error
+                # It names a setting, which is not for clients.
+                _warn(f"{type(self).__name__} has no index. {error}")
+            raise exceptions.NoIndex from error
 
     @cached_property
     def served(self) -> RankIndex:
@@ -143,7 +122,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """Return the ranking, with the filters of the query string, bounded by ``max_scan`` and ``max_wait``."""
         ranking, filters = self.get_ranking(), self.arguments["filters"]
         if filters:
-            ranking = narrow(ranking, filters)
+            ranking = query.narrow(ranking, filters)
         return ranking.within(seconds=self.max_wait, scan=self.max_scan)
 
     def get_filters(self) -> Mapping[str, str]:
@@ -152,17 +131,30 @@ class IndexViewSet(GenericViewSet[Any]):
         paths = self.served.faceting.paths
         if not paths:
             return {}
-        taken = {*RESERVED, *get_page_parameters(self.paginator), *self._other_parameters}
-        taken.update(self._get_backend_parameters())
+        pages = (name for name, _lowest in self.get_page_parameters())
+        taken = {*RESERVED, *pages, *self._other_parameters, *self._get_backend_parameters()}
         return {filter_name(path, taken, paths): path for path in paths}
 
-    def get_query(self, **context: Any) -> QuerySerializer:
+    def get_page_parameters(self) -> Sequence[tuple[str, int | None]]:
+        """Return the parameters of the paginator, the length of a page first, and the lowest value of each; None for
+        the page's."""
+        lowest = {
+            "limit_query_param": 1,
+            "page_size_query_param": 1,
+            "offset_query_param": 0,
+            "page_query_param": None,
+        }
+        found = [(getattr(self.paginator, name, None), number) for name, number in lowest.items()]
+        return [(name, number) for name, number in found if name]
+
+    def get_query(self) -> query.QuerySerializer:
         """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
         the view allows."""
-        query_class = self.query_classes.get(self.action or "", QuerySerializer)  # of filters alone
+        query_class = self.query_classes.get(self.action or "", query.QuerySerializer)  # of filters alone
         others = self._other_parameters
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
             others = others.union(self._get_backend_parameters())
+        context: dict[str, Any] = {name: limit_of(self) for name, limit_of in query_class.limits.items()}
         return query_class.of(
             index=self.served,
             max_n=get_settings().max_n,
@@ -206,7 +198,7 @@ class IndexViewSet(GenericViewSet[Any]):
 
     def shows_rows(self) -> bool:
         """Return True if results show rows of the model, not only the ranking's own values."""
-        return not issubclass(self.get_serializer_class(), EntrySerializer)
+        return not issubclass(self.get_serializer_class(), serializers.EntrySerializer)
 
     def get_queryset(self) -> models.QuerySet[Any]:
         """Return the rows that results, and the member of ``?member=``, are taken from. Default: those that the index
@@ -225,25 +217,22 @@ class IndexViewSet(GenericViewSet[Any]):
         index, user = self.served, self.request.user
         if not (user and user.is_authenticated):
             self.permission_denied(self.request)
-        rows = self.own_rows
-        if len(rows) > 1:
-            selected = {entry.pk for entry in self.get_filtered().members(rows)}
-            rows = [row for row in rows if row.pk in selected]
-            if not rows:
-                raise MemberNotRanked
+        if index.has_several and (rows := self.own_rows):
             if len(rows) > 1:
-                raise AmbiguousMember(self._get_telling_apart(selected))
-        if rows:
+                selected = {entry.pk for entry in self.get_filtered().members(rows)}
+                rows = [row for row in rows if row.pk in selected]
+            if not rows:
+                raise exceptions.MemberNotRanked
+            if len(rows) > 1:
+                raise exceptions.AmbiguousMember(self._get_telling_apart(rows))
             return rows[0]
         try:
             return index.get_member(user)
         except NotRanked:
-            if self._looks_up_owner() and index.get_owner() is None and not isinstance(user, index.model):
-                logger.warning(
-                    "Index %r declares no owner, so it can't tell which member is a user's.", index.name
-                )
-                raise NoOwner from None
-            raise
+            if index.get_owner() is not None or isinstance(user, index.model) or not self._looks_up_owner():
+                raise
+            logger.warning("Index %r declares no owner, so no member is known to be a user's.", index.name)
+            raise exceptions.NoOwner from None
 
     def _looks_up_owner(self) -> bool:
         return type(self.served).get_member is RankIndex.get_member
@@ -252,16 +241,21 @@ class IndexViewSet(GenericViewSet[Any]):
     def own_rows(self) -> Sequence[Any]:
         """The ranked rows of the user, the newest ``MAX_N`` by primary key, if a user may own several."""
         index, user = self.served, self.request.user
-        if not (index.has_several and self._looks_up_owner() and user and user.pk):
+        if not (self._looks_up_owner() and user and user.pk):
             return ()
         return list(index.owned_by(user).order_by("-pk").distinct()[: get_settings().max_n])
 
-    def _get_telling_apart(self, pks: Collection[Any]) -> Sequence[str]:
+    def _get_telling_apart(self, several: Sequence[Any]) -> Sequence[str]:
         """Return the parameters that would choose one of several rows."""
-        rows = self.served.get_queryset().filter(pk__in=pks).order_by()
+        rows = self.served.get_queryset().filter(pk__in=[row.pk for row in several]).order_by()
         filters = self.get_filters().items()
         names = [name for name, path in filters if rows.values_list(path).distinct().count() > 1]
         return [*names, *(["member"] if "member" in self.get_query().fields else [])]
+
+    def get_object(self) -> Any:
+        """Return the row that the path names."""
+        key = self.kwargs[self.lookup_url_kwarg or self.lookup_field]
+        return self.find_member(str(key), lookup_field=self.lookup_field)
 
     def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it.
@@ -273,13 +267,8 @@ class IndexViewSet(GenericViewSet[Any]):
             if lookup_field == "pk":  # int() takes more spellings of a number
                 pk = self.served.parse_pk(pk)
             member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
-        except (
-            ValueError,
-            OverflowError,
-            DataError,
-            Http404,
-        ) as error:  # or an id beyond what the column holds
-            raise MemberNotRanked from error
+        except (ValueError, OverflowError, DataError, Http404) as error:  # or more than the column holds
+            raise exceptions.MemberNotRanked from error
         self.check_object_permissions(self.request, member)
         return member
 
@@ -287,13 +276,16 @@ class IndexViewSet(GenericViewSet[Any]):
         self, entries: Sequence[Entry], rows: Mapping[Any, models.Model] | None = None
     ) -> list[dict[str, Any]]:
         """Serialize ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
-        if not self.shows_rows():
+        serializer_class = self.get_serializer_class()
+        if serializer_class is serializers.EntrySerializer:  # For a tenth of its time
+            return [{"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries]
+        if issubclass(serializer_class, serializers.EntrySerializer):
             return list(self.get_serializer(entries, many=True).data)
         if rows is None:
             rows = self._get_rows(entries)
         entries = [entry for entry in entries if entry.pk in rows]
         shown = self.get_serializer([rows[entry.pk] for entry in entries], many=True)
-        return combine(self.served, entries, shown)
+        return serializers.combine(self.served, entries, shown)
 
     def _get_rows(self, entries: Sequence[Entry]) -> Mapping[Any, models.Model]:
         """Return the rows of ``entries`` that results may show, by primary key."""
@@ -301,19 +293,12 @@ class IndexViewSet(GenericViewSet[Any]):
 
     def handle_exception(self, exc: Exception) -> Response:
         """Answer errors of the index, and add its ``code`` to every ``detail``. What developers need is logged."""
-        if isinstance(exc, NotRanked):
-            exc = MemberNotRanked()
-        elif isinstance(exc, TooManyFieldsSent):
-            # Django's own 400 is a page, and REST framework's debugging a 500
-            exc = ParseError(_("There are too many parameters."), "too_many_parameters")
-        elif isinstance(exc, (FilterTooLarge, FilterNotReady, IndexUnavailable)):
-            logger.warning("%s", exc)
-            if isinstance(exc, FilterTooLarge):
-                exc = FiltersTooLarge()
-            elif isinstance(exc, FilterNotReady):
-                exc = RankingUnavailable(_("These filters take longer to compute."), "filter_not_ready")
-            else:
-                exc = RankingUnavailable()
+        for raised, answer in exceptions.ANSWERS.items():
+            if isinstance(exc, raised):
+                if raised is not NotRanked:
+                    logger.warning("%s", exc)
+                exc = answer()
+                break
         response = super().handle_exception(exc)
         # Unless an exception handler of the project has chosen another form.
         detail = response.data.get("detail") if isinstance(response.data, dict) else None
@@ -328,7 +313,7 @@ class IndexViewSet(GenericViewSet[Any]):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
         if self.is_personal():
-            patch_cache_control(response, private=True, no_store=True)
+            caching.patch_cache_control(response, private=True, no_store=True)
         return response
 
 
@@ -358,7 +343,7 @@ class RecommendationViewSet(IndexViewSet):
     That number is null if it is unknown, as with several filters that no facet covers. Every request is a new draw.
     """
 
-    query_classes = {"list": RecommendationQuery}
+    query_classes = {"list": query.RecommendationQuery}
     pagination_class = None
 
     member_permission_classes: Sequence[type[BasePermission]] = [IsOwner]
@@ -393,18 +378,7 @@ class RecommendationViewSet(IndexViewSet):
     def get_max_band(self) -> Band | None:
         """Return the widest band allowed. None: no ceiling, as by default if the index has no band."""
         band = self.served.get_band() if self.max_band is None else None
-        if band is None:
-            return self.max_band
-        below, above = band if isinstance(band, (tuple, list)) else (band, band)
-        return _tenfold(below), _tenfold(above)
-
-    def get_query(self, **context: Any) -> QuerySerializer:
-        limits = {
-            "max_excluded": self.max_excluded,
-            "max_band": self.get_max_band(),
-            "max_ranks": self.max_ranks,
-        }
-        return super().get_query(**limits, **context)
+        return self.max_band if band is None else _tenfold(band)
 
     def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().find_member(pk, lookup_field=lookup_field)
@@ -413,8 +387,7 @@ class RecommendationViewSet(IndexViewSet):
 
     def check_member_permissions(self, member: models.Model) -> None:
         """Answer 403, or 401, if the user may not ask as ``member``."""
-        for permission_class in self.member_permission_classes:
-            permission = permission_class()
+        for permission in (permission_class() for permission_class in self.member_permission_classes):
             if not (
                 permission.has_permission(self.request, self)
                 and permission.has_object_permission(self.request, self, member)
@@ -427,34 +400,66 @@ class RecommendationViewSet(IndexViewSet):
         del arguments["filters"]
         if "ranks" in arguments:
             arguments.pop("band", None)
-        pk, score = arguments.pop("member", None), arguments.pop("near", None)
-        member = None
-        if score is None:
-            member = self.get_member() if pk is None else self.find_member(pk)
-        if self.own_rows:  # nobody is one's own opponent
+        pk, near = arguments.pop("member", None), arguments.pop("near", None)
+        if near is None:
+            asking = self.get_member() if pk is None else self.find_member(pk)
+        if self.served.has_several:  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *self.own_rows]
         ranking = self.get_filtered()
-        draw = partial(ranking.near, score) if member is None else partial(ranking.recommend, member)
-        recommendations = draw(**arguments)
-        band: Any = recommendations.band
+        found = ranking.recommend(asking, **arguments) if near is None else ranking.near(near, **arguments)
+        sides_used: Any = found.band
         return Response(
             {
                 # In a form that ``band`` takes: seconds would not do, since the band of a date counts in days.
-                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
-                "candidates": recommendations.candidates,
-                "results": self.get_results(recommendations),
+                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in sides_used],
+                "candidates": found.candidates,
+                "results": self.get_results(found),
             }
         )
 
 
 @lru_cache(maxsize=256)
-def _tenfold(distance: Any) -> Any:
-    """Return ten times a distance; the distance itself if its type has no such value."""
-    try:
-        tenfold = 10 * distance
-    except OverflowError:
-        return distance
-    return distance if tenfold == inf else tenfold
+def _tenfold(band: Any) -> Any:
+    """Return ten times a band; of a side whose type has no such value, the side itself."""
+    tenfold = list(sides(band))
+    for at, side in enumerate(tenfold):
+        with suppress(OverflowError):
+            tenfold[at] = side if 10 * side == inf else 10 * side
+    return tuple(tenfold)
+
+
+class LeaderboardPagination(pagination.PageNumberPagination):
+    """``?page=3&page_size=20``: pages of 50, or of the project's ``PAGE_SIZE``. Clients may ask for up to 100."""
+
+    page_size = api_settings.PAGE_SIZE or 50
+    page_size_query_param = "page_size"
+    max_page_size = 100
+
+
+def get_pagination_class() -> type[pagination.BasePagination]:
+    """The project's ``DEFAULT_PAGINATION_CLASS``, or :class:`LeaderboardPagination`."""
+    chosen: Any = api_settings.DEFAULT_PAGINATION_CLASS
+    # A cursor walks the columns of a queryset.
+    if chosen is None or issubclass(chosen, pagination.CursorPagination):
+        return LeaderboardPagination
+    return chosen  # type: ignore[no-any-return]
+
+
+class RankingList:
+    """A ranking as the list that a paginator slices: one round trip to count it, one for a page."""
+
+    def __init__(self, ranking: Ranking, view: IndexViewSet) -> None:
+        self.ranking, self.count, self.view = ranking, ranking.count, view
+
+    def __getitem__(self, page: slice) -> Sequence[Entry]:
+        """The entries of a page. 400 for a page longer than ``ZRANK["MAX_N"]``."""
+        ceiling = get_settings().max_n
+        if page.stop - page.start > ceiling:
+            # LimitOffsetPagination has no maximum unless the project gives it one.
+            name = next(iter(self.view.get_page_parameters()), (api_settings.NON_FIELD_ERRORS_KEY, 0))[0]
+            message = _("Ensure this value is less than or equal to {max_value}.")
+            raise ValidationError({name: [message.format(max_value=ceiling)]}, code="max_value")
+        return self.ranking[page]
 
 
 class LeaderboardViewSet(IndexViewSet):
@@ -470,11 +475,11 @@ class LeaderboardViewSet(IndexViewSet):
     """
 
     query_classes = {
-        "list": ListQuery,
-        "retrieve": QuerySerializer,
-        "me": QuerySerializer,
-        "around": AroundQuery,
-        "counts": CountsQuery,
+        "list": query.ListQuery,
+        "retrieve": query.QuerySerializer,
+        "me": query.QuerySerializer,
+        "around": query.AroundQuery,
+        "counts": query.CountsQuery,
     }
     filtered_actions = ("list", "me", "around")
     pagination_class = get_pagination_class()
@@ -493,19 +498,14 @@ class LeaderboardViewSet(IndexViewSet):
         if self.max_age and request.method in ("GET", "HEAD") and response.status_code == 200:
             is_page = response.accepted_renderer.format == "api"  # Has a CSRF token
             if not (is_page or self.is_personal() or (request.user and request.user.is_authenticated)):
-                patch_cache_control(response, max_age=self.max_age)
-                patch_vary_headers(response, ("Cookie", "Authorization"))
+                caching.patch_cache_control(response, max_age=self.max_age)
+                caching.patch_vary_headers(response, ("Cookie", "Authorization"))
                 response.add_post_render_callback(partial(_answer_conditionally, request))
         return response
 
-    def get_query(self, **context: Any) -> QuerySerializer:
-        if self.action == "list":
-            context["pages"] = list(get_page_parameters(self.paginator).items())
-        return super().get_query(**context)
-
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         ranking, pks = self.get_filtered(), self.arguments.get("pk")
-        found: Any = RankingList(ranking, self.paginator) if pks is None else ranking.members(pks)
+        found: Any = RankingList(ranking, self) if pks is None else ranking.members(pks)
         rows = None
         if pks is not None and self.shows_rows():
             rows = self._get_rows(found)
@@ -519,7 +519,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""
-        member = self._find_member()
+        member = self.get_object()
         return self._get_standing(member, {member.pk: member})
 
     @action(detail=False, name="Your rank")
@@ -534,7 +534,7 @@ class LeaderboardViewSet(IndexViewSet):
         n: the number of members. Near an end of the ranking, more of them are on the other side.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
-        member = self.get_member() if self.is_personal() else self._find_member()
+        member = self.get_member() if self.is_personal() else self.get_object()
         return Response({"results": self.get_results(self.get_filtered().around(member, n))})
 
     @action(detail=False)
@@ -556,12 +556,9 @@ class LeaderboardViewSet(IndexViewSet):
         ]
         return Response({"count": len(counts), "results": results})
 
-    def _find_member(self) -> Any:
-        key = self.kwargs[self.lookup_url_kwarg or self.lookup_field]
-        return self.find_member(str(key), lookup_field=self.lookup_field)
-
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
-        if shows_rank(self.get_serializer_class()):
+        serializer_class = self.get_serializer_class()
+        if serializers.shows_rank(serializer_class):
             entry, size, percentile = self.get_filtered().standing(member)
             among_all = {"count": size, "percentile": percentile}
         else:
@@ -569,17 +566,17 @@ class LeaderboardViewSet(IndexViewSet):
         for result in self.get_results([entry], rows):
             if clashing := result.keys() & among_all.keys():
                 raise ImproperlyConfigured(
-                    f"{self.get_serializer_class().__name__}: a result of {self.action!r} has the ranking's own "
+                    f"{serializer_class.__name__}: a result of {self.action!r} has the ranking's own "
                     f"{min(clashing)!r}, so a field of the serializer needs another name."
                 )
             return Response({**result, **among_all})
-        raise MemberNotRanked  # The view's queryset doesn't show it
+        raise exceptions.MemberNotRanked  # The view's queryset doesn't show it
 
 
 def _answer_conditionally(request: Any, response: Any) -> Any:
     """Set the ETag of a rendered response; return a 304 if the client has it already."""
-    set_response_etag(response)
-    return get_conditional_response(request, etag=response["ETag"], response=response)
+    caching.set_response_etag(response)
+    return caching.get_conditional_response(request, etag=response["ETag"], response=response)
 
 
 class ScoreViewSet(IndexViewSet):
@@ -592,7 +589,7 @@ class ScoreViewSet(IndexViewSet):
     """The permissions, checked for the request and for the member. Users that pass them set scores: ``[IsOwner]`` lets
     players report their own."""
 
-    query_classes = {"change": QuerySerializer}
+    query_classes = {"change": query.QuerySerializer}
     parser_classes = [JSONParser]
     pagination_class = None
 
@@ -610,19 +607,20 @@ class ScoreViewSet(IndexViewSet):
 
     def get_serializer_class(self) -> Any:
         try:
-            return get_change_serializer(self._get_changed_index())
+            return serializers.get_change_serializer(self._get_changed_index())
         except NotFound:  # REST framework shows a form on the page that says so
-            return ChangeSerializer
+            return serializers.ChangeSerializer
 
     def get_idempotency_key(self) -> str:
         """Return the idempotency key of this change, ``""`` for none. Default: the user's id and the header. Redis
         holds only a digest of it."""
-        if IDEMPOTENCY_KEY not in self.request.headers:
+        given = self.request.headers.get(serializers.IDEMPOTENCY_KEY)
+        if given is None:
             return ""
         try:
-            key = CharField(max_length=LONGEST_KEY).run_validation(self.request.headers[IDEMPOTENCY_KEY])
+            key = CharField(max_length=serializers.LONGEST_KEY).run_validation(given)
         except ValidationError as error:
-            raise ValidationError({IDEMPOTENCY_KEY: error.detail}) from None
+            raise ValidationError({serializers.IDEMPOTENCY_KEY: error.detail}) from None
         user = str(getattr(self.request.user, "pk", None) or "")  # UNAUTHENTICATED_USER may be None
         # The length first: an id may be text with a colon.
         return f"{len(user)}:{user}:{key}"
@@ -637,18 +635,15 @@ class ScoreViewSet(IndexViewSet):
         serializer = self.get_serializer(data=given)
         serializer.is_valid(raise_exception=True)
         ((name, change),) = serializer.validated_data.items()
-        member = self.find_member(
-            kwargs[self.lookup_url_kwarg or self.lookup_field], lookup_field=self.lookup_field
-        )
+        member = self.get_object()
         try:
             score, is_replay = index.scores.change(member, change, key=key)
         except ValueError as error:
             if str(error).startswith("key:"):
-                raise KeyReused from error
+                raise exceptions.KeyReused from error
             logger.warning("%s", error)
-            message = _("The score would leave its range.")
-            raise ValidationError({name: [message]}, code="out_of_range") from error
-        headers = {REPLAYED: "true"} if is_replay else None
+            raise ValidationError({name: [_("The score would leave its range.")]}, "out_of_range") from error
+        headers = {serializers.REPLAYED: "true"} if is_replay else None
         return Response({"pk": member.pk, "score": score}, headers=headers)
 
     def _get_changed_index(self) -> RankIndex:

@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from django_zrank.redis import reader
 from django_zrank.registry import Registry
 from django_zrank.rest_framework.checks import check_facet_names
-from django_zrank.rest_framework.pagination import LeaderboardPagination, get_pagination_class
+from django_zrank.rest_framework.viewsets import LeaderboardPagination, get_pagination_class
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import MusicianRank, Regional, Tied, TiedRanks
 from tests.testapp.models import Musician, Nickname, Player

@@ -8,23 +8,21 @@ from typing import Any
 
 import jsonschema
 import pytest
-from drf_spectacular.openapi import AutoSchema
 from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from django_zrank import RankIndex
-from django_zrank.rest_framework import openapi  # noqa: F401 - registers the extensions
-from django_zrank.rest_framework.fields import (
+from django_zrank.rest_framework.query import (
     BandField,
     FlagField,
     GroupField,
     IntegerField,
+    ListField,
     MemberField,
     MembersField,
     QueryField,
     RanksField,
-    StepsField,
     ValueField,
     ValuesField,
 )
@@ -48,9 +46,9 @@ TEXTS: dict[str, tuple[QueryField, str]] = {
     "band of moments": (BandField(ByMoment.instance()), "takes more"),
     "band of spans": (BandField(BySpan.instance()), "takes more"),
     "ranks": (RanksField(), "exact"),
-    "steps": (StepsField(BandField(REGIONAL), 10), "exact"),
+    "steps": (ListField(BandField(REGIONAL), 10), "exact"),
     "member": (MemberField(NICKNAMES), "exact"),
-    "members": (MembersField(MemberField(NICKNAMES), 1000), "takes more"),  # Several in one text
+    "members": (MembersField(NICKNAMES, 1000), "takes more"),  # Several in one text
     "values": (ValuesField(ValueField(REGIONAL, "bio"), "bio"), "exact"),
     "group": (ValuesField(GroupField(), "group"), "takes more"),  # Several in one text
 }
@@ -59,21 +57,15 @@ TEXTS: dict[str, tuple[QueryField, str]] = {
 
 def takes(parameter: QueryField, texts: list[str]) -> bool:
     try:
-        parameter.run_validation(texts if parameter.repeatable else texts[0])
+        parameter.run_validation(texts if isinstance(parameter, ListField) else texts[0])
     except ValidationError:
         return False
     return True
 
 
-def schema_of(parameter: QueryField) -> Any:
-    schema: Any = AutoSchema()._map_serializer_field(parameter, "request")  # type: ignore[no-untyped-call]
-    AutoSchema()._insert_field_validators(parameter, schema)  # type: ignore[no-untyped-call]
-    return schema
-
-
 @cache
 def pattern(name: str) -> str:
-    schema = schema_of(TEXTS[name][0])
+    schema = TEXTS[name][0].schema
     return str(schema.get("items", schema)["pattern"]).replace("$", r"\Z")
 
 
@@ -96,7 +88,7 @@ def test_what_is_taken_is_what_the_pattern_allows(name: str, text: str) -> None:
 def test_addresses(text: str) -> None:
     parameter = ValuesField(ValueField(ByAddress.instance(), "address"), "address")
     schema = jsonschema.Draft202012Validator(
-        schema_of(parameter)["items"], format_checker=jsonschema.FormatChecker()
+        parameter.schema["items"], format_checker=jsonschema.FormatChecker()
     )
     assert takes(parameter, [text]) is schema.is_valid(text.strip())
 
@@ -117,16 +109,16 @@ def test_flags(text: str) -> None:
 @pytest.mark.parametrize(
     "parameter",
     [
-        MembersField(MemberField(NICKNAMES), 7),
-        StepsField(RanksField(), 10),
+        MembersField(NICKNAMES, 7),
+        ListField(RanksField(), 10),
         ValuesField(ValueField(REGIONAL, "user"), "user"),
     ],
 )
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_how_many(parameter: QueryField, more: int) -> None:
-    texts = ["1"] * (schema_of(parameter)["maxItems"] + more)
+    texts = ["1"] * (parameter.schema["maxItems"] + more)
     assert takes(parameter, texts) is (more <= 0)
 
 
 def _is_valid(value: Any, parameter: QueryField) -> bool:
-    return bool(jsonschema.Draft202012Validator(schema_of(parameter)).is_valid(value))
+    return bool(jsonschema.Draft202012Validator(parameter.schema).is_valid(value))
