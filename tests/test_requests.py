@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from django_zrank import queries as requests
+from django_zrank import sql
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws
 from django_zrank.queries.counts import CountScores
@@ -28,9 +29,8 @@ from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from django_zrank.redis.executor import Executor
 from django_zrank.redis.keys import Keys
-from django_zrank.sql import reader as sql_reader
+from django_zrank.sql import _ANSWERS as SQL_ANSWERS
 from django_zrank.sql import sampling as sql_sampling
-from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
 
 KEYS = Keys.of("zrank", "player")
 
@@ -154,7 +154,7 @@ def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
     assert unread(draws, sharded_draws) == of_the_answer
     # chance reads the seed
-    assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
+    assert unread(sql_sampling, sql) == of_the_answer | {"seed", "sort_key"}
 
 
 def test_recommend_many_has_the_parameters_of_recommend() -> None:

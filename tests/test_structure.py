@@ -116,7 +116,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent generics cluster models embedded",
+    "exceptions signals conf recent cluster models embedded",
     "redis.locations redis.isolation redis.scripts redis.keys",
     "codec members",
     "queries",
@@ -126,7 +126,7 @@ LAYERS = [
     "redis sql",
     "verbs entries recommendations",
     "ranking groups scores index",
-    "registry routes",
+    "registry",
     "sync",
     "checks",
     "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
