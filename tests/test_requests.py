@@ -16,7 +16,6 @@ from django_zrank import queries as requests
 from django_zrank import sql
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws
-from django_zrank.queries.counts import CountScores
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.positions import BareScore
 from django_zrank.queries.query import FULL, Query, Several, one, together
@@ -135,7 +134,7 @@ def questions() -> set[type]:
 
 
 def test_every_question_has_an_answer_by_sql() -> None:
-    of_redis_alone = {CountScores, ChangeScores, Touch}
+    of_redis_alone = {ChangeScores, Touch}
     assert questions() - of_redis_alone - {Several} == set(SQL_ANSWERS)
 
 

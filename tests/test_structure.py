@@ -129,7 +129,7 @@ LAYERS = [
     "registry",
     "sync",
     "checks",
-    "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
+    "rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from ..counts import CountFacet, CountScores, Size
+from ..counts import CountFacet, Size
 from ..draws import Draw
 from ..pages import PageAround, PageAt, PageBetween
 from ..positions import BarePosition, Locate
@@ -40,7 +40,6 @@ def _each(merge: Callable[[list[Any]], Any]) -> Callable[[Any, View, Shards], Qu
 _ANSWERS: Final[dict[type, Callable[[Any, View, Shards], Query[Any]]]] = {
     BarePosition: bare_position,
     CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
-    CountScores: _each(lambda counts: list(map(sum, zip(*counts, strict=True)))),
     Draw: draw,
     Locate: locate,
     PageAround: page_around,
